@@ -309,7 +309,7 @@ def _fit_correction(model: models.Hybrid, log: ActuatorLog, descent: _Descent) -
             trace = replace(trace, velocity=velocity)
             torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
         moves = _Moves(trace, contract)
-        motor = _motor(p, moves, int(model.delay), contract.rate_hz)
+        motor = moves.motor(p, int(model.delay))
         v, limited = moves.velocity, models.limited(p, motor, moves.velocity)
         closed = models.delivered(p, motor, v, moves.borne)
         columns.append(np.stack((limited, v, moves.borne, closed, torque - closed)))
@@ -363,7 +363,7 @@ def _fit_pd(model: models.PD, log: ActuatorLog, searches: int) -> None:
 
     def fitted(delay: int, within: _Range) -> tuple[float, int, Floats]:
         result = least_squares(
-            lambda values: _pd_residuals(values, moves, delay, contract.rate_hz),
+            lambda values: np.concatenate([part.missed(values, delay) for part in moves]),
             within.begin,
             bounds=within[1:],
             x_scale=np.maximum(np.abs(within.begin), 1e-3),
@@ -498,10 +498,24 @@ class _Moves:
 
     def __init__(self, trace: Trace, contract: models.ActuatorContract):
         self.effort, self.velocity = models.inputs_of(trace, contract).astype(np.float64).T
-        self.torque = trace.torque.astype(np.float64)
+        self.torque, self.rate_hz = trace.torque.astype(np.float64), contract.rate_hz
         self.borne, given = np.zeros_like(self.velocity), np.float64(0.0)
         for t, velocity in enumerate(self.velocity):
-            given, self.borne[t] = models.gives(given, velocity, contract.rate_hz)
+            given, self.borne[t] = models.gives(given, velocity, self.rate_hz)
+
+    def motor(self, p: models.PDParameters, delay: int) -> Floats:
+        """The motor's torque (T,) [Nm] before its limit; the lag begins where the torque does."""
+        part = models.share(p.lag_s, self.rate_hz)
+        late = self.effort[: len(self.effort) - delay]
+        effort = np.concatenate((np.repeat(self.effort[:1], delay), late))
+        asked, start = models.wanted(p, effort, self.velocity), [(1.0 - part) * self.torque[0]]
+        return np.asarray(lfilter([part], [1.0, part - 1.0], asked, zi=start)[0])
+
+    def missed(self, values: Floats, delay: int) -> Floats:
+        """Predicted less measured torques (T,) [Nm] of parameters."""
+        p = models.PDParameters(*values)
+        motor = self.motor(p, delay)
+        return models.delivered(p, motor, self.velocity, self.borne) - self.torque
 
 
 def _pd_range(contract: models.ActuatorContract, moves: list[_Moves]) -> _Range:
@@ -528,24 +542,3 @@ def _pd_range(contract: models.ActuatorContract, moves: list[_Moves]) -> _Range:
     }
     begin, low, high = np.array([table[name] for name in PARAMETERS[:-1]]).T
     return _Range(np.clip(begin, low + 1e-12, high), low, high)
-
-
-def _pd_residuals(values: Floats, traces: list[_Moves], delay: int, rate_hz: float) -> Floats:
-    """Predicted less measured torques of all traces; the lag begins where the torque does."""
-    p, residuals = models.PDParameters(*values), []
-    for trace in traces:
-        motor = _motor(p, trace, delay, rate_hz)
-        residuals.append(models.delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
-    return np.concatenate(residuals)
-
-
-def _motor(p: models.PDParameters, moves: _Moves, delay: int, rate_hz: float) -> Floats:
-    """The motor's torque (T,) [Nm] before its limit."""
-    part = models.share(p.lag_s, rate_hz)
-    late = moves.effort[: len(moves.effort) - delay]
-    effort = np.concatenate((np.repeat(moves.effort[:1], delay), late))
-    start = [(1.0 - part) * moves.torque[0]]
-    motor, _ = lfilter(
-        [part], [1.0, part - 1.0], models.wanted(p, effort, moves.velocity), zi=start
-    )
-    return np.asarray(motor)
