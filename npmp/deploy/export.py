@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import mujoco
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from npmp.nets import DecoderState
 from npmp.nets.high_level import HighLevelState
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
+from npmp.robots.model import posed
 from npmp.rollout import Decision, Moment, rollout
 from npmp.sim.drives import IDEAL
 from npmp.skill import SkillContract, SkillModule
@@ -157,12 +157,8 @@ def joint_table(
     robot: Robot, module: SkillContract, kp: list[float], kd: list[float]
 ) -> list[JointSpec]:
     """Each joint as the model has it, in the zero pose."""
-    model = robot.model(visuals=False)
-    data = mujoco.MjData(model)
-    data.qpos[:] = 0.0
-    data.qpos[3] = 1.0
-    mujoco.mj_kinematics(model, data)
-    table = []
+    model, table = robot.model(visuals=False), []
+    data = posed(model)
     for k, name in enumerate(robot.joint_names):
         joint = model.joint(name).id
         body, dof = model.jnt_bodyid[joint], model.jnt_dofadr[joint]

@@ -50,9 +50,6 @@ class OnnxPolicy:
         commanded = contract.command_width
         self._widths = {"joint_pos": joints, "setpoint": joints}
         self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": commanded}
-        self._offset, self._scale = np.zeros(observed + commanded), np.ones(observed + commanded)
-        self._offset[: 2 * joints] = np.tile(self._home, 2)
-        self._scale[2 * joints + 3 : 2 * joints + 6] = GRAVITY
         self._observed, self._session = observed, _session(graph, name)
         shown = {"obs": observed, "command": commanded}
         _check_graph(self._session, shown, contract.memory, joints, name)
@@ -90,7 +87,9 @@ class OnnxPolicy:
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
-        row = ((np.concatenate(arrays) - self._offset) / self._scale).astype(np.float32)[None]
+        pos, setpoint, gyro, accelerometer, *rest = arrays
+        of_home, of_gravity = (pos - self._home, setpoint - self._home), accelerometer / GRAVITY
+        row = np.concatenate((*of_home, gyro, of_gravity, *rest)).astype(np.float32)[None]
         if not np.isfinite(row).all():
             raise ValueError(
                 "what the robot senses or is commanded holds a value that is not finite"

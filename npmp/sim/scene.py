@@ -54,7 +54,6 @@ def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
             geom.contype = 1
     model = spec.compile()
     data = mujoco.MjData(model)
-    data.qpos[:] = model.qpos0
     data.qpos[: len(robot.home_qpos)] = robot.home_qpos
     mujoco.mj_forward(model, data)
     pairs = {
