@@ -1,4 +1,4 @@
-"""Models that were not written for this package, brought into its shape each time they are read.
+"""Models that were not written for this package, brought into its shape as they are read.
 
 A robot.yaml with `drives:` says that its MJCF (or URDF) is such a one. Its kinematics, inertia and
 shapes are taken, and the rest is made here:
@@ -39,7 +39,6 @@ from npmp.robots.description import (
     DrivesEntry,
     Gain,
     Place,
-    frozen,
     match_names,
     one_of,
 )
@@ -92,64 +91,57 @@ class Drive:
     armature: float | None = None
 
 
-@dataclass(frozen=True)
-class FootShape:
-    """A colliding shape of the model that moves to a foot's body, as compiled."""
-
-    geom: str
-    # (3,) [m]
-    size: Array
-    # (3,) in the foot's frame [m]
-    position: Array
-    # (4,) wxyz to the foot's frame
-    quaternion: Array
-
-
-@dataclass(frozen=True)
-class FootBody:
-    """The body to make of a foot that the model has only as a shape."""
-
-    name: str
-    parent: str
-    # (3,) in the parent's frame [m]
-    position: Array
-    # (4,) wxyz to the parent's frame
-    quaternion: Array
-    # of the parent, that move to the foot; () where a sphere must be made
-    shapes: tuple[FootShape, ...]
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """What robot.yaml says of such a model, with its drives and feet resolved."""
-
-    said: Description
-    drives: Mapping[str, Drive]
-    new_feet: tuple[FootBody, ...]
-
-
-def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: str) -> Adaptation:
-    """The adaptation that a robot.yaml asks for; strips the spec in place.
+def adapt(spec: mujoco.MjSpec, said: Description, path: Path, where: str) -> None:
+    """Bring a model's spec into the package's shape as its robot.yaml says, in place: strip it, and
+    give it feet, drives, an IMU and solver options.
 
     Raises:
       InputError: for names that do not exist, drives that neither give, and a model that cannot be
         adapted.
     """
-    known, feet = model_drives(spec), description.feet
-    strip(spec, path, visuals=False)
-    model = compile_spec(spec, path)
+    known = model_drives(spec)
+    strip(spec, path)
+    bare = spec.copy()
+    drop_visuals(bare)
+    model = compile_spec(bare, path)
     refuse_unfit(model, path)
     joints = [model.joint(i).name for i in range(1, model.njnt)]
     bodies = [model.body(i).name for i in range(1, model.nbody)]
-    if description.imu is not None:
-        one_of(description.imu.body, bodies, "body", f"{where}: imu.body")
-    entry = description.drives if isinstance(description.drives, DrivesEntry) else DrivesEntry()
+    entry = said.drives if isinstance(said.drives, DrivesEntry) else DrivesEntry()
     drives = {joint: _drive(entry, joint, joints, known, f"{where}: drives") for joint in joints}
-    new_feet = [
-        _new_foot(name, place, model, bodies, f"{where}: feet.at.{name}")
-        for name, place in feet.at.items()
-    ]
-    return Adaptation(description, drives, tuple(new_feet))
+    for name, place in said.feet.at.items():
+        at = f"{where}: feet.at.{name}"
+        if name in bodies:
+            raise InputError(f"{at}: the model has a body of that name; it needs no entry here")
+        one_of(place.body, bodies, "body", f"{at}.body")
+        _make_foot(spec, name, place, said.feet.radius, model)
+    for geom in spec.geoms:
+        if colliding(geom):
+            geom.contype, geom.conaffinity = 0, 1
+            if geom.parent.name in said.feet.bodies:
+                # MuJoCo's hard defaults, whatever the ground's
+                geom.condim, geom.priority = 3, 1
+                geom.solref, geom.solimp = [0.02, 1.0], [0.9, 0.95, 0.001, 0.5, 2.0]
+                geom.margin = geom.gap = 0.0
+    if said.imu is not None:
+        one_of(said.imu.body, bodies, "body", f"{where}: imu.body")
+        _delete(spec, [site for site in spec.sites if site.name == "imu"])
+        spec.body(said.imu.body).add_site(
+            name="imu", pos=said.imu.position, size=[0.01, 0.01, 0.01], group=4
+        )
+    for joint, drive in drives.items():
+        _add_drive(spec, joint, drive)
+    usual = mujoco.MjSpec()
+    for key in _OPTIONS:
+        setattr(spec.option, key, getattr(usual.option, key))
+    if said.physics_rate_hz is not None:
+        spec.option.timestep = 1.0 / said.physics_rate_hz
+    # stiff PD damping stays stable
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    # a third of the elliptic cones' cost
+    spec.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    # loaded feet creep less
+    spec.option.impratio = 10.0
 
 
 def _drive(
@@ -174,31 +166,59 @@ def _drive(
     return Drive(**{key: figure(key, value) for key, value in vars(entry).items()})
 
 
-def _new_foot(
-    name: str, place: Place, model: mujoco.MjModel, bodies: Sequence[str], where: str
-) -> FootBody:
-    if name in bodies:
-        raise InputError(f"{where}: the model has a body of that name; it needs no entry here")
-    body = model.body(one_of(place.body, bodies, "body", f"{where}.body")).id
-    turn, shapes = posed(model).xquat[body], []
-    first = model.body_geomadr[body]
-    for g in range(first, first + model.body_geomnum[body]):
-        offset = model.geom_pos[g] - place.position
-        collides = model.geom_contype[g] or model.geom_conaffinity[g]
-        is_mesh = model.geom_type[g] == mujoco.mjtGeom.mjGEOM_MESH
-        if not collides or is_mesh or np.linalg.norm(offset) > _NEAR:
-            continue
-        size, moved = frozen(model.geom_size[g]), frozen(rotations.rotate(turn, offset))
-        turned = _tidy(rotations.multiply(turn, model.geom_quat[g]))
-        shapes.append(FootShape(model.geom(g).name, size, moved, turned))
+def _add_drive(spec: mujoco.MjSpec, joint: str, drive: Drive) -> None:
+    actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    actuator.set_to_position(kp=drive.kp, kv=drive.kd)
+    actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
+    limit = float(drive.torque_limit or 0.0)  # `_drive` left none out
+    actuator.forcerange = [-limit, limit]
+    actuator.ctrllimited = mujoco.mjtLimited.mjLIMITED_FALSE  # targets are not clipped
+    if drive.armature is not None:
+        spec.joint(joint).armature = drive.armature
+
+
+def _make_foot(
+    spec: mujoco.MjSpec, name: str, place: Place, radius: float, model: mujoco.MjModel
+) -> None:
+    """Add a foot's body, aligned with the base and without mass where its parent's is given, and
+    move its shapes there, by where they are in the compiled model; a sphere where it has none."""
+    parent, own = spec.body(place.body), model.body(place.body).id
+    turn = posed(model).xquat[own]
     aligned = _tidy(rotations.conjugate(turn))
-    return FootBody(name, place.body, frozen(place.position), aligned, tuple(shapes))
+    body = parent.add_body(name=name, pos=place.position, quat=aligned)
+    if parent.explicitinertial:
+        body.explicitinertial, body.mass, body.inertia = True, 0.0, [0.0, 0.0, 0.0]
+    offsets = model.geom_pos - place.position
+    taken = (model.geom_bodyid == own) & (np.linalg.norm(offsets, axis=-1) <= _NEAR)
+    taken &= (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    taken &= model.geom_type != mujoco.mjtGeom.mjGEOM_MESH
+    for g in np.flatnonzero(taken):
+        old, turned = spec.geom(model.geom(g).name), rotations.multiply(turn, model.geom_quat[g])
+        moved = rotations.rotate(turn, offsets[g])
+        new = body.add_geom(size=model.geom_size[g], pos=moved, quat=_tidy(turned))
+        for key in _SHAPE:
+            setattr(new, key, getattr(old, key))
+        shape = old.name
+        spec.delete(old)
+        new.name = shape
+    if not taken.any():
+        body.add_geom(
+            name=f"{name}_sole",
+            type=mujoco.mjtGeom.mjGEOM_SPHERE,
+            size=[radius, 0, 0],
+            group=3,
+            priority=1,
+            contype=0,
+            conaffinity=1,
+            friction=[0.8, 0.02, 0.01],
+            mass=0.0,
+        )
 
 
 def _tidy(quaternion: Array) -> Array:
     """Exactly no turn where it is one but for rounding; w >= 0."""
     unit = quaternion / np.linalg.norm(quaternion) * (1.0 if quaternion[0] >= 0 else -1.0)
-    return frozen([1.0, 0.0, 0.0, 0.0] if np.abs(unit[1:]).max() < 1e-9 else unit)
+    return rotations.IDENTITY if np.abs(unit[1:]).max() < 1e-9 else unit
 
 
 def refuse_unfit(model: mujoco.MjModel, path: Path) -> None:
@@ -245,79 +265,12 @@ def model_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
     return drives
 
 
-def adapt(spec: mujoco.MjSpec, adaptation: Adaptation) -> None:
-    """Give a stripped spec feet, drives, an IMU and solver options, in place."""
-    said = adaptation.said
-    for foot in adaptation.new_feet:
-        _make_foot(spec, foot, said.feet.radius)
-    for geom in spec.geoms:
-        if colliding(geom):
-            geom.contype, geom.conaffinity = 0, 1
-            if geom.parent.name in said.feet.bodies:
-                # MuJoCo's hard defaults, whatever the ground's
-                geom.condim, geom.priority = 3, 1
-                geom.solref, geom.solimp = [0.02, 1.0], [0.9, 0.95, 0.001, 0.5, 2.0]
-                geom.margin = geom.gap = 0.0
-    if said.imu is not None:
-        _delete(spec, [site for site in spec.sites if site.name == "imu"])
-        spec.body(said.imu.body).add_site(
-            name="imu", pos=said.imu.position, size=[0.01, 0.01, 0.01], group=4
-        )
-    for joint, drive in adaptation.drives.items():
-        actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-        actuator.set_to_position(kp=drive.kp, kv=drive.kd)
-        actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
-        limit = float(drive.torque_limit or 0.0)  # `resolve` left none out
-        actuator.forcerange = [-limit, limit]
-        actuator.ctrllimited = mujoco.mjtLimited.mjLIMITED_FALSE  # targets are not clipped
-        if drive.armature is not None:
-            spec.joint(joint).armature = drive.armature
-    usual = mujoco.MjSpec()
-    for key in _OPTIONS:
-        setattr(spec.option, key, getattr(usual.option, key))
-    if said.physics_rate_hz is not None:
-        spec.option.timestep = 1.0 / said.physics_rate_hz
-    # stiff PD damping stays stable
-    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    # a third of the elliptic cones' cost
-    spec.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
-    # loaded feet creep less
-    spec.option.impratio = 10.0
-
-
-def _make_foot(spec: mujoco.MjSpec, foot: FootBody, radius: float) -> None:
-    """Add the foot's body, without mass where its parent's is given, and move its shapes there."""
-    parent = spec.body(foot.parent)
-    body = parent.add_body(name=foot.name, pos=foot.position, quat=foot.quaternion)
-    if parent.explicitinertial:
-        body.explicitinertial, body.mass, body.inertia = True, 0.0, [0.0, 0.0, 0.0]
-    if not foot.shapes:
-        body.add_geom(
-            name=f"{foot.name}_sole",
-            type=mujoco.mjtGeom.mjGEOM_SPHERE,
-            size=[radius, 0, 0],
-            group=3,
-            priority=1,
-            contype=0,
-            conaffinity=1,
-            friction=[0.8, 0.02, 0.01],
-            mass=0.0,
-        )
-    for shape in foot.shapes:
-        old = spec.geom(shape.geom)
-        new = body.add_geom(size=shape.size, pos=shape.position, quat=shape.quaternion)
-        for key in _SHAPE:
-            setattr(new, key, getattr(old, key))
-        spec.delete(old)
-        new.name = shape.geom
-
-
 # --- stripping
 
 
-def strip(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> list[str]:
-    """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only
-    what collides or weighs. Gives what else may matter: "2 tendons", "robot trunk_b".
+def strip(spec: mujoco.MjSpec, path: Path) -> list[str]:
+    """Leave one named robot of bodies, joints, shapes and sites, in place. Gives what else may
+    matter: "2 tendons", "robot trunk_b".
 
     Visual shapes whose files are missing are left out.
 
@@ -339,7 +292,7 @@ def strip(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> list[str]:
     spec.compiler.fusestatic = False
     others += [f"robot {name}" for name in _keep_one_robot(spec, path)]
     _name_all(spec)
-    _drop_missing(spec, path, visuals=visuals)
+    _drop_missing(spec, path)
     return others
 
 
@@ -401,38 +354,42 @@ def _name_all(spec: mujoco.MjSpec) -> None:
             geom.name = geom.name or fresh(f"{body.name}_geom_{k}")
 
 
-def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
-    """Take out what only shows: all of it without visuals, else what has no file."""
+def _drop_missing(spec: mujoco.MjSpec, path: Path) -> None:
+    """Take out what only shows and has no file."""
     missing = {
         mesh.name or Path(mesh.file).stem: places
         for mesh in spec.meshes
         if (places := _places(spec, mesh.file, spec.meshdir))
     }
-    for body in spec.bodies:
-        weighs = not body.explicitinertial and body.name != "world"
-        for geom in list(body.geoms):
-            mesh = geom.meshname
-            if mesh in missing and (weighs or colliding(geom)):
-                does = f"gives body '{body.name}' its mass" if weighs else "meets the floor"
-                looked = ", ".join(map(str, missing[mesh]))
-                raise InputError(f"{path}: the mesh '{mesh}' {does}, and there is no {looked}")
-            if mesh in missing or not (visuals or weighs or colliding(geom)):
-                spec.delete(geom)
-    used = {geom.meshname for geom in spec.geoms}
-    for mesh in list(spec.meshes):
-        name = mesh.name or Path(mesh.file).stem
-        if name in missing or not (visuals or name in used):
-            spec.delete(mesh)
-    if not visuals:
-        for item in (*spec.geoms, *spec.sites):
-            item.material = ""
-        _delete(spec, spec.materials)
-        _delete(spec, spec.textures)
+    for geom in [geom for geom in spec.geoms if geom.meshname in missing]:
+        mesh, body = geom.meshname, geom.parent
+        if _weighs(body) or colliding(geom):
+            does = f"gives body '{body.name}' its mass" if _weighs(body) else "meets the floor"
+            looked = ", ".join(map(str, missing[mesh]))
+            raise InputError(f"{path}: the mesh '{mesh}' {does}, and there is no {looked}")
+        spec.delete(geom)
+    _delete(spec, [m for m in spec.meshes if (m.name or Path(m.file).stem) in missing])
     lost = [t for t in spec.textures if _places(spec, t.file, spec.texturedir)]
     names = {texture.name or Path(texture.file).stem for texture in lost}
     for material in spec.materials:
         material.textures = ["" if name in names else name for name in material.textures]
     _delete(spec, lost)
+
+
+def drop_visuals(spec: mujoco.MjSpec) -> None:
+    """Leave only what collides or weighs of a stripped spec, in place."""
+    _delete(spec, [g for g in spec.geoms if not (_weighs(g.parent) or colliding(g))])
+    used = {geom.meshname for geom in spec.geoms}
+    _delete(spec, [m for m in spec.meshes if (m.name or Path(m.file).stem) not in used])
+    for item in (*spec.geoms, *spec.sites):
+        item.material = ""
+    _delete(spec, spec.materials)
+    _delete(spec, spec.textures)
+
+
+def _weighs(body: Any) -> bool:
+    """Whether a body's mass is that of its shapes."""
+    return not body.explicitinertial and body.name != "world"
 
 
 def _places(spec: mujoco.MjSpec, file: str, folder: str) -> list[Path]:

@@ -30,7 +30,7 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp import plugins
-from npmp.robots.adapt import Adaptation, adapt, resolve, strip
+from npmp.robots.adapt import adapt, drop_visuals
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.model import compile_spec, feet_in_world, hinge_names, hinges_to, posed, read_spec
@@ -81,8 +81,8 @@ class Robot:
     symmetries: Mapping[str, Symmetry]
     # of names, kinematics and inertia: what a stored motion depends on
     model_sha256: str
-    # of an MJCF that was not written for this package
-    adaptation: Adaptation | None = None
+    # of an MJCF that was not written for this package: its spec, as it was adapted
+    adapted: mujoco.MjSpec | None = None
 
     @property
     def home_joints(self) -> Array:
@@ -132,10 +132,9 @@ class Robot:
         Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth
         faster.
         """
-        spec = read_spec(self.mjcf)
-        if self.adaptation is not None:
-            strip(spec, self.mjcf, visuals=visuals)
-            adapt(spec, self.adaptation)
+        spec = read_spec(self.mjcf) if self.adapted is None else self.adapted.copy()
+        if self.adapted is not None and not visuals:
+            drop_visuals(spec)
         spec.compiler.discardvisual = not visuals
         limits = zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True)
         for name, low, high in limits:
@@ -238,10 +237,11 @@ def build(content: Any, path: Path) -> Robot:
     InputError."""
     said = read_description(content, str(path))
     mjcf = locate(said.mjcf, path.parent)
-    spec, adaptation = read_spec(mjcf), None
+    spec, adapted = read_spec(mjcf), None
     if said.drives is not None:
-        adaptation = resolve(said, spec, mjcf, str(path))
-        adapt(spec, adaptation)
+        adapt(spec, said, mjcf, str(path))
+        adapted = spec.copy()
+        drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     joints, bodies = hinge_names(model, mjcf), _names(model.body, 1, model.nbody)
     _check_names(said, joints, bodies, str(path))
@@ -283,7 +283,7 @@ def build(content: Any, path: Path) -> Robot:
         physics_rate_hz=_physics_rate(model, said, mjcf, path),
         symmetries=MappingProxyType(symmetries),
         model_sha256=_model_sha256(model),
-        adaptation=adaptation,
+        adapted=adapted,
     )
 
 

@@ -21,7 +21,7 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, model_drives, refuse_unfit, strip
+from npmp.robots.adapt import Drive, drop_visuals, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
 from npmp.robots.proposal.draft import Draft, ProposedValue
 from npmp.robots.proposal.feet import find_feet, match_soles
@@ -75,7 +75,8 @@ def propose(
     spec = read_spec(mjcf)
     drives, keys, timestep = model_drives(spec), _standing_keys(spec), float(spec.option.timestep)
     model_name = spec.modelname
-    left_out = strip(spec, mjcf, visuals=False)
+    left_out = strip(spec, mjcf)
+    drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
     called = model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem
