@@ -415,15 +415,15 @@ class PD(ActuatorModel):
         motor = kept[:, 0] * scale
         motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
         given, borne = gives(kept[:, 1], velocity, rate)
-        torque = self.corrected(
-            limited(p, motor, velocity), velocity, borne, delivered(p, motor, velocity, borne)
-        )
+        torque = delivered(p, motor, velocity, borne)
+        torque = torque + scale * self.left(limited(p, motor, velocity), velocity, borne, torque)
         return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
 
-    def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """The torque (N,) [Nm], given the motor's within its limit [Nm], the velocity [rad/s], the
-        share of friction that is borne, and the closed form's torque [Nm]."""
-        return torque
+    def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
+        """What a network adds to the torque (N,), scaled, given the motor's within its limit [Nm],
+        the velocity [rad/s], the share of friction that is borne, and the closed form's torque
+        [Nm]; 0 without one."""
+        return torch.zeros_like(torque)
 
 
 class Hybrid(PD):
@@ -440,14 +440,11 @@ class Hybrid(PD):
         self.layers = nn.Sequential(first, nn.Softsign(), second, nn.Softsign(), last)
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """What the network adds (N,), scaled; arguments as `corrected`."""
+        """As `PD.left`."""
         scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
         inputs = torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
         added: Tensor = self.layers(inputs)
         return added.squeeze(-1)
-
-    def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        return torque + self.left(motor, velocity, borne, torque) * self.contract.torque_scale
 
 
 def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
