@@ -50,7 +50,7 @@ class OnnxPolicy:
         commanded = contract.command_width
         self._widths = {"joint_pos": joints, "setpoint": joints}
         self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": commanded}
-        self._observed, self._session = observed, _session(graph, name)
+        self._session = _session(graph, name)
         shown = {"obs": observed, "command": commanded}
         _check_graph(self._session, shown, contract.memory, joints, name)
         self.reset()
@@ -87,14 +87,14 @@ class OnnxPolicy:
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
-        pos, setpoint, gyro, accelerometer, *rest = arrays
-        of_home, of_gravity = (pos - self._home, setpoint - self._home), accelerometer / GRAVITY
-        row = np.concatenate((*of_home, gyro, of_gravity, *rest)).astype(np.float32)[None]
-        if not np.isfinite(row).all():
+        pos, before, gyro, accelerometer, up, told = arrays
+        parts = (pos - self._home, before - self._home, gyro, accelerometer / GRAVITY, up)
+        obs = np.concatenate(parts)
+        shown = {"obs": obs.astype(np.float32)[None], "command": told.astype(np.float32)[None]}
+        if not all(np.isfinite(values).all() for values in shown.values()):
             raise ValueError(
                 "what the robot senses or is commanded holds a value that is not finite"
             )
-        shown = {"obs": row[:, : self._observed], "command": row[:, self._observed :]}
         answers = ["action", *(f"{name}_next" for name in self._memory)]
         action, *memory = self._session.run(answers, shown | self._memory)
         if not all(np.isfinite(answer).all() for answer in (action, *memory)):

@@ -79,16 +79,12 @@ class Symmetry:
         by A', has S R A'^T S A.
         """
         images = self.mirror_quaternions(np.asarray(quaternions)[..., self.body_permutation, :])
-        if np.all(self.body_turns[:, 0] == 1.0):
-            return images
         return rotations.multiply(images, self.body_turns)
 
     def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> Array:
         """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (...,
         B, 4) of the original."""
         images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
-        if not np.any(self.body_shifts):
-            return images
         turned = self.mirror_body_quaternions(quaternions)
         return images - rotations.rotate(turned, self.body_shifts)
 

@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 from npmp.robots import check as contract
 from npmp.robots.model import hinges_to
 from npmp.robots.proposal.draft import Draft, LimbChain
-from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, top, welded
+from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, welded
 
 # share of the robot's height within which feet are from the lowest
 _LOW = 0.12
@@ -35,7 +35,8 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     for b in sorted(chains, key=lambda b: bottom[b]):
         ends.setdefault(tuple(chains[b]), b)
     bottom = {b: bottom[b] for b in sorted(ends.values())}
-    height = max(top(model, pose), 0.0) - min(bottom.values())
+    top = max(pose.xpos[1:, 2].max(), *pose.geom_xpos[:, 2], 0.0)
+    height = top - min(bottom.values())
     feet = [b for b in bottom if bottom[b] < min(bottom.values()) + _LOW * height]
     names = ", ".join(model.body(b).name for b in feet)
     if len(feet) < 2:

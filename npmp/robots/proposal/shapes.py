@@ -64,11 +64,6 @@ def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> float:
     return min(heights, default=float(data.xpos[body][2]))
 
 
-def top(model: mujoco.MjModel, data: mujoco.MjData) -> float:
-    """Height of the highest origin of a body or geom [m]."""
-    return float(max(data.xpos[1:, 2].max(), *data.geom_xpos[:, 2], -np.inf))
-
-
 def sole_geoms(
     model: mujoco.MjModel, pose: mujoco.MjData, limb: LimbChain
 ) -> tuple[int, list[int]]:
