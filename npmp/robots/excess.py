@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -43,20 +42,6 @@ _SIZES = 1_000_000
 _PREFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
 
 
-@dataclass
-class _Model:
-    """What the files of one model say together."""
-
-    main: Path
-    files: int = 0
-    # the chain of includes that leads to the file being read
-    open: tuple[Path, ...] = ()
-    # where assets lie
-    folders: set[str] = field(default_factory=lambda: {""})
-    # the file that names an asset, and its name
-    assets: list[tuple[Path, str]] = field(default_factory=list)
-
-
 def refuse_excess(path: Path) -> None:
     """Look through an MJCF or URDF, what it includes, and the sizes of its assets.
 
@@ -64,8 +49,8 @@ def refuse_excess(path: Path) -> None:
       InputError: for no regular file, no XML, files that include one another in a circle, assets
         that are no regular files, and for more of anything than a robot needs.
     """
-    model = _Model(path)
-    _count(path, model)
+    model = _Counter(path)
+    model.read()
     for file, name in model.assets:
         for found in places(name, (path.parent, file.parent), model.folders):
             regular_file(found, at_most=MAX_ASSET)
@@ -90,45 +75,49 @@ def places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Pa
     yield from sorted(path for path in tried if os.path.lexists(path) and not path.is_dir())
 
 
-def _count(path: Path, model: _Model) -> int:
-    """Elements of a file and all that it includes, replicates and attachments multiplied out."""
-    if path.resolve() in model.open:
-        raise InputError(f"{path}: includes itself")
-    model.files += 1
-    if model.files > MAX_FILES:
-        raise InputError(f"{model.main}: includes more than {MAX_FILES} files")
-    before, model.open = model.open, (*model.open, path.resolve())
-    text = regular_file(path, at_most=MAX_XML).read_bytes().removeprefix(b"\xef\xbb\xbf")
-    count = _Counter(path, model)
-    # MuJoCo takes bytes as they come; names are turned back
-    parser = expat.ParserCreate("iso-8859-1")
-    parser.StartElementHandler, parser.EndElementHandler = count.start, count.end
-    parser.EntityDeclHandler = count.entity
-    try:
-        with reading(path):
-            parser.Parse(text, True)
-    except InputError as error:
-        if not isinstance(error.__cause__, expat.ExpatError):
-            raise
-        if not count.closed:  # what follows the root element MuJoCo does not read
-            raise InputError(f"{path}: not a valid MJCF: {error.__cause__}") from error
-    model.open = before
-    for name, times in count.attached:
-        count.add(times * count.models.get(name, 0))
-    return count.total
-
-
 class _Counter:
-    """Expat's handlers for one file."""
+    """One file of a model, `main` for the first: expat's handlers, and what they count."""
 
-    def __init__(self, path: Path, model: _Model):
-        self.path, self.model = path, model
+    def __init__(self, path: Path, included_by: _Counter | None = None):
+        self.path, self.main, before = path, self, tuple[Path, ...]()
+        if included_by is not None:
+            self.main, before = included_by.main, included_by.chain
+        # the chain of includes that leads to this file
+        self.chain: tuple[Path, ...] = (*before, path.resolve())
+        if path.resolve() in before:
+            raise InputError(f"{path}: includes itself")
+        # of `main`, for all files: their number, where assets lie, and assets by the file that
+        # names them, and their name
+        self.files, self.folders, self.assets = 0, {""}, list[tuple[Path, str]]()
         self.total, self.closed = 0, False
         # how often each of the open elements stands in the model
         self.times = [1]
         # elements of the models to attach, by name
         self.models: dict[str, int] = {}
         self.attached: list[tuple[str, int]] = []
+
+    def read(self) -> int:
+        """Elements of the file and all that it includes, replicates and attachments multiplied
+        out."""
+        self.main.files += 1
+        if self.main.files > MAX_FILES:
+            raise InputError(f"{self.main.path}: includes more than {MAX_FILES} files")
+        text = regular_file(self.path, at_most=MAX_XML).read_bytes().removeprefix(b"\xef\xbb\xbf")
+        # MuJoCo takes bytes as they come; names are turned back
+        parser = expat.ParserCreate("iso-8859-1")
+        parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
+        parser.EntityDeclHandler = self.entity
+        try:
+            with reading(self.path):
+                parser.Parse(text, True)
+        except InputError as error:
+            if not isinstance(error.__cause__, expat.ExpatError):
+                raise
+            if not self.closed:  # what follows the root element MuJoCo does not read
+                raise InputError(f"{self.path}: not a valid MJCF: {error.__cause__}") from error
+        for name, times in self.attached:
+            self.add(times * self.models.get(name, 0))
+        return self.total
 
     def entity(self, name: str, *_: Any) -> None:
         raise InputError(f"{self.path}: declares the entity '{name:.40}'; MJCFs have none")
@@ -151,7 +140,7 @@ class _Counter:
         self.limit(tag, attributes)
         if tag == "compiler":
             dirs = ("meshdir", "texturedir", "assetdir")
-            self.model.folders |= {_name(attributes[key]) for key in dirs if key in attributes}
+            self.main.folders |= {_name(attributes[key]) for key in dirs if key in attributes}
         names = [_name(value) for key, value in attributes.items() if key.startswith("file")]
         if tag == "include":
             self.add(times * sum(map(self.other, names)))
@@ -160,7 +149,7 @@ class _Counter:
                 attributes.get("name") or Path(name).stem: self.other(name) for name in names
             }
         else:
-            self.model.assets += [(self.path, name) for name in names if name]
+            self.main.assets += [(self.path, name) for name in names if name]
         if tag == "attach":
             self.attached.append((attributes.get("model", ""), times))
 
@@ -176,8 +165,8 @@ class _Counter:
     def other(self, name: str) -> int:
         """Elements of another file, the larger where two could be meant; 0 where none is there,
         which MuJoCo says."""
-        found = places(name, (self.path.parent, self.model.main.parent), {""}) if name else ()
-        return max((_count(path, self.model) for path in found), default=0)
+        found = places(name, (self.path.parent, self.main.path.parent), {""}) if name else ()
+        return max((_Counter(path, self).read() for path in found), default=0)
 
     def limit(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Refuse an element whose numbers are beyond what a robot needs."""
