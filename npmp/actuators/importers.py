@@ -221,12 +221,7 @@ def _wandering(
     return total / np.sqrt(0.5 * (weight**2).sum(0))
 
 
-IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
-    "hwangbo": hwangbo,
-    "sage": sage,
-    "bam": bam,
-    "anydrive": anydrive,
-}
+IMPORTERS = {reader.__name__: reader for reader in (hwangbo, sage, bam, anydrive)}
 
 
 def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:

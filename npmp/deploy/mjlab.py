@@ -36,13 +36,8 @@ CALLS = 4
 # memory that is added: the IMU's velocity in the root frame at the control step before [m/s], the
 # gyro's readings since, added up [rad/s], calls until the next control step, the actions of the
 # control step before and of this one [rad]
-VELOCITY, TURNED, WAIT, BEFORE, ACTION = ADDED = (
-    "imu_velocity",
-    "gyro_sum",
-    "wait",
-    "action_before",
-    "action_held",
-)
+ADDED = ("imu_velocity", "gyro_sum", "wait", "action_before", "action_held")
+VELOCITY, TURNED, WAIT, BEFORE, ACTION = ADDED
 # nodes of ONNX: operator, inputs, output. Is it time for a control step, and not the first (where
 # the memory is 0)?
 TIME = (

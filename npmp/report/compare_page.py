@@ -156,10 +156,5 @@ def page(
         Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         *([Section("ends", "Differences at the end", [Table(*ends)])] if ends[1] else []),
     ]
-    assemble(
-        path,
-        title=title,
-        subtitle="mean, and range over seeds",
-        notes=notes(groups),
-        sections=sections,
-    )
+    subtitle = "mean, and range over seeds"
+    assemble(path, title=title, subtitle=subtitle, notes=notes(groups), sections=sections)

@@ -67,27 +67,17 @@ def _row(row: Mapping[str, Any]) -> list[str | Cell]:
     said = [faults, Cell(str(row["falls"]), bad=row["falls"] > 0)]
     if not achieved:
         return [_command(row), "–", *said, *["–"] * 3]
-    return [
-        _command(row),
-        Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"]),
-        *said,
-        _number(row["joint_speed_share"]),
-        _beside(row.get("module")),
-        _beside(row.get("recorded")),
-    ]
+    reached = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
+    beside = (_beside(row.get(key)) for key in ("module", "recorded"))
+    return [_command(row), reached, *said, _number(row["joint_speed_share"]), *beside]
 
 
 def _feet_row(row: Mapping[str, Any]) -> list[str]:
     if not row.get("achieved"):
         return [_command(row), *["–"] * 5]
-    return [
-        _command(row),
-        _each(row["lift_m"], 100.0, 1),
-        _each(row["stance_mps"], 1.0, 2),
-        _each(row["step_rate_hz"], 1.0, 1),
-        _each(row["phase"], 1.0, 2),
-        _number(row["opposite_correlation"]),
-    ]
+    shown = ("lift_m", 100, 1), ("stance_mps", 1, 2), ("step_rate_hz", 1, 1), ("phase", 1, 2)
+    each = (_each(row[key], scale, digits) for key, scale, digits in shown)
+    return [_command(row), *each, _number(row["opposite_correlation"])]
 
 
 def _command(row: Mapping[str, Any]) -> str:

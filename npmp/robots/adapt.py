@@ -202,17 +202,9 @@ def _make_foot(
         spec.delete(old)
         new.name = shape
     if not taken.any():
-        body.add_geom(
-            name=f"{name}_sole",
-            type=mujoco.mjtGeom.mjGEOM_SPHERE,
-            size=[radius, 0, 0],
-            group=3,
-            priority=1,
-            contype=0,
-            conaffinity=1,
-            friction=[0.8, 0.02, 0.01],
-            mass=0.0,
-        )
+        sphere = mujoco.mjtGeom.mjGEOM_SPHERE
+        sole = body.add_geom(name=f"{name}_sole", type=sphere, size=[radius, 0, 0])
+        sole.friction, sole.group, sole.priority, sole.mass = [0.8, 0.02, 0.01], 3, 1, 0.0
 
 
 def _tidy(quaternion: Array) -> Array:

@@ -93,8 +93,8 @@ def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
     `height` [m]."""
     waves = int(rng.integers(round(PERIOD_M / 2.0), round(PERIOD_M / 1.0) + 1))
     coarse, fine = (_gradient_noise(grid.points, n, rng) for n in (waves, 2 * waves))
-    noise = coarse + 0.5 * fine
-    return height * (noise - noise.min()) / np.ptp(noise)
+    heights = coarse + 0.5 * fine
+    return height * (heights - heights.min()) / np.ptp(heights)
 
 
 def _gradient_noise(points: int, waves: int, rng: np.random.Generator) -> FloatArray:
@@ -113,9 +113,7 @@ def _gradient_noise(points: int, waves: int, rng: np.random.Generator) -> FloatA
     return noise
 
 
-def height_noise(
-    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
-) -> FloatArray:
+def noise(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """Uniform heights of points 0.2 m apart, linear between them."""
     step = grid.of(0.2)
     size = 2 * (grid.points // step,)
@@ -193,15 +191,8 @@ def _inwards(grid: Grid) -> NDArray[np.int64]:
     return grid.points // 2 - np.maximum(out[:, None], out[None])
 
 
-_Kind = Callable[[Grid, float, TerrainLimits, np.random.Generator], FloatArray]
-_KINDS: dict[str, _Kind] = {
-    "noise": height_noise,
-    "obstacles": obstacles,
-    "gaps": gaps,
-    "slopes": slopes,
-    "stairs": stairs,
-    "stepping_stones": stepping_stones,
-}
+_KINDS: dict[str, Callable[[Grid, float, TerrainLimits, np.random.Generator], FloatArray]]
+_KINDS = {of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, stepping_stones)}
 KINDS = ("perlin", *_KINDS)
 _KINDS["rooms"] = rooms
 TERRAINS = ("flat", *KINDS, "rooms", "mixed")
