@@ -228,9 +228,8 @@ class PhysicsRandomizer:
         self._sim, self._config = sim, config
         bodies = [int(model.body(name).id) for name in robot.body_names]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
-        self._heavy = torch.tensor(
-            [b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])]
-        )
+        light = _LIGHT * sum(model.body_mass[bodies])
+        self._heavy = torch.tensor([b for b in bodies if model.body_mass[b] > light])
         self._spreads = {
             name: getattr(c, name, Spread()) if self._has(name) else Spread()
             for name in dict.fromkeys(kind for *_, kind in _VARIED)
@@ -247,9 +246,7 @@ class PhysicsRandomizer:
             self.columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
-        offsets = [
-            c.nominal[name].offset if name in c.nominal else 0.0 for name in robot.joint_names
-        ]
+        offsets = [c.nominal.get(name, JointPhysics()).offset for name in robot.joint_names]
         self._offset = torch.tensor(offsets, device=sim.device)
         self.joint_offset = self._offset.repeat(sim.num_envs, 1)
         shifted = c.com_trunk > 0 or c.com_links > 0
@@ -258,11 +255,7 @@ class PhysicsRandomizer:
             "body_ipos": shifted,
             "actuator_forcerange": c.weak_joint < 1.0,
         }
-        varied = [
-            (name, at, kind)
-            for name, at, kind in _VARIED
-            if besides.get(name) or self._spreads[kind].active
-        ]
+        varied = [e for e in _VARIED if besides.get(e[0]) or self._spreads[e[2]].active]
         geoms = {"geom_friction": c.friction, "geom_solref": c.contact_s}
         names = [name for name, *_ in varied] + [name for name, v in geoms.items() if v is not None]
         self._fields = sim.expand(list(dict.fromkeys(names)))
@@ -342,18 +335,14 @@ class PhysicsRandomizer:
 
     def drawn(self, i: int) -> dict[str, list[float]]:
         """What was drawn for simulation i by name, each in [-1, 1]."""
-        return {
-            name: self.unit[i, columns].tolist()
-            for name, columns in self.columns.items()
-            if columns.stop > columns.start
-        }
+        found = {name: self.unit[i, columns].tolist() for name, columns in self.columns.items()}
+        return {name: values for name, values in found.items() if values}
 
     def draw(self, ids: Tensor, generator: torch.Generator) -> None:
         """New physics for simulations ids (k,)."""
         if self.size:
-            uniform = torch.rand(
-                (len(ids), self.size), generator=generator, device=self.unit.device
-            )
+            shape = (len(ids), self.size)
+            uniform = torch.rand(shape, generator=generator, device=self.unit.device)
             self.set(ids, 2.0 * uniform - 1.0)
         elif self._config.friction is not None or self._config.contact_s is not None:
             self.set(ids, self.unit[ids])
