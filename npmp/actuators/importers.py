@@ -88,9 +88,8 @@ def sage(path: Path) -> ActuatorLog:
         where = f"{path}: {name}"
         even = {key: on_grid(time, values, rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):
-            traces.append(
-                Trace.of(name, joint, {key: values[:, i] for key, values in even.items()})
-            )
+            own = {key: values[:, i] for key, values in even.items()}
+            traces.append(Trace.of(name, joint, own))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
 
 

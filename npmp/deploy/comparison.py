@@ -78,9 +78,8 @@ def compare(first: Channels, second: Channels) -> list[ChannelDifference]:
         raise InputError(
             f"the logs share no channel of at least {FEWEST} samples while the policy acts"
         )
-    return sorted(
-        (difference(name, first[name], second[name]) for name in shared), key=lambda d: -d.relative
-    )
+    found = (difference(name, first[name], second[name]) for name in shared)
+    return sorted(found, key=lambda d: -d.relative)
 
 
 def in_words(found: Sequence[ChannelDifference], count: int = 3) -> list[str]:

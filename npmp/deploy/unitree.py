@@ -115,17 +115,15 @@ class DdsLine:
         from cyclonedds import core, sub, topic
 
         deep = core.Qos(core.Policy.History.KeepLast(MANY), core.Policy.IgnoreLocal.Participant)
-        return sub.DataReader(
-            self.participant, topic.Topic(self.participant, f"rt/{name}", kind), deep
-        )
+        called = topic.Topic(self.participant, f"rt/{name}", kind)
+        return sub.DataReader(self.participant, called, deep)
 
     def _writer(self, name: str, kind: type[Any]) -> Any:
         from cyclonedds import core, pub, topic
 
         reliable = core.Qos(core.Policy.Reliability.Reliable(MOST_BLOCKED_NS))
-        return pub.DataWriter(
-            self.participant, topic.Topic(self.participant, f"rt/{name}", kind), reliable
-        )
+        called = topic.Topic(self.participant, f"rt/{name}", kind)
+        return pub.DataWriter(self.participant, called, reliable)
 
     def take(self) -> list[tuple[Any, ...] | None]:
         return [one.values for one in self.states.take(MANY) if hasattr(one, "values")]
@@ -147,13 +145,10 @@ class DdsLine:
         """What the robot's motion switcher answers to a call; None for nothing."""
         requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
         answers = self._reader(f"api/{SWITCHER}/response", dds_type("unitree_api.Response"))
-        identity, lease, policy = (
-            dds_type(f"unitree_api.Request{part}") for part in ("Identity", "Lease", "Policy")
-        )
         number, until, sent = time.monotonic_ns(), time.monotonic() + ANSWER_S, False
-        header = dds_type("unitree_api.RequestHeader")(
-            identity(number, call), lease(0), policy(0, False)
-        )
+        filled = {"Identity": (number, call), "Lease": (0,), "Policy": (0, False)}
+        parts = [dds_type(f"unitree_api.Request{part}")(*of) for part, of in filled.items()]
+        header = dds_type("unitree_api.RequestHeader")(*parts)
         while time.monotonic() < until:
             heard = requests.get_matched_subscriptions() and answers.get_matched_publications()
             if heard and not sent:
@@ -216,10 +211,8 @@ class UnitreeRobot:
         if sorted(contract.joint_names) != sorted(motors):
             raise InputError(f"a {contract.robot} has the joints {', '.join(motors)}")
         self.line, self.order = line, [motors.index(name) for name in contract.joint_names]
-        self.state, self.command = (
-            MessageLayout(f"{package}.LowState"),
-            MessageLayout(f"{package}.LowCmd"),
-        )
+        self.state = MessageLayout(f"{package}.LowState")
+        self.command = MessageLayout(f"{package}.LowCmd")
         self.period, self.kd = 1.0 / contract.control_rate_hz, contract.per_joint("kd")
         self.onboard = ""  # of the robot's own controllers, which drives it
         self.refused: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,8 @@ def compared_logs(
             values = np.sort(channels[one.channel])
             share = np.arange(1, len(values) + 1) / len(values)
             lines.append(figures.Line(name, values, share, css))
-        charts.append(
-            figures.line_chart(
-                lines, title=one.channel, unit="share below", x_label=one.unit, y_range=(0.0, 1.0)
-            )
-        )
+        look: Any = {"unit": "share below", "x_label": one.unit, "y_range": (0.0, 1.0)}
+        charts.append(figures.line_chart(lines, title=one.channel, **look))
     quantiles = [f"{side} {100 * q:g} %" for side in ("1st", "2nd") for q in QUANTILES]
     columns = ("channel", "unit", "of spread", "Wasserstein", "KS", *quantiles)
     rows: list[Row] = []
