@@ -459,10 +459,8 @@ def _rate(path: Path, entries: Mapping[str, Mapping[str, Any]], shared: Mapping[
         return check_rate(float(values.item()), str(path))
     if not all("time_s" in entry for entry in entries.values()):
         raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
-    steps = [
-        np.median(np.diff(_times(entry["time_s"], f"{path}: {name}")))
-        for name, entry in entries.items()
-    ]
+    times = [_times(entry["time_s"], f"{path}: {name}") for name, entry in entries.items()]
+    steps = [np.median(np.diff(time)) for time in times]
     return check_rate(float(np.round(1.0 / np.median(steps), 3)), str(path))
 
 
@@ -491,9 +489,8 @@ def _part(
     joints = tuple(map(str, unnamed if names is None else names))
     if len(joints) != shape[1]:
         raise InputError(f"{where}: {shape[1]} actuators, but {len(joints)} names")
-    constants = {
-        key: _constant(entry[key], shape, f"{where}/{key}") for key in CONSTANTS if key in entry
-    }
+    given = [key for key in CONSTANTS if key in entry]
+    constants = {key: _constant(entry[key], shape, f"{where}/{key}") for key in given}
     called = str(entry.get("recording", name))
     return _Part(called, where, joints, names is not None, columns, constants)
 
@@ -547,8 +544,7 @@ def on_grid(time_s: Floats, values: Floats, rate_hz: float, where: str) -> Float
     if steps[longest] > LONGEST_GAP * max(1.0 / rate_hz, float(np.median(steps))):
         pause = f"a pause of {steps[longest]:g} s after {time_s[longest]:g} s"
         raise InputError(f"{where}: {pause}; make two recordings of it")
-    require_memory(
-        8.0 * values.shape[1] * (time_s[-1] - time_s[0]) * rate_hz, f"{where} at {rate_hz:g} Hz"
-    )
+    samples = (time_s[-1] - time_s[0]) * rate_hz
+    require_memory(8.0 * values.shape[1] * samples, f"{where} at {rate_hz:g} Hz")
     even = np.arange(time_s[0], time_s[-1] + 1e-9, 1.0 / rate_hz)
     return np.stack([np.interp(even, time_s, column) for column in values.T], -1)

@@ -181,9 +181,8 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
     Raises:
       InputError: for a file that holds another network.
     """
-    arrays = _with(
-        path, "in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0"
-    )
+    needed = ("in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
+    arrays = _with(path, *needed)
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
     try:
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)

@@ -30,10 +30,8 @@ class Pendulums:
         at = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
 
         def column(of: Callable[[Trace], Any]) -> Floats:
-            wide = [
-                np.broadcast_to(of(trace), len(trace))[at[:, i]]
-                for i, trace in enumerate(log.traces)
-            ]
+            columns = (np.broadcast_to(of(trace), len(trace)) for trace in log.traces)
+            wide = [values[at[:, i]] for i, values in enumerate(columns)]
             return np.stack(wide, 1).astype(np.float64)
 
         self.position = column(lambda trace: trace.others["position"])

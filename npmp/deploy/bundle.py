@@ -97,11 +97,8 @@ class Bundle:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
         written = {"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files}
         # lists of numbers or words on one line each
-        text = re.sub(
-            r"\[\s+([^][{}]*?)\s+\]",
-            lambda found: f"[{' '.join(found[1].split())}]",
-            json.dumps(written, indent=2),
-        )
+        lists, text = r"\[\s+([^][{}]*?)\s+\]", json.dumps(written, indent=2)
+        text = re.sub(lists, lambda found: f"[{' '.join(found[1].split())}]", text)
         content[CONTRACT] = f"{text}\n".encode()
         for name, data in content.items():
             with atomic_path(Path(folder) / name) as path:

@@ -45,10 +45,8 @@ class DrakeRobot(SimulatedRobot):
     def _build(self, robot: Robot) -> None:
         """The plant: the robot's own bodies, joints and geoms on a half space."""
         drake, model = self._drake, robot.model(visuals=False)
-        builder = drake.DiagramBuilder()
-        plant, scene = drake.AddMultibodyPlantSceneGraph(
-            builder, time_step=1.0 / robot.physics_rate_hz
-        )
+        builder, step_s = drake.DiagramBuilder(), 1.0 / robot.physics_rate_hz
+        plant, scene = drake.AddMultibodyPlantSceneGraph(builder, time_step=step_s)
         plant.set_discrete_contact_approximation(drake.DiscreteContactApproximation.kSap)
         spec = robot.spec(visuals=False)
         # what Drake makes of it otherwise than MuJoCo (drives), or not at all
@@ -58,15 +56,13 @@ class DrakeRobot(SimulatedRobot):
         [instance] = drake.Parser(plant).AddModelsFromString(spec.to_xml(), "xml")
         # Drake's mean of two equal ones is that one
         grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)
-        plant.RegisterCollisionGeometry(
-            plant.world_body(), drake.RigidTransform(), drake.HalfSpace(), "floor", grip
-        )
+        world, here, ground = plant.world_body(), drake.RigidTransform(), drake.HalfSpace()
+        plant.RegisterCollisionGeometry(world, here, ground, "floor", grip)
         own = drake.GeometrySet()
         for index in plant.GetBodyIndices(instance):
             own.Add(plant.GetCollisionGeometriesForBody(plant.get_body(index)))
-        scene.collision_filter_manager().Apply(
-            drake.CollisionFilterDeclaration().ExcludeWithin(own)
-        )
+        apart = drake.CollisionFilterDeclaration().ExcludeWithin(own)
+        scene.collision_filter_manager().Apply(apart)
         joints = [plant.GetJointByName(name) for name in robot.joint_names]
         self._servos = []
         for joint, limit, kp, kd in zip(joints, robot.torque_limit, robot.kp, robot.kd):

@@ -261,9 +261,8 @@ class _BothLevels(nn.Module):
         h_low: Tensor,
         c_low: Tensor,
     ) -> tuple[Tensor, ...]:
-        latent, high = self.policy.step(
-            PolicyInput(obs, command, z), HighLevelState(h_high, c_high)
-        )
+        seen, before = PolicyInput(obs, command, z), HighLevelState(h_high, c_high)
+        latent, high = self.policy.step(seen, before)
         action, low = self.skill.decode(latent.mean, obs, DecoderState(h_low, c_low))
         return action, latent.mean, *high, *low
 

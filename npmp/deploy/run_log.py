@@ -179,11 +179,8 @@ def read_log(path: Path | str) -> DeployLog:
             arrays = {name: hdf5.member(file, name) for name in widths}
             sizes = [hdf5.array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
             require_memory(sum(sizes), str(path))
-            columns = {
-                name: hdf5.read_array(array, f"{path}: {name}").astype(float)
-                for name, array in arrays.items()
-            }
-        log = replace(empty, columns=columns)
+            read = {n: hdf5.read_array(array, f"{path}: {n}") for n, array in arrays.items()}
+        log = replace(empty, columns={name: array.astype(float) for name, array in read.items()})
     steps = len(log.columns["time_s"])
     if not steps:
         raise InputError(f"{path} holds no control step")

@@ -117,9 +117,8 @@ class SimulatedRobot:
         """What it measures; gyro and accelerometer are means over the last control period, as
         policies were trained."""
         substeps, period = self.robot.substeps, self.robot.substeps * self.dt
-        (pos2, _, _), (pos1, quat1, vel1), (pos, quat, vel) = (
-            self.past[-1 - k * substeps] for k in (2, 1, 0)
-        )
+        moments = [self.past[-1 - k * substeps] for k in (2, 1, 0)]
+        (pos2, _, _), (pos1, quat1, vel1), (pos, quat, vel) = moments
         gyro, rotation = np.zeros(3), np.zeros(9)
         mujoco.mju_subQuat(gyro, quat, quat1)
         mujoco.mju_quat2Mat(rotation, quat)

@@ -53,9 +53,8 @@ class Stand:
         self._q = np.array([int(joint.qposadr[0]) for joint in found])
         self._v = np.array([int(joint.dofadr[0]) for joint in found])
         self._u = np.array([model.actuator(name).id for name in joints])
-        self.torque_limit = np.where(
-            model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1], np.inf
-        )
+        limited, limit = model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1]
+        self.torque_limit = np.where(limited, limit, np.inf)
         # with the armature, in the model's own pose [kg m2]
         self.inertia = model.dof_M0[self._v].copy()
         v, u, none = self._v, self._u, np.zeros(len(found))

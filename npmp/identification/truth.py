@@ -47,9 +47,7 @@ def compared(found: Identified, truth: Floats) -> tuple[list[dict[str, float]], 
         miss[:, DAMPING] += miss[:, KD]
     looked = found.error > 0.0
     z = miss / np.where(looked, found.error, np.inf)
-    off = [
-        {kind: float(z[j, k]) for k, kind in enumerate(KINDS) if looked[j, k]}
-        for j in range(len(z))
-    ]
+    rows = zip(z.tolist(), looked, strict=True)
+    off = [{kind: v for kind, v, there in zip(KINDS, *row) if there} for row in rows]
     within = {f"within_{n}": float((np.abs(z[looked]) < n).mean()) for n in (1, 2)}
     return off, within | {"parameters": int(looked.sum())}

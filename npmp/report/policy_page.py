@@ -61,10 +61,8 @@ def clip_of(
 ) -> ReplayClip:
     """Robot 0 of a trial to watch, with its velocities, ball and ground, for its first `steps`;
     spacing_m: between points of the ground."""
-    names = ("command", "achieved", "target", "ball")
-    seen: dict[str, Any] = {
-        name: trial.seen[name][:steps, 0].numpy() for name in names if name in trial.seen
-    }
+    there = [name for name in ("command", "achieved", "target", "ball") if name in trial.seen]
+    seen: dict[str, Any] = {name: trial.seen[name][:steps, 0].numpy() for name in there}
     if "ball" in seen:
         dribble: Any = task
         seen["ball_m"] = radius = float(dribble.ball_radius[0])

@@ -7,6 +7,7 @@ environments take for granted is what is checked here.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -446,9 +447,6 @@ _EDIT = {
 
 def what_to_edit(failed: Sequence[str]) -> str:
     """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    said = dict.fromkeys(
-        part
-        for name in failed
-        for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
-    )
+    parts = (_EDIT.get(name, ("symmetries",) * name.startswith("symmetry")) for name in failed)
+    said = dict.fromkeys(itertools.chain(*parts))
     return f"edit there {', '.join(said)}" if said else "the model itself must be changed"

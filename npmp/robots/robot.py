@@ -331,9 +331,8 @@ def _drives(
         )
     kp, (offset, stiffness, damping) = model.actuator_gainprm[:, 0], model.actuator_biasprm[:, :3].T
     lower, upper = model.actuator_forcerange.T
-    on_its_joint = (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT) & (
-        model.actuator_trnid[:, 0] == np.arange(1, model.njnt)
-    )
+    on_its_joint = model.actuator_trnid[:, 0] == np.arange(1, model.njnt)
+    on_its_joint &= model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
     gear = model.actuator_gear[:, 0]
     position = (offset == 0) & (stiffness == -kp) & (kp > 0) & (damping <= 0) & (gear == 1)
     limited = (model.actuator_forcelimited != 0) & (upper > 0) & (lower == -upper)

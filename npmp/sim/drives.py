@@ -136,9 +136,8 @@ class _Kind:
         contract = law.contract
         joints = model.actuator_trnid[:, 0]
         self._law, self._shape = law, (num_envs, model.nu)
-        self._q, self._v = (
-            torch.from_numpy(at[joints]).long() for at in (model.jnt_qposadr, model.jnt_dofadr)
-        )
+        self._q = torch.from_numpy(model.jnt_qposadr[joints]).long()
+        self._v = torch.from_numpy(model.jnt_dofadr[joints]).long()
         # what the drives put out at most: a model that goes on from its own torque goes on from
         # what arrived
         most = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf)

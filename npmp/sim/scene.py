@@ -63,6 +63,5 @@ def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
     for first, second in sorted(pairs):
         names = model.body(first).name, model.body(second).name
         if set(names) <= set(robot.body_names):
-            spec.add_exclude(
-                name=f"apart_{names[0]}_{names[1]}", bodyname1=names[0], bodyname2=names[1]
-            )
+            apart = f"apart_{names[0]}_{names[1]}"
+            spec.add_exclude(name=apart, bodyname1=names[0], bodyname2=names[1])

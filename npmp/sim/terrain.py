@@ -119,9 +119,8 @@ def noise(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Genera
     size = 2 * (grid.points // step,)
     coarse = limits.noise_m * level * rng.uniform(-1.0, 1.0, size)
     for axis in (0, 1):
-        shares = [
-            np.roll(coarse, -1, axis) * k / step + coarse * (1.0 - k / step) for k in range(step)
-        ]
+        after = np.roll(coarse, -1, axis)
+        shares = [after * k / step + coarse * (1.0 - k / step) for k in range(step)]
         shape = list(coarse.shape)
         shape[axis] *= step
         coarse = np.stack(shares, axis + 1).reshape(shape)

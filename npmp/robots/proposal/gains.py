@@ -102,9 +102,8 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
     bare = (draft.model.dof_armature[6:] == 0) & np.array([not drive.kp for drive in own])
     rotors = limits / _TORQUE_PER_INERTIA * (bare & (limits > _TORQUE_PER_INERTIA * inertia))
 
-    gains = Gains(
-        own, rated > 0.0, legs, kp, inertia + rotors, np.array(draft.model.dof_damping[6:])
-    )
+    damping = np.array(draft.model.dof_damping[6:])
+    gains = Gains(own, rated > 0.0, legs, kp, inertia + rotors, damping)
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
     why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
