@@ -180,9 +180,8 @@ class Watchdog:
         if not age <= self.config.state_age_s:
             return f"the state is {1e3 * age:.0f} ms old"
         if age < -AHEAD_S:
-            return (
-                f"the state is from {-1e3 * age:.0f} ms ahead; time_s must be of time.monotonic()"
-            )
+            ahead = f"{-1e3 * age:.0f} ms ahead"
+            return f"the state is from {ahead}; time_s must be of time.monotonic()"
         if missed >= self.config.missed_deadlines:
             return f"{missed} deadlines missed in a row"
         return ""
@@ -225,10 +224,8 @@ class Watchdog:
         if beyond[worst] > self.config.joint_margin_rad:
             return f"{self.names[worst]} is {beyond[worst]:.2f} rad beyond its range"
         if state.temperature is not None and state.temperature.max() > self.config.temperature_c:
-            hottest = int(state.temperature.argmax())
-            return (
-                f"the motor of {self.names[hottest]} has {state.temperature[hottest]:.0f} degrees"
-            )
+            hottest = self.names[int(state.temperature.argmax())]
+            return f"the motor of {hottest} has {state.temperature.max():.0f} degrees"
         return ""
 
     def _overload(self, now: float, state: State) -> str:

@@ -48,11 +48,11 @@ def wandering(
         "still up then count as that. Their latents are drawn from the AR(1) process."
     )
     table = Table([*columns.values()], [[number(best[key]) for key in columns]])
-    sections = [Section("up", "How long they stay up", [Words(words), table, chart])]
+    up = Section("up", "How long they stay up", [Words(words), table, chart])
+    sections = [replay_section(robot, clips)[0], up]
     most = f"mean of {found['robots']} robots, {seconds} s at most"
     path = f"mean until the fall, {number(best['speed_mps'])} m/s"
     cards = [("Up on the prior", f"{number(best['up_s_mean'])} s", most)]
     cards.append(("Path", f"{number(best['path_m'])} m", path))
     title = f"{found['module']}: wandering without a task"
-    sections.insert(0, replay_section(robot, clips)[0])
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)

@@ -214,16 +214,14 @@ def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
     home = float(np.abs(symmetry.mirror_joints(robot.home_joints) - robot.home_joints).max())
     images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
     limits = np.abs(images - [robot.joint_lower, robot.joint_upper]).max(axis=0)
+    differs = f"home by {home:.2g} rad" if home > 1e-6 else ""
     if limits.max() > 1e-6:
         first = int(np.argmax(limits))
         twin = int(symmetry.joint_permutation[first])
         pair = " and ".join(sorted({robot.joint_names[first], robot.joint_names[twin]}))
-        why = f"but the image differs in the limits of {pair} by {limits.max():.2g} rad"
-        return Check(name, False, f"{detail}, {why}")
-    if home > 1e-6:
-        why = f"but the image differs in the home by {home:.2g} rad"
-        return Check(name, False, f"{detail}, {why}")
-    return Check(name, True, detail)
+        differs = f"limits of {pair} by {limits.max():.2g} rad"
+    also = f", but the image differs in the {differs}" if differs else ""
+    return Check(name, not differs, detail + also)
 
 
 def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[Array]:

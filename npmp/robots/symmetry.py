@@ -123,11 +123,18 @@ def make_symmetry(
     body_names = [model.body(i).name for i in range(1, model.nbody)]
     bodies = _name_permutation(body_names, partners, "body", where)
     turns, shifts = _body_frames(zero, bodies, reflection)
+    axes = zero.xaxis[1:]
+    # +1 where the image of the partner's axis points along the joint's axis, -1 where against it
+    alignment = np.sum(-axes[joints] * reflection * axes, axis=-1)
+    for joint, partner, cosine in zip(joint_names, joints, alignment, strict=True):
+        if abs(cosine) < 1.0 - tolerance:
+            pair = f"'{joint}' and '{joint_names[partner]}'"
+            raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
     return Symmetry(
         name=name,
         normal=frozen(normal),
         joint_permutation=joints,
-        joint_sign=_joint_signs(zero, joint_names, joints, reflection, tolerance, where),
+        joint_sign=frozen(np.sign(alignment)),
         body_permutation=bodies,
         foot_permutation=_name_permutation(feet, partners, "foot", where),
         marker_permutation=_marker_permutation(zero, markers, bodies, reflection, tolerance, where),
@@ -163,25 +170,6 @@ def swapped(name: str, part: str, partner: str) -> str | None:
     if part.startswith("*"):
         return name.removesuffix(old) + new if name.endswith(old) else None
     return new + name.removeprefix(old) if name.startswith(old) else None
-
-
-def _joint_signs(
-    zero: mujoco.MjData,
-    names: Sequence[str],
-    permutation: Indices,
-    reflection: Array,
-    tolerance: float,
-    where: str,
-) -> Array:
-    """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against
-    it."""
-    axes = zero.xaxis[1:]
-    alignment = np.sum(-axes[permutation] * reflection * axes, axis=-1)
-    for joint, partner, cosine in zip(names, permutation, alignment, strict=True):
-        if abs(cosine) < 1.0 - tolerance:
-            pair = f"'{joint}' and '{names[partner]}'"
-            raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
-    return frozen(np.sign(alignment))
 
 
 def _body_frames(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from npmp import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
@@ -187,9 +187,7 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
         model.opt.timestep = 1.0 / config.physics_rate_hz
     for name, joint in config.nominal.items():
         if name not in drives:
-            raise InputError(
-                f"randomization.physics.nominal: no joint '{name}'; there are: {', '.join(drives)}"
-            )
+            raise InputError(f"randomization.physics.nominal: {unknown('joint', name, drives)}")
         v, u = int(model.joint(name).dofadr[0]), drives[name]
         for values, at, given in (
             (model.dof_armature, v, joint.armature),

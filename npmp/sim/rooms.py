@@ -61,5 +61,5 @@ def _clutter(stands: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> 
         low = rng.integers(apart, grid.points - apart - size)
         around = tuple(slice(a - apart, a + b + apart) for a, b in zip(low, size, strict=True))
         if not stands[around].any() and found < CLUTTER:
-            stands[tuple(slice(a, a + b) for a, b in zip(low, size, strict=True))] = True
+            stands[around][apart:-apart, apart:-apart] = True
             found += 1
