@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
+from npmp import ranges
 from npmp.deploy.robot import FloatArray
 
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
@@ -169,11 +170,8 @@ class BundleContract:
         names = self.joint_names
         if not names or len(set(names)) < len(names):
             raise ValueError("joints must be at least one, each with a name of its own")
-        if self.hold not in HOLDS or self.accelerometer not in ACCELEROMETERS:
-            raise ValueError(
-                f"hold {self.hold!r:.40} or accelerometer {self.accelerometer!r:.40} is unknown; "
-                f"there are {', '.join(HOLDS)} and {', '.join(ACCELEROMETERS)}"
-            )
+        ranges.one_of(self, "hold", HOLDS)
+        ranges.one_of(self, "accelerometer", ACCELEROMETERS)
         slowest, fastest = RATES_HZ
         if not slowest <= self.control_rate_hz <= self.physics_rate_hz <= fastest:
             raise ValueError(

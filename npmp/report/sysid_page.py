@@ -33,8 +33,8 @@ def identified(
     )
     missed = f"root mean square, all joints; {before} before"
     recorded = f"{len(log.recordings)} recordings at {parts.number(log.rate_hz)} Hz"
-    cards = [("Angles missed", f"{after} mrad", missed)]
-    cards.append(("Recorded", f"{parts.number(log.seconds)} s", recorded))
+    length = f"{parts.number(log.seconds)} s"
+    cards = [("Angles missed", f"{after} mrad", missed), ("Recorded", length, recorded)]
     if "coverage" in result:
         share = parts.number(result["coverage"]["within_2"])
         cards.append(("Within two errors", share, "of the true values; 0.95 are due"))
