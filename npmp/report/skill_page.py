@@ -48,8 +48,8 @@ def wandering(
         "still up then count as that. Their latents are drawn from the AR(1) process."
     )
     table = Table([*columns.values()], [[number(best[key]) for key in columns]])
-    up = Section("up", "How long they stay up", [Words(words), table, chart])
-    sections = [replay_section(robot, clips)[0], up]
+    staying = Section("up", "How long they stay up", [Words(words), table, chart])
+    sections = [replay_section(robot, clips)[0], staying]
     most = f"mean of {found['robots']} robots, {seconds} s at most"
     path = f"mean until the fall, {number(best['speed_mps'])} m/s"
     cards = [("Up on the prior", f"{number(best['up_s_mean'])} s", most)]
