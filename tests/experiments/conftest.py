@@ -15,6 +15,7 @@ from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
+from tests.experiments.command import Says, printing, refusing
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +51,16 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
     made.save(place / "anymal_b_walk", training={"module": "tiny"})
     (place / "anymal_b_walk" / "README.md").write_text("# anymal_b_walk\n")
     return place / "anymal_b_walk"
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Says:
+    return printing(capsys)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Says:
+    return refusing(capsys)
 
 
 @pytest.fixture

@@ -13,16 +13,18 @@ from pytest import CaptureFixture
 
 from npmp import policies
 from npmp.experiments import cli
+from tests.experiments.command import Says
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 
-def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_from_a_policy_to_a_checked_bundle(
+    tmp_path: Path, capsys: CaptureFixture[str], printed: Says, refused: Says
+) -> None:
     out = tmp_path / "bundle"
     arguments = ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
-    assert cli.main(arguments) == 0
-    assert "rad from torch over 120 steps" in capsys.readouterr().out
+    assert "rad from torch over 120 steps" in printed(*arguments)
     assert {path.name for path in out.iterdir()} == {"bundle.json", "policy.onnx", "golden.npz"}
     about = json.loads((out / "bundle.json").read_text())
     assert about["robot"] == "anymal_b" and about["licence"] == ["CC BY-NC 4.0"]
@@ -30,23 +32,20 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: CaptureFixtur
     own = json.loads((policies.find("anymal_b_walk") / "policy.json").read_text())
     assert about["policy_sha256"] == own["weights_sha256"]
     assert about["module_sha256"] == own["module_sha256"]
-    assert cli.main(["deploy", "check", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = printed("deploy", "check", str(out))
     assert "largest difference from torch" in said and "over 120 steps" in said
     assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
     driven = tmp_path / "driven"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
-    assert cli.main(["deploy", "run", str(out), *quick, f"out={driven}"]) == 0
-    assert "the simulated robot came 0." in capsys.readouterr().out
-    assert cli.main(["inspect", str(out)]) == 0
-    assert "kind: bundle" in capsys.readouterr().out
+    line = printed("deploy", "run", str(out), *quick, f"out={driven}")
+    assert "the simulated robot came 0." in line
+    assert "kind: bundle" in printed("inspect", str(out))
 
     broken = shutil.copytree(out, tmp_path / "broken")
     content = bytearray((broken / "policy.onnx").read_bytes())
     content[len(content) // 2] ^= 1
     (broken / "policy.onnx").write_bytes(content)
-    assert cli.main(["deploy", "check", str(broken)]) == 2
-    assert "its checksum differs" in capsys.readouterr().err
+    assert "its checksum differs" in refused("deploy", "check", str(broken))
     assert cli.main(["inspect", str(broken)]) == 2
     *shown, last = capsys.readouterr().out.splitlines()
     assert "task: walk" in shown
@@ -67,9 +66,6 @@ def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: CaptureFixtur
         (["deploy", "check", "nowhere"], "no bundle in 'nowhere'"),
     ],
 )
-def test_what_it_refuses(
-    arguments: list[str], said: str, elsewhere: Path, capsys: CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == 2
-    assert said in capsys.readouterr().err
+def test_what_it_refuses(arguments: list[str], said: str, elsewhere: Path, refused: Says) -> None:
+    assert said in refused(*arguments)
     assert not (elsewhere / "exported" / "bundle.json").exists()

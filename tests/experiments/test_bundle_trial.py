@@ -14,6 +14,7 @@ from npmp.deploy.run_log import read_log
 from npmp.experiments import cli
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_trial import walking
+from tests.experiments.command import Says
 
 QUICK = ["episodes=2", "steps=25"]
 
@@ -73,11 +74,8 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
         (["episodes=0", "out=t"], "episodes"),
     ],
 )
-def test_what_it_refuses(
-    arguments: list[str], said: str, elsewhere: Path, capsys: CaptureFixture[str]
-) -> None:
-    assert cli.main(["deploy", "trial", "bundle", *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_what_it_refuses(arguments: list[str], said: str, elsewhere: Path, refused: Says) -> None:
+    assert said in refused("deploy", "trial", "bundle", *arguments)
     assert not list(elsewhere.rglob("trial.json"))
 
 

@@ -24,6 +24,7 @@ from npmp.experiments import cli, compose, groups, terminal, usage
 from npmp.experiments.command import Run, Verb
 from npmp.settings import help_of
 from retarget import CleanOptions, Options
+from tests.experiments.command import Says, error_line
 
 ROOT = Path(__file__).resolve().parents[2]
 BASIC = ["-m", "hydra/launcher=basic"]  # a sweep in this process
@@ -49,16 +50,6 @@ def verb(name: str, work: Any) -> Verb:
     return dataclasses.replace(command, function=work, check=None)
 
 
-def error_line(capsys: CaptureFixture[str]) -> str:
-    """What stands on stderr: one line, and no traceback."""
-    text = capsys.readouterr().err
-    assert "Traceback" not in text
-    lines = text.strip().splitlines()
-    assert len(lines) == 1, text
-    assert lines[0].startswith("npmp: error: ")
-    return lines[0].removeprefix("npmp: error: ")
-
-
 # --- the dispatcher
 
 
@@ -77,9 +68,8 @@ def test_help_lists_every_verb_and_is_quick() -> None:
         assert f"\n  {name} " in result.stdout
 
 
-def test_version(capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"npmp {npmp.__version__}\n"
+def test_version(printed: Says) -> None:
+    assert printed("--version") == f"npmp {npmp.__version__}\n"
     # stands there alone
     assert "version" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"]
 
@@ -88,9 +78,8 @@ COMMANDS = [name for verb in cli.VERBS for name in cli.commands(verb)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_every_key_with_its_meaning(name: str, capsys: CaptureFixture[str]) -> None:
-    assert cli.main([*name.split(), "--help"]) == 0
-    shown, keys = capsys.readouterr().out, cli.command_of(name).keys
+def test_help_shows_every_key_with_its_meaning(name: str, printed: Says) -> None:
+    shown, keys = printed(*name.split(), "--help"), cli.command_of(name).keys
     assert all(len(line) <= 100 for line in shown.split("\n\n")[0].splitlines())
     meanings = dict.fromkeys(dir(CleanOptions) + dir(Options), "-") | help_of(keys)
     for field in dataclasses.fields(keys):
@@ -100,11 +89,10 @@ def test_help_shows_every_key_with_its_meaning(name: str, capsys: CaptureFixture
 
 
 @pytest.mark.parametrize("name", [verb for verb in cli.VERBS if "" not in cli.VERBS[verb]])
-def test_help_of_a_verb_lists_its_actions(name: str, capsys: CaptureFixture[str]) -> None:
-    assert cli.main([name, "--help"]) == 0
-    shown = capsys.readouterr().out
+def test_help_of_a_verb_lists_its_actions(name: str, printed: Says, refused: Says) -> None:
+    shown = printed(name, "--help")
     assert all(f"\n  {action} " in shown for action in cli.VERBS[name])
-    assert cli.main([name]) == 2 and "needs an action" in error_line(capsys)
+    assert "needs an action" in refused(name)
 
 
 def test_help_offers_only_what_works_for_the_verb() -> None:
@@ -117,9 +105,8 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     assert shown.count("[P*] that paper at second") == 1
 
 
-def test_unknown_verb(capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["imitat", "data=x"]) == 2
-    line = error_line(capsys)
+def test_unknown_verb(refused: Says) -> None:
+    line = refused("imitat", "data=x")
     assert "no verb 'imitat'; did you mean 'imitate'?" in line
     assert "doctor" in line
 
@@ -233,9 +220,7 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
     assert after == {**before, "steps": 200, "resume": str(out)}
 
 
-def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, refused: Says) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work)
     given = ["task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"]
@@ -249,32 +234,26 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
     (goes_on, run) = work.calls[-1]
     assert goes_on["threads"] is None and before["threads"] == 1
     assert run.given == {"resume", "threads"}
-    assert main([f"resume={out}", "algo.horizon=9"]) == 2
-    assert "algo has no setting 'horizon'" in error_line(capsys)
+    assert "algo has no setting 'horizon'" in refused(f"resume={out}", "algo.horizon=9", by=main)
 
 
-def test_an_experiment_does_not_change_a_run_that_goes_on(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, refused: Says) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("imitate", work)
     assert main([f"out={out}", "data=x", "experiment=small"]) == 0
-    assert main([f"resume={out}", "experiment=dog_walk"]) == 2
-    assert f"experiment=dog_walk does not change resume={out}" in error_line(capsys)
-    assert cli.main(["imitate", f"resume={out}", "seed=7"]) == 2
+    said = refused(f"resume={out}", "experiment=dog_walk", by=main)
+    assert f"experiment=dog_walk does not change resume={out}" in said
     expected = f"seed=7 does not change resume={out}, which goes on as seed 0 began"
-    assert expected in error_line(capsys)
+    assert expected in refused("imitate", f"resume={out}", "seed=7")
     assert len(work.calls) == 1
 
 
-def test_a_run_with_checkpoints_is_not_overwritten(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, refused: Says) -> None:
     work = Recorder()
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "1").touch()
-    assert verb("imitate", work)([f"out={tmp_path / 'run'}", "data=x"]) == 2
-    assert "holds a run already; continue it with resume=" in error_line(capsys)
+    said = refused(f"out={tmp_path / 'run'}", "data=x", by=verb("imitate", work))
+    assert "holds a run already; continue it with resume=" in said
     assert not work.calls
 
 
@@ -296,26 +275,24 @@ def test_a_failed_verb_leaves_an_earlier_configuration(
     assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 4
 
 
-def test_a_folder_of_another_verb_is_refused(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_folder_of_another_verb_is_refused(tmp_path: Path, refused: Says) -> None:
     work, out, foreign = Recorder(), tmp_path / "run", tmp_path / "foreign"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
-    assert verb("evaluate", work)([f"out={out}", "data=x", "module=y"]) == 2
-    assert f"out={out} holds a run of npmp imitate; choose another out=" in error_line(capsys)
-    assert verb("reuse", work)([f"resume={out}", "module=y"]) == 2
-    assert "is a run of npmp imitate; npmp reuse cannot continue it" in error_line(capsys)
+    said = refused(f"out={out}", "data=x", "module=y", by=verb("evaluate", work))
+    assert f"out={out} holds a run of npmp imitate; choose another out=" in said
+    said = refused(f"resume={out}", "module=y", by=verb("reuse", work))
+    assert "is a run of npmp imitate; npmp reuse cannot continue it" in said
     foreign.mkdir()
     (foreign / "config.yaml").write_text("theme: dark\n")
-    assert verb("evaluate", work)([f"out={foreign}", "data=x", "module=y"]) == 2
-    assert "holds a config.yaml that npmp did not write" in error_line(capsys)
+    said = refused(f"out={foreign}", "data=x", "module=y", by=verb("evaluate", work))
+    assert "holds a config.yaml that npmp did not write" in said
     assert (out / "config.yaml").read_bytes() == before
     assert (foreign / "config.yaml").read_text() == "theme: dark\n"
     assert not work.calls
 
 
-def test_resuming_elsewhere_does_not_overwrite_a_run(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_resuming_elsewhere_does_not_overwrite_a_run(tmp_path: Path, refused: Says) -> None:
     work = Recorder()
     main = verb("imitate", work)
     for name in "ab":
@@ -323,8 +300,8 @@ def test_resuming_elsewhere_does_not_overwrite_a_run(
         (tmp_path / name / "checkpoints").mkdir()
         (tmp_path / name / "checkpoints" / "1").touch()
     work.calls.clear()
-    assert main([f"resume={tmp_path / 'a'}", f"out={tmp_path / 'b'}"]) == 2
-    assert "b holds a run already" in error_line(capsys)
+    said = refused(f"resume={tmp_path / 'a'}", f"out={tmp_path / 'b'}", by=main)
+    assert "b holds a run already" in said
     assert not work.calls
     assert main([f"resume={tmp_path / 'a'}", f"out={tmp_path / 'c'}"]) == 0
     assert work.calls[0][1].out == tmp_path / "c" and work.calls[0][1].resume == tmp_path / "a"
@@ -342,13 +319,10 @@ def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: MonkeyPatch
     assert work.calls[1][0]["source"] == [str(tmp_path / "a.bvh@0:9"), "b.bvh"]
 
 
-def test_a_verb_for_the_cpu_refuses_others_before_any_work(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_verb_for_the_cpu_refuses_others_before_any_work(tmp_path: Path, refused: Says) -> None:
     work = Recorder()
-    assert verb("deploy check", work)(["x", "device=cuda"]) == 2
     said = "device=cuda: npmp deploy check computes on the CPU only; use device=cpu"
-    assert said in error_line(capsys)
+    assert said in refused("x", "device=cuda", by=verb("deploy check", work))
     assert not work.calls and not (tmp_path / "run").exists()
 
 
@@ -360,12 +334,9 @@ def test_an_experiment_is_a_named_set_of_changes() -> None:
 @pytest.mark.parametrize(
     "order", [["--cfg", "job", "data=x", "seed=9"], ["data=x", "seed=9", "--cfg", "job"]]
 )
-def test_show_the_configuration_instead_of_running(
-    order: list[str], capsys: CaptureFixture[str]
-) -> None:
+def test_show_the_configuration_instead_of_running(order: list[str], printed: Says) -> None:
     work = Recorder()
-    assert verb("imitate", work)(order) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["seed"] == 9
+    assert yaml.safe_load(printed(*order, by=verb("imitate", work)))["seed"] == 9
     assert not work.calls
 
 
@@ -408,11 +379,7 @@ def test_show_the_configuration_instead_of_running(
     ],
 )
 def test_one_clear_line_and_exit_code_2(
-    arguments: list[str],
-    expected: str,
-    tmp_path: Path,
-    elsewhere: Path,
-    capsys: CaptureFixture[str],
+    arguments: list[str], expected: str, tmp_path: Path, elsewhere: Path, refused: Says
 ) -> None:
     work = Recorder()
     out = (
@@ -420,34 +387,30 @@ def test_one_clear_line_and_exit_code_2(
         if any(argument.startswith("out=") for argument in arguments)
         else [f"out={tmp_path / 'run'}"]
     )
-    assert verb("imitate", work)(["data=x", *out, *arguments]) == 2
-    assert expected in error_line(capsys)
+    assert expected in refused("data=x", *out, *arguments, by=verb("imitate", work))
     assert not work.calls
     assert not (tmp_path / "run").exists()
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_needed_key_is_named_with_its_meaning(capsys: CaptureFixture[str]) -> None:
-    assert verb("imitate", Recorder())([]) == 2
-    assert "npmp imitate needs data=... (the motion dataset" in error_line(capsys)
+def test_a_needed_key_is_named_with_its_meaning(refused: Says) -> None:
+    said = refused(by=verb("imitate", Recorder()))
+    assert "npmp imitate needs data=... (the motion dataset" in said
 
 
-def test_a_device_that_is_not_there(capsys: CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there(refused: Says) -> None:
     import torch
 
     device = f"cuda:{torch.cuda.device_count()}" if torch.cuda.is_available() else "cuda"
-    assert verb("imitate", Recorder())(["data=x", f"device={device}"]) == 2
-    assert "device" in error_line(capsys)
+    assert "device" in refused("data=x", f"device={device}", by=verb("imitate", Recorder()))
 
 
 @pytest.mark.parametrize(
     "error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")]
 )
-def test_a_users_error_leaves_no_folder(
-    error: Exception, tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
-    assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a' / 'b'}"]) == 2
-    assert error_line(capsys) in ("the file is garbled", "x.h5: No such file")
+def test_a_users_error_leaves_no_folder(error: Exception, tmp_path: Path, refused: Says) -> None:
+    said = refused("data=x", f"out={tmp_path / 'a' / 'b'}", by=verb("imitate", Recorder(error)))
+    assert said in ("the file is garbled", "x.h5: No such file")
     assert not (tmp_path / "a").exists()
 
 
@@ -536,23 +499,21 @@ def test_a_renderer_that_there_is_not_is_ignored(
 # --- verbs that are here already
 
 
-def test_inspect_and_its_mistakes(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_inspect_and_its_mistakes(tmp_path: Path, printed: Says, refused: Says) -> None:
     positions = np.zeros((10, 2, 3))
     positions[:, :, 1] = np.linspace(0.1, 1.0, 10)[:, None]
     path = tmp_path / "clip.npz"
     np.savez(path, positions=positions, names=np.array(["a", "b"]), fps=np.array(50.0))
-    assert cli.main(["inspect", str(path), f"out={tmp_path / 'found.json'}"]) == 0
+    printed("inspect", path, f"out={tmp_path / 'found.json'}")
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["frames"], found["rate_hz"], found["keypoints"]) == (10, 50.0, ["a", "b"])
-    capsys.readouterr()
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n cut")
     for name, expected in {"cut.h5": "not HDF5", "nowhere": "no file"}.items():
-        assert cli.main(["inspect", str(tmp_path / name)]) == 2
-        assert expected in error_line(capsys)
+        assert expected in refused("inspect", tmp_path / name)
 
 
 def test_retarget_leaves_out_what_cannot_be_read(
-    tmp_path: Path, capsys: CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str], refused: Says
 ) -> None:
     from mocap_data import dog_gait, read_motions
 
@@ -567,8 +528,7 @@ def test_retarget_leaves_out_what_cannot_be_read(
     )
     (folder / "bad.bvh").write_text("HIERARCHY\nROOT")
     arguments = ["retarget", f"source={folder}", f"out={out}", "up=z", "scale=1.0"]
-    assert cli.main([*arguments, "strict=true"]) == 2
-    assert "bad.bvh" in error_line(capsys)
+    assert "bad.bvh" in refused(*arguments, "strict=true")
     assert not out.exists()
     assert cli.main(arguments) == 0
     shown = capsys.readouterr()
@@ -662,11 +622,10 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
-    text: str, message: str, tmp_path: Path, capsys: CaptureFixture[str]
+    text: str, message: str, tmp_path: Path, refused: Says
 ) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    assert verb("imitate", Recorder())([f"resume={tmp_path}"]) == 2
-    assert message in error_line(capsys)
+    assert message in refused(f"resume={tmp_path}", by=verb("imitate", Recorder()))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

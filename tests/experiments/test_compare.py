@@ -27,6 +27,7 @@ from npmp.evaluation.comparison import (
 )
 from npmp.experiments import cli
 from npmp.report import compare_page
+from tests.experiments.command import Says
 
 # minutes 1, 2, 4; steps 100, 200, 400: what `make_run` writes by default
 SCORES = (0.2, 0.4, 0.8)
@@ -219,10 +220,9 @@ def test_compare(tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixtur
     assert "data:image/png;base64," in html and "beta=[0.1,2]" in html and str(tmp_path) not in html
 
 
-def test_a_real_run(trained: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_real_run(trained: Path, tmp_path: Path, printed: Says) -> None:
     given = [f"runs={trained}", "score=kl", "lower=true", "threshold=null", f"out={tmp_path}"]
-    assert cli.main(["evaluate", "compare", *given]) == 0
-    shown = capsys.readouterr().out
+    shown = printed("evaluate", "compare", *given)
     assert "kl: mean" in shown and "incomplete" not in shown
 
 
@@ -240,7 +240,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: CaptureFixture[str]) 
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(
-    arguments: list[str], message: str, tmp_path: Path, capsys: CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, refused: Says
 ) -> None:
     places = {
         "RUN": make_run(tmp_path / "run"),
@@ -249,8 +249,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     places["EMPTY"] = make_run(tmp_path / "empty")
     (places["EMPTY"] / "metrics.csv").write_text("iteration,env_steps\n")
     given = [str(places.get(argument, argument)) for argument in arguments]
-    assert cli.main(["evaluate", "compare", *given, f"out={tmp_path / 'out'}"]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused("evaluate", "compare", *given, f"out={tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
 
 
@@ -261,9 +260,7 @@ def scored(folder: Path, name: str, scores: tuple[float, ...]) -> list[Path]:
     ]
 
 
-def test_differences_are_told_with_their_intervals(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_differences_are_told_with_their_intervals(tmp_path: Path, printed: Says) -> None:
     a = scored(tmp_path, "a", (0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9))
     b = scored(tmp_path, "b", (0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8))
     groups = group_runs([read(run) for run in (*a, *b)])
@@ -279,8 +276,7 @@ def test_differences_are_told_with_their_intervals(
         differences(group_runs([read(a[0]), read(b[0])]), lower=False)[1].by_interval[0]
     )
     out = tmp_path / "out"
-    assert cli.main(["evaluate", "compare", *map(str, (*a, *b)), f"out={out}"]) == 0
-    assert "P(better)" in capsys.readouterr().out
+    assert "P(better)" in printed("evaluate", "compare", *map(str, (*a, *b)), f"out={out}")
     assert "Differences at the end" in (out / "comparison.html").read_text()
     ends = [group["end"] for group in json.loads((out / "comparison.json").read_text())["groups"]]
     assert ends[0]["by_interval"] == [None, None] and ends[1]["better"] == pytest.approx(7 / 8)

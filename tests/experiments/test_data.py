@@ -16,6 +16,7 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data import catalog
 from npmp.experiments import cli, data
+from tests.experiments.command import Says
 
 real_entry = catalog.entry
 LIST = """
@@ -69,47 +70,39 @@ def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     server.server_close()
 
 
-def test_the_real_list(
-    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_real_list(printed: Says, monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
-    assert cli.main(["data", "list"]) == 0
-    printed = capsys.readouterr().out
+    shown = printed("data", "list")
     for word in ("dog-keypoints", "cmu", "CC BY-NC 4.0", str(tmp_path / "cache")):
-        assert word in printed
+        assert word in shown
     assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
 
 
-def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_fetch_to_a_folder(site: Path, tmp_path: Path, printed: Says) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    assert cli.main(["data", "fetch", "free", f"out={mine}"]) == 0
-    printed = capsys.readouterr().out
-    assert "2 files fetched" in printed and "licence: CC0" in printed and "credit: me" in printed
-    assert f"npmp retarget source={mine}" in printed
+    shown = printed("data", "fetch", "free", f"out={mine}")
+    assert "2 files fetched" in shown and "licence: CC0" in shown and "credit: me" in shown
+    assert f"npmp retarget source={mine}" in shown
     assert sorted(path.name for path in mine.iterdir()) == ["run.bvh", "walk.bvh"]
-    assert cli.main(["data", "fetch", "free"]) == 0
-    assert "0 files fetched (0 MB), 2 were there" in capsys.readouterr().out
-    assert cli.main(["data", "list"]) == 0
+    assert "0 files fetched (0 MB), 2 were there" in printed("data", "fetch", "free")
     rows = [
         line.split("│")
-        for line in capsys.readouterr().out.splitlines()
+        for line in printed("data", "list").splitlines()
         if "walk" in line and "│" in line
     ]
     assert [(row[1].strip(), row[5].strip()) for row in rows] == [("free", "yes"), ("bound", "no")]
 
 
 def test_a_bound_licence_is_accepted_or_nothing_happens(
-    site: Path, tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
+    site: Path, tmp_path: Path, printed: Says, refused: Says, monkeypatch: MonkeyPatch
 ) -> None:
-    assert cli.main(["data", "fetch", "bound"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "npmp: error: bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; "
+    assert refused("data", "fetch", "bound").splitlines() == [
+        "bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; "
         "accept_licence=true accepts this"
     ]
     assert not (tmp_path / "cache").exists()
-    assert cli.main(["data", "fetch", "bound", "accept_licence=true"]) == 0
-    assert "you: [all]" in capsys.readouterr().out
+    assert "you: [all]" in printed("data", "fetch", "bound", "accept_licence=true")
 
 
 @pytest.mark.parametrize(("answer", "accepted"), [("yes\n", True), ("no\n", False), ("", False)])
@@ -145,11 +138,8 @@ def test_a_terminal_is_asked(
         (["fetch", "free", "more"], "'more' is no setting"),
     ],
 )
-def test_wrong_arguments(
-    site: Path, capsys: CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert cli.main(["data", *arguments]) == 2
-    said = capsys.readouterr().err
+def test_wrong_arguments(site: Path, refused: Says, arguments: list[str], message: str) -> None:
+    said = refused("data", *arguments)
     assert message in said and len(said.splitlines()) == 1
 
 
@@ -163,21 +153,17 @@ def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: CaptureFixtur
     assert last == "npmp: error: 1 of 2 files of free are missing"
 
 
-def test_offline_is_one_line(
-    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_offline_is_one_line(refused: Says, monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     def unresolved(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unresolved)
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
-    assert cli.main(["data", "fetch", "cmu"]) == 2
-    assert capsys.readouterr().err == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
+    assert refused("data", "fetch", "cmu") == "offline: cannot reach mocap.cs.cmu.edu"
     assert not (tmp_path / "cache").exists()
 
 
-def test_help_says_the_keys(capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["data", "fetch", "--help"]) == 0
-    printed = capsys.readouterr().out
-    assert "accept_licence=false" in printed and "NPMP_CACHE" in printed
-    assert "npmp data fetch cmu" in printed
+def test_help_says_the_keys(printed: Says) -> None:
+    shown = printed("data", "fetch", "--help")
+    assert "accept_licence=false" in shown and "NPMP_CACHE" in shown
+    assert "npmp data fetch cmu" in shown

@@ -20,6 +20,7 @@ from npmp.deploy.run_log import read_log
 from npmp.deploy.simulated import refuse_wider_limits
 from npmp.experiments import cli, deploy
 from tests.deploy.standins import Standing, contract_of
+from tests.experiments.command import Says
 
 QUICK = [
     "robot=sim",
@@ -90,13 +91,12 @@ def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -
 
 
 def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, printed: Says
 ) -> None:
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), task="recover"))
     for tilt, fallen in ((45, True), (180, False)):
         given = [f"safety.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
-        assert deploy.main(["bundle", *QUICK, *given]) == 0
-        said = capsys.readouterr().out
+        said = printed("bundle", *QUICK, *given, by=deploy.main)
         assert ("damps a robot that has fallen" in said) == fallen
         assert "forward 9 is kept within -0.5 to 1.5 m/s" in said and "turn" not in said
     assert read_log(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
@@ -199,7 +199,7 @@ def wider(name: str, value: Any) -> list[JointSpec]:
 
 
 def test_a_bundle_of_another_robot_is_refused(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
 ) -> None:
     for changed, said in (
         ({"model_sha256": "0" * 64}, "another 'anymal_b'"),
@@ -216,8 +216,7 @@ def test_a_bundle_of_another_robot_is_refused(
         ({"joints": wider("name", "tail")}, "has a joint 'tail', 'anymal_b' here has none"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
-        assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'out'}"]) == 2
-        assert said in capsys.readouterr().err
+        assert said in refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
 
 
 @pytest.mark.parametrize(
@@ -338,9 +337,8 @@ def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: Mo
     ],
 )
 def test_what_a_user_gets_wrong(
-    arguments: list[str], said: str, tmp_path: Path, capsys: CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, refused: Says
 ) -> None:
     given = arguments if any(a.startswith("robot=") for a in arguments) else [*QUICK, *arguments]
-    assert deploy.main(["bundle", *given, f"out={tmp_path / 'out'}"]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refused("bundle", *given, f"out={tmp_path / 'out'}", by=deploy.main)
     assert not (tmp_path / "out").exists()

@@ -17,6 +17,7 @@ from mocap_data.store import MotionSet
 from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
+from tests.experiments.command import Says
 
 
 def motion_set(robot: Robot) -> MotionSet:
@@ -42,11 +43,11 @@ def dataset(robot: Robot, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("kind", "suffix"), [("mjlab", ".npz"), ("unitree_csv", ".csv")])
 def test_there_and_back(
-    robot: Robot, dataset: Path, tmp_path: Path, capsys: CaptureFixture[str], kind: str, suffix: str
+    robot: Robot, dataset: Path, tmp_path: Path, printed: Says, kind: str, suffix: str
 ) -> None:
     out = tmp_path / "exported"
-    assert cli.main(["data", "export", str(dataset), f"format={kind}", f"out={out}"]) == 0
-    assert "2 clips and export.json in" in capsys.readouterr().out
+    said = printed("data", "export", str(dataset), f"format={kind}", f"out={out}")
+    assert "2 clips and export.json in" in said
     for motion in read_motions(dataset).motions:
         back = read_robot_motion(out / f"{motion.name}{suffix}")
         assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
@@ -57,8 +58,7 @@ def test_there_and_back(
     expected = [("stand", "none", "train"), ("sway", "none", "validation")]
     assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == expected
     assert (out / "config.yaml").is_file()
-    assert cli.main(["inspect", str(out)]) == 0
-    assert f"export to {kind}" in capsys.readouterr().out
+    assert f"export to {kind}" in printed("inspect", str(out))
 
 
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:
@@ -109,16 +109,14 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     ],
 )
 def test_wrong_arguments(
-    dataset: Path, tmp_path: Path, capsys: CaptureFixture[str], arguments: list[str], message: str
+    dataset: Path, tmp_path: Path, refused: Says, arguments: list[str], message: str
 ) -> None:
-    assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
-    said = capsys.readouterr().err
+    said = refused("data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments)
     assert message.format(data=dataset) in said and len(said.splitlines()) == 1
     assert not (tmp_path / "a").exists()
 
 
-def test_no_dataset(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["data", "export", f"out={tmp_path / 'a'}"]) == 2
-    assert "npmp data export needs data=..." in capsys.readouterr().err
-    assert cli.main(["data", "export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
-    assert "no file" in capsys.readouterr().err
+def test_no_dataset(tmp_path: Path, refused: Says) -> None:
+    assert "npmp data export needs data=..." in refused("data", "export", f"out={tmp_path / 'a'}")
+    said = refused("data", "export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}")
+    assert "no file" in said

@@ -21,6 +21,7 @@ from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
+from tests.experiments.command import Says
 from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
 
 
@@ -104,7 +105,7 @@ def test_a_large_dataset(standing: MotionSet, tmp_path: Path, capsys: CaptureFix
 
 
 def test_robots_motions(
-    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]
+    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str], printed: Says
 ) -> None:
     motion = standing.motions[0]
     bodies = body_states(tree_of(robot.model(visuals=False)), motion)
@@ -121,8 +122,7 @@ def test_robots_motions(
     found, _ = inspected(tmp_path / "b.json", tmp_path, capsys)
     assert found["kind"] == "what b.csv does not say of itself"
     (tmp_path / "findings.json").unlink()
-    assert cli.main(["inspect", str(tmp_path)]) == 0
-    assert "a.npz (mjlab), b.csv (unitree_csv)" in capsys.readouterr().out
+    assert "a.npz (mjlab), b.csv (unitree_csv)" in printed("inspect", str(tmp_path))
 
 
 def test_a_motion_without_names_is_described(

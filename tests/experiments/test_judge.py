@@ -16,6 +16,7 @@ from npmp.policy import HighLevelPolicy
 from npmp.registry import Registry
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
+from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
@@ -124,7 +125,7 @@ def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
 
 
 def test_a_policy_is_judged_under_reuse_s_randomization(
-    policy: Path, tmp_path: Path, capsys: CaptureFixture[str]
+    policy: Path, tmp_path: Path, printed: Says
 ) -> None:
     found = judged(
         policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1"
@@ -140,8 +141,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         "--cfg",
         "job",
     ]
-    assert cli.main(["evaluate", *arguments]) == 0
-    assert "force: 7" in capsys.readouterr().out
+    assert "force: 7" in printed("evaluate", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_module_that_is_nowhere_must_be_named(
 
 
 def test_policies_are_listed_and_shown(
-    policy: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
+    policy: Path, monkeypatch: MonkeyPatch, printed: Says, refused: Says, tmp_path: Path
 ) -> None:
     empty, full = (
         Registry(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent)
@@ -203,18 +203,15 @@ def test_policies_are_listed_and_shown(
         for name in ("names", "find", "card"):
             monkeypatch.setattr(policies, name, getattr(registry, name))
         monkeypatch.setattr(policies, "REGISTRY", registry)
-        assert cli.main(["skill", "list"]) == 0
-        shown = capsys.readouterr().out
+        shown = printed("skill", "list")
         assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (registry is full)
-    assert cli.main(["skill", "show", "anymal_b_walk"]) == 0
-    assert capsys.readouterr().out == "# anymal_b_walk\n\n"
+    assert printed("skill", "show", "anymal_b_walk") == "# anymal_b_walk\n\n"
     for words, message in (
         (["show"], "npmp skill show needs target="),
         (["show", "cat"], "no module or policy 'cat'; there are: anymal_b_dog"),
         (["dance"], "has no action 'dance'; there are: list, show"),
     ):
-        assert cli.main(["skill", *words]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused("skill", *words)
     out = tmp_path / "out"
     arguments = [
         "evaluate",

@@ -14,11 +14,11 @@ from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.experiments import cli
 from npmp.skill import SkillModule
+from tests.experiments.command import Says
 
 
-def test_every_shipped_module_loads_and_has_a_card(capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["skill", "list"]) == 0
-    shown = capsys.readouterr().out
+def test_every_shipped_module_loads_and_has_a_card(printed: Says) -> None:
+    shown = printed("skill", "list")
     for name in modules.names():
         assert name in shown
         assert SkillModule.load(modules.find(name)).contract.training["licences"]
@@ -106,10 +106,9 @@ def test_add_makes_a_module_with_its_card(
     ],
 )
 def test_what_does_not_exist_is_named(
-    arguments: list[str], message: str, elsewhere: Path, capsys: CaptureFixture[str]
+    arguments: list[str], message: str, elsewhere: Path, refused: Says
 ) -> None:
-    assert cli.main(arguments) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(*arguments)
 
 
 def test_an_action_that_writes_nothing_leaves_no_folder(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pytest import CaptureFixture, MonkeyPatch
 
 from npmp.experiments import cli, play
+from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
 
@@ -91,12 +92,9 @@ def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
     assert f"cannot serve at 127.0.0.1:{port} (" in capsys.readouterr().err
 
 
-def test_without_viser_it_says_what_is_missing(
-    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
+def test_without_viser_it_says_what_is_missing(refused: Says, monkeypatch: MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("npmp.play.")]:
         if name.rpartition(".")[2] in ("scene", "server"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "viser", None)
-    assert cli.main(["play"]) == 2
-    assert "npmp play needs viser: pip install 'npmp[play]'" in capsys.readouterr().err
+    assert "npmp play needs viser: pip install 'npmp[play]'" in refused("play")

@@ -21,6 +21,7 @@ from npmp.render import Shot, camera_of
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.mirror import mirror
+from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 from tests.refusals import refusal
 
@@ -167,15 +168,10 @@ def test_a_film_from_the_command_line(
     ],
 )
 def test_errors(
-    arguments: tuple[str, ...],
-    said: str,
-    elsewhere: Path,
-    capsys: CaptureFixture[str],
-    monkeypatch: MonkeyPatch,
+    arguments: tuple[str, ...], said: str, elsewhere: Path, refused: Says, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "draw", lambda *_, **__: pytest.fail("nothing should be drawn"))
-    assert cli.main(["render", *arguments]) == 2
-    error = capsys.readouterr().err
+    error = refused("render", *arguments)
     assert said in error and len(error.splitlines()) == 1
 
 

@@ -14,6 +14,7 @@ from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Run
 from npmp.robots.menagerie import reference_to
+from tests.experiments.command import Says
 from tests.robots import models
 
 
@@ -39,9 +40,8 @@ def error_of(capsys: CaptureFixture[str]) -> str:
     return lines[0].removeprefix("npmp: error: ")
 
 
-def test_list(place: Path, capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["robots", "list"]) == 0
-    shown = capsys.readouterr().out
+def test_list(place: Path, printed: Says) -> None:
+    shown = printed("robots", "list")
     assert "30.48" in shown and all(name in shown for name in robots.names())
     # nothing of Menagerie is here, and listing fetches nothing
     assert "downloaded at first use" in shown
@@ -54,9 +54,8 @@ def robots_verb(action: str, *given: str) -> int:
     return command.function(job.config, Run("robots", job.config.out, 0, "cpu", 1)) or 0
 
 
-def test_add_check_and_use(place: Path, capsys: CaptureFixture[str]) -> None:
-    assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
-    shown = capsys.readouterr().out
+def test_add_check_and_use(place: Path, capsys: CaptureFixture[str], printed: Says) -> None:
+    shown = printed("robots", "add", "dog.xml", "name=rex")
     assert "10 of 10 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown
     assert "robot=rex" in shown
     assert "FL_foot" in shown and "guess" in shown

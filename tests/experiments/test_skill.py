@@ -10,12 +10,12 @@ from pytest import CaptureFixture
 
 from npmp import modules
 from npmp.experiments import cli
+from tests.experiments.command import Says
 
 
-def test_info(trained: Path, data: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_info(trained: Path, data: Path, tmp_path: Path, printed: Says) -> None:
     given = [str(trained / "module"), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]
-    assert cli.main(["skill", "info", *given]) == 0
-    shown = capsys.readouterr().out
+    shown = printed("skill", "info", *given)
     figures = json.loads((tmp_path / "read" / "info.json").read_text())
     latents = figures["latents"]
     assert figures["robot"] == "anymal_b"
@@ -57,8 +57,5 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
         ),
     ],
 )
-def test_mistakes_are_one_line(
-    arguments: list[str], message: str, capsys: CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == 2
-    assert message in capsys.readouterr().err
+def test_mistakes_are_one_line(arguments: list[str], message: str, refused: Says) -> None:
+    assert message in refused(*arguments)

@@ -25,6 +25,7 @@ from npmp.experiments.sweeping.launch import chosen, complete, what_next
 from npmp.sweeps import drive as driving
 from npmp.sweeps.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
 from npmp.sweeps.workers import Ended, begin
+from tests.experiments.command import Says
 from tests.experiments.forked import SERVER
 
 # each a dataset of generated motion, in a second or two
@@ -119,11 +120,10 @@ GOOD, KILLED, GONE, WRONG = (
     ],
 )
 def test_a_wrong_job_is_refused_before_the_first_starts(
-    arguments: str, message: str, capsys: CaptureFixture[str]
+    arguments: str, message: str, refused: Says
 ) -> None:
     data = [] if arguments == "data=" else ["data=x.h5", arguments]
-    assert cli.main(["imitate", "-m", "seed=1,2", "out=s", *data]) == 2
-    said = capsys.readouterr().err.strip()
+    said = refused("imitate", "-m", "seed=1,2", "out=s", *data)
     assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
 
 
@@ -187,11 +187,8 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
         (["forget", "x"], "has no action 'forget'; there are: show, resume"),
     ],
 )
-def test_what_sweeps_refuses(
-    arguments: list[str], message: str, capsys: CaptureFixture[str]
-) -> None:
-    assert cli.main(["sweeps", *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_what_sweeps_refuses(arguments: list[str], message: str, refused: Says) -> None:
+    assert message in refused("sweeps", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +217,10 @@ def test_what_sweeps_refuses(
         ),
     ],
 )
-def test_a_damaged_sweep_is_one_line(text: str, message: str, capsys: CaptureFixture[str]) -> None:
+def test_a_damaged_sweep_is_one_line(text: str, message: str, refused: Says) -> None:
     sweep_of(Path("s"), 2)
     Path("s/sweep.json").write_text(text)
-    assert cli.main(["sweeps", "show", "s"]) == 2
-    said = capsys.readouterr().err.strip()
+    said = refused("sweeps", "show", "s")
     assert "s/sweep.json" in said and message in said and len(said.splitlines()) == 1
 
 
@@ -247,7 +243,7 @@ def test_a_damaged_sweep_is_one_line(text: str, message: str, capsys: CaptureFix
     ],
 )
 def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
-    plan: dict[str, Any], message: str, capsys: CaptureFixture[str]
+    plan: dict[str, Any], message: str, refused: Says
 ) -> None:
     sweep_of(Path("s"), 1)
     content, state = (
@@ -259,29 +255,24 @@ def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
     Path("s/jobs.json").write_text(json.dumps(content))
     Path("s/sweep.json").write_text(json.dumps(state))
     before = sorted(Path().rglob("*"))
-    assert cli.main(["sweeps", "resume", "s"]) == 2
-    said = capsys.readouterr().err.strip()
+    said = refused("sweeps", "resume", "s")
     assert message in said and len(said.splitlines()) == 1 and sorted(Path().rglob("*")) == before
 
 
-def test_a_task_within_a_foreign_sweep_is_not_run(
-    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
+def test_a_task_within_a_foreign_sweep_is_not_run(monkeypatch: MonkeyPatch, refused: Says) -> None:
     sweep_of(Path("s"), 1)
     Path("s/tasks").mkdir()
     Path("s/tasks/evil.py").write_text("open('ran', 'w')\n")
     monkeypatch.chdir("s")
-    assert cli.main(["sweeps", "resume", "."]) == 2
-    assert "evil.py of the sweep's folder would be run" in capsys.readouterr().err
+    assert "evil.py of the sweep's folder would be run" in refused("sweeps", "resume", ".")
     assert not Path("ran").exists()
 
 
-def test_a_link_out_of_a_sweep(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_link_out_of_a_sweep(tmp_path: Path, refused: Says) -> None:
     sweep_of(Path("s"), 1)
     Path("s/logs").mkdir()
     Path("s/logs/seed=0.log").symlink_to(tmp_path / "outside")
-    assert cli.main(["sweeps", "resume", "s"]) == 2
-    assert "is a link out of the sweep's folder" in capsys.readouterr().err
+    assert "is a link out of the sweep's folder" in refused("sweeps", "resume", "s")
 
 
 # --- what dies
@@ -385,25 +376,22 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
     assert names("long", "1,2") == ["000", "001"]
 
 
-def test_a_folder_that_holds_something_is_not_gone_on_with(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refused: Says) -> None:
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
-    assert cli.main(["retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}"]) == 2
-    assert "seed=1 holds something already" in capsys.readouterr().err
+    said = refused("retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}")
+    assert "seed=1 holds something already" in said
     assert not (tmp_path / "s" / "sweep.json").exists()
     assert not (tmp_path / "s" / "jobs.json").exists()
 
 
 @pytest.mark.slow
-def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_two_do_not_work_on_one_sweep(tmp_path: Path, refused: Says) -> None:
     sweep = sweep_of(tmp_path / "s", 1)
     sweep.jobs[0].state = "running"
     sweep.save()
     with sweep.locked():
-        assert cli.main(["sweeps", "resume", str(sweep.folder)]) == 2
-        assert "another npmp works on the sweep" in capsys.readouterr().err
+        assert "another npmp works on the sweep" in refused("sweeps", "resume", str(sweep.folder))
         assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
         assert states(sweep.folder) == ["running"]
     assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
