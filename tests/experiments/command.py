@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from pytest import CaptureFixture
 
@@ -10,6 +13,7 @@ from npmp.experiments import cli
 
 # arguments of a command, and `by=` what takes them, to what it says
 Says = Callable[..., str]
+Inspects = Callable[..., tuple[dict[str, Any], str]]
 
 
 def printing(capsys: CaptureFixture[str]) -> Says:
@@ -28,6 +32,18 @@ def refusing(capsys: CaptureFixture[str]) -> Says:
     def call(*arguments: object, by: Callable[[Sequence[str]], int] = cli.main) -> str:
         assert by([str(argument) for argument in arguments]) == 2
         return error_line(capsys)
+
+    return call
+
+
+def inspecting(capsys: CaptureFixture[str], out: Path) -> Inspects:
+    """Calls `npmp inspect`, which ends with `code`; the findings, and what was printed."""
+
+    def call(path: Path, *more: str, code: int = 0) -> tuple[dict[str, Any], str]:
+        found = cli.main(["inspect", str(path), f"out={out}", *more])
+        printed = capsys.readouterr()
+        assert (found, printed.err) == (code, "")
+        return json.loads(out.read_text()), printed.out
 
     return call
 

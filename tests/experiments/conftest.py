@@ -15,7 +15,7 @@ from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
-from tests.experiments.command import Says, printing, refusing
+from tests.experiments.command import Inspects, Says, inspecting, printing, refusing
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +61,11 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Says:
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Says:
     return refusing(capsys)
+
+
+@pytest.fixture
+def inspected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Inspects:
+    return inspecting(capsys, tmp_path / "findings.json")
 
 
 @pytest.fixture

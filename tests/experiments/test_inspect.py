@@ -15,21 +15,10 @@ import h5py
 import numpy as np
 import pytest
 
-from npmp.experiments import cli
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy, PolicyContract
 from npmp.skill import SkillModule
-
-
-def inspected(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, dict[str, Any], list[str]]:
-    """The exit code, the findings and the printed lines."""
-    out = tmp_path / "findings.json"
-    code = cli.main(["inspect", str(path), f"out={out}"])
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return code, json.loads(out.read_text()), printed.out.splitlines()
+from tests.experiments.command import Inspects
 
 
 @pytest.fixture
@@ -85,14 +74,12 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(content)
 
 
-def test_a_sound_dataset_has_no_problems(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, found, lines = inspected(data, tmp_path, capsys)
-    assert code == 0 and "problems" not in found
+def test_a_sound_dataset_has_no_problems(data: Path, inspected: Inspects) -> None:
+    found, printed = inspected(data)
+    assert "problems" not in found
     assert found["kind"] == "reference motions"
     assert [clip["frames"] for clip in found["clips"]] == [100, 150]
-    assert not any(line.startswith("problems") for line in lines)
+    assert not any(line.startswith("problems") for line in printed.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -113,14 +100,14 @@ def test_a_sound_dataset_has_no_problems(
     ],
 )
 def test_a_broken_dataset_says_what_is_wrong(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
+    data: Path, tmp_path: Path, inspected: Inspects, how: str, message: str
 ) -> None:
     path = tmp_path / "motions.h5"
     shutil.copy(data, path)
     spoil(path, how)
-    code, found, lines = inspected(path, tmp_path, capsys)
-    assert code == 2
-    assert lines[-1].startswith("problems: ") and message in lines[-1]
+    found, printed = inspected(path, code=2)
+    last = printed.splitlines()[-1]
+    assert last.startswith("problems: ") and message in last
     assert len(found["problems"]) == 1  # said once, not per clip
     assert found["kind"] == "reference motions"
     assert len(found["clips"]) == (0 if how == "empty" else 2)
@@ -169,35 +156,36 @@ def test_modules_and_policies(
     trained: Path,
     policy: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    inspected: Inspects,
     kind: str,
     change: Callable[[Path, str], None],
     message: str,
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained / "module" if kind == "module" else policy, folder)
-    code, found, _ = inspected(folder, tmp_path, capsys)
-    assert code == 0 and "problems" not in found
+    found, _ = inspected(folder)
+    assert "problems" not in found
     assert found["kind"] == ("skill module" if kind == "module" else "policy")
     assert found["robot"] == "anymal_b" and found["weights"] > 100
     change(folder, kind)
-    code, found, lines = inspected(folder, tmp_path, capsys)
-    assert code == 2
-    assert lines[-1].startswith("problems: ") and message in lines[-1]
-    assert "kind: " in "\n".join(lines)
+    found, printed = inspected(folder, code=2)
+    last = printed.splitlines()[-1]
+    assert last.startswith("problems: ") and message in last
+    assert "kind: " in printed
 
 
-def test_runs(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, _ = inspected(trained, tmp_path, capsys)
-    assert code == 0 and found["kind"] == "run folder of npmp imitate"
+def test_runs(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
+    found, _ = inspected(trained)
+    assert found["kind"] == "run folder of npmp imitate"
     assert "tracked_fraction" in found["last metrics"]
     broken = tmp_path / "broken"
     shutil.copytree(trained, broken)
     (broken / "config.yaml").write_text("a: [")
     (broken / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
-    code, found, lines = inspected(broken, tmp_path, capsys)
-    assert code == 2 and len(found["problems"]) == 2
-    assert "not a YAML file" in lines[-1] and "not a CSV file" in lines[-1]
+    found, printed = inspected(broken, code=2)
+    assert len(found["problems"]) == 2
+    last = printed.splitlines()[-1]
+    assert "not a YAML file" in last and "not a CSV file" in last
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
@@ -211,10 +199,8 @@ def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_another_model_of_the_robot(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_model_of_the_robot(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
     shutil.copytree(trained / "module", tmp_path / "module")
     rewrite(tmp_path / "module" / "module.json", model_sha256="ab" * 32)
-    code, _, lines = inspected(tmp_path / "module", tmp_path, capsys)
-    assert code == 2 and "model_sha256 is abab" in lines[-1]
+    _, printed = inspected(tmp_path / "module", code=2)
+    assert "model_sha256 is abab" in printed.splitlines()[-1]

@@ -4,42 +4,22 @@ file."""
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import MonkeyPatch
 
 from mocap_data import dog_gait, write_motions
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion
 from mocap_data.store import MotionSet
-from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
-from tests.experiments.command import Says
+from tests.experiments.command import Inspects, Says
 from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
-
-
-def inspected(
-    path: Path, tmp_path: Path, capsys: CaptureFixture[str], *more: str
-) -> tuple[dict[str, Any], str]:
-    """The findings and what was printed."""
-    out = tmp_path / "findings.json"
-    assert cli.main(["inspect", str(path), f"out={out}", *more]) == 0, capsys.readouterr().err
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return json.loads(out.read_text()), printed.out
-
-
-def refused(path: Path, capsys: CaptureFixture[str], *more: str) -> str:
-    assert cli.main(["inspect", str(path), *more]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +46,9 @@ def standing(robot: Robot) -> MotionSet:
     )
 
 
-def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_our_own_file(standing: MotionSet, tmp_path: Path, inspected: Inspects) -> None:
     write_motions(tmp_path / "m.h5", standing)
-    found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
+    found, printed = inspected(tmp_path / "m.h5")
     assert found["in all"] == {"clips": 4, "seconds": 1.6, "recordings": 2, "mirrored clips": 1}
     train = {"split": "train", "clips": 3, "seconds": 1.4, "recordings": 1, "mirrored clips": 1}
     assert found["splits"] == [
@@ -88,7 +68,7 @@ def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: CaptureFixtur
     assert "a_lr" not in printed
 
 
-def test_a_large_dataset(standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_a_large_dataset(standing: MotionSet, tmp_path: Path, inspected: Inspects) -> None:
     still, mirror, _, _ = standing.motions
     qpos = still.qpos.copy()
     qpos[:, 0] += 0.02 * np.arange(len(qpos))  # 1 m/s at 50 Hz: a trot
@@ -97,7 +77,7 @@ def test_a_large_dataset(standing: MotionSet, tmp_path: Path, capsys: CaptureFix
     provenance = {"offsets": "x" * 20_000}
     large = dataclasses.replace(standing, motions=tuple(motions), provenance=provenance)
     write_motions(tmp_path / "m.h5", large)
-    found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
+    found, printed = inspected(tmp_path / "m.h5")
     assert found["provenance"] == provenance
     assert f"  offsets: {'x' * 200}... (out= writes all)\n" in printed
     assert [row["name"].strip() for row in found["medians"]] == ["median", "still (70)", "trot (1)"]
@@ -105,42 +85,42 @@ def test_a_large_dataset(standing: MotionSet, tmp_path: Path, capsys: CaptureFix
 
 
 def test_robots_motions(
-    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str], printed: Says
+    robot: Robot, standing: MotionSet, tmp_path: Path, inspected: Inspects, printed: Says
 ) -> None:
     motion = standing.motions[0]
     bodies = body_states(tree_of(robot.model(visuals=False)), motion)
     write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies)
     write_unitree_csv(tmp_path / "b.csv", motion, robot.joint_names, robot=robot.name)
     for name, kind in (("a.npz", "mjlab"), ("b.csv", "unitree_csv")):
-        found, _ = inspected(tmp_path / name, tmp_path, capsys)
+        found, _ = inspected(tmp_path / name)
         assert found["kind"] == f"robot's motion ({kind})" and found["frames"] == 20
         assert found["rate_hz"] == 50
         assert robot.name in found["robots here with these joints"] and found["root tilt_deg"] == 0
         assert [row["joint"] for row in found["joint angles"]] == list(robot.joint_names)
         home = float(np.degrees(robot.home_joints[1]))
         assert found["joint angles"][1]["least_deg"] == pytest.approx(home, abs=0.06)
-    found, _ = inspected(tmp_path / "b.json", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "b.json")
     assert found["kind"] == "what b.csv does not say of itself"
     (tmp_path / "findings.json").unlink()
     assert "a.npz (mjlab), b.csv (unitree_csv)" in printed("inspect", str(tmp_path))
 
 
 def test_a_motion_without_names_is_described(
-    standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]
+    standing: MotionSet, tmp_path: Path, inspected: Inspects
 ) -> None:
     qpos = standing.motions[0].qpos
     rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
-    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "a.csv")
     assert found["kind"] == "robot's motion (unitree_csv)"
     assert "12, not named in the file" in found["joints"]
     assert "robots here with these joints" not in found
 
 
-def test_unitrees_g1(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_unitrees_g1(tmp_path: Path, inspected: Inspects) -> None:
     row = [0.0, 0.0, 0.79, 0.0, 0.0, 0.0, 1.0, *[0.1] * 29]
     np.savetxt(tmp_path / "dance.csv", [row] * 30, delimiter=",")
-    found, _ = inspected(tmp_path / "dance.csv", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "dance.csv")
     assert found["robot"] == "unitree_g1" and found["duration_s"] == 1.0
     assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "warnings" not in found
     np.savetxt(
@@ -148,56 +128,56 @@ def test_unitrees_g1(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
         [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30,
         delimiter=",",
     )  # w first
-    found, _ = inspected(tmp_path / "wrong.csv", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "wrong.csv")
     assert "upside down" in found["warnings"][0] and found["root tilt_deg"] == 180.0
 
 
-def test_what_could_be_two_things(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_what_could_be_two_things(tmp_path: Path, inspected: Inspects, refused: Says) -> None:
     row = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, *[0.1] * 8]  # 8 joints, or 5 keypoints
     np.savetxt(tmp_path / "a.csv", [row] * 30, delimiter=",")
-    said = refused(tmp_path / "a.csv", capsys)
+    said = refused("inspect", tmp_path / "a.csv")
     assert "could be keypoints, or a robot's motion" in said
     assert "kind=recording or kind=unitree_csv" in said
-    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=recording")
+    found, _ = inspected(tmp_path / "a.csv", "kind=recording")
     assert found["keypoints"].startswith("5, not named") and "source_rate_hz=" in found["rate_hz"]
-    found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=unitree_csv")
+    found, _ = inspected(tmp_path / "a.csv", "kind=unitree_csv")
     assert found["joints"].startswith("8, not named")
-    said = refused(tmp_path / "a.csv", capsys, "kind=bvh")
+    said = refused("inspect", tmp_path / "a.csv", "kind=bvh")
     assert "no kind of file 'bvh'; there are: recording, mjlab, unitree_csv" in said
-    assert "mjlab" not in refused(tmp_path / "none.csv", capsys)
+    assert "mjlab" not in refused("inspect", tmp_path / "none.csv")
 
 
-def test_keypoints(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_keypoints(tmp_path: Path, inspected: Inspects) -> None:
     clip = dog_gait("trot", speed_mps=1.0, duration_s=1.0)
     np.savez(
         tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
     )
-    found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "k.npz")
     assert found["kind"] == "recording (npz)" and found["keypoints"] == list(clip.names)
     # a root that stays at the origin, first: the other 27 of 28 go
     still = np.concatenate([np.zeros_like(clip.positions[:, :1]), clip.positions], axis=1)
     np.savez(tmp_path / "w.npz", positions=still, names=["world", *clip.names], fps=clip.rate_hz)
-    found, _ = inspected(tmp_path / "w.npz", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "w.npz")
     assert found["speed_mps"]["mean"] == pytest.approx(27 / 28, abs=0.05)
-    found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "k.npz")
     assert found["read as"] == {"scale": 1.0, "up": "y"}
     np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
-    found, _ = inspected(tmp_path / "n.npz", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "n.npz")
     assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
     # a root's place and three rotations
     turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
-    found, _ = inspected(tmp_path / "r.txt", tmp_path, capsys)
+    found, _ = inspected(tmp_path / "r.txt")
     expected = "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
     assert found["warnings"][0] == expected
 
 
 def test_cmu_clips_are_listed_without_reading_them(
-    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
+    tmp_path: Path, inspected: Inspects, monkeypatch: MonkeyPatch
 ) -> None:
     write_cmu_h5(tmp_path / "cmu.h5", {f"CMU_{i:03}_01": 100 + i for i in range(100)})
     monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *_: pytest.fail("an array was read"))
-    found, printed = inspected(tmp_path / "cmu.h5", tmp_path, capsys)
+    found, printed = inspected(tmp_path / "cmu.h5")
     # 0.03 s times (100 + ... + 199) = 0.03 times 14950
     assert found["in all"] == {"clips": 100, "seconds": 448.5} and len(found["clips"]) == 100
     assert "the first 60 of 100; out= writes all" in printed and "CMU_060_01" not in printed
@@ -218,10 +198,8 @@ def test_cmu_clips_are_listed_without_reading_them(
         ("dog_bvh", "folder of recordings"),
     ],
 )
-def test_real_files(
-    shared: Path, tmp_path: Path, capsys: CaptureFixture[str], path: str, kind: str
-) -> None:
-    assert inspected(shared / "mocap" / path, tmp_path, capsys)[0]["kind"] == kind
+def test_real_files(shared: Path, inspected: Inspects, path: str, kind: str) -> None:
+    assert inspected(shared / "mocap" / path)[0]["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -232,7 +210,7 @@ def test_real_files(
     ],
 )
 def test_broken_files_are_one_line(
-    tmp_path: Path, capsys: CaptureFixture[str], name: str, content: bytes
+    tmp_path: Path, refused: Says, name: str, content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    assert name in refused(tmp_path / name, capsys)
+    assert name in refused("inspect", tmp_path / name)

@@ -13,6 +13,7 @@ from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.readers.common import DOG_NAMES
 from npmp import robots
 from npmp.experiments import cli
+from tests.experiments.command import Says, refusing
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -38,31 +39,30 @@ def npmp_retarget(*arguments: object) -> int:
     return cli.main(["retarget", "up=z", "report=null", *map(str, arguments)])
 
 
-def refused(capsys: CaptureFixture[str], *arguments: object) -> str:
-    """The one line of a command that fails by the user's fault."""
-    capsys.readouterr()
-    assert npmp_retarget(*arguments) == 2
-    text = capsys.readouterr().err
-    assert "Traceback" not in text
-    assert len(text.strip().splitlines()) == 1, text
-    return text
+@pytest.fixture
+def refused(capsys: CaptureFixture[str]) -> Says:
+    """The one line of a retargeting that fails by the user's fault."""
+
+    def call(*arguments: object) -> str:
+        capsys.readouterr()
+        return refusing(capsys)(*arguments, by=lambda given: npmp_retarget(*given))
+
+    return call
 
 
-def test_a_recording_is_never_replaced(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
-) -> None:
+def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, refused: Says) -> None:
     source = save(elsewhere / "a.npz", walk)
     before = source.read_bytes()
     link = elsewhere / "link.npz"
     link.symlink_to(source)
     for out in ("a.npz", source, link):
         for given in ("a.npz", ".", "a.npz@0:40"):
-            assert "is one of the recordings" in refused(capsys, f"source={given}", f"out={out}")
+            assert "is one of the recordings" in refused(f"source={given}", f"out={out}")
     other = elsewhere / "notes.txt"
     other.write_text("mine")
-    assert "is no dataset of motions" in refused(capsys, "a.npz", f"out={other}")
+    assert "is no dataset of motions" in refused("a.npz", f"out={other}")
     # also from generated gaits
-    assert "is no dataset of motions" in refused(capsys, f"out={other}")
+    assert "is no dataset of motions" in refused(f"out={other}")
     assert source.read_bytes() == before and other.read_text() == "mine"
 
 
@@ -78,7 +78,7 @@ def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
 
 
 def test_an_absurd_value_leaves_out_one_clip(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str], refused: Says
 ) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
@@ -93,7 +93,7 @@ def test_an_absurd_value_leaves_out_one_clip(
     assert str(bad) in lines[0] and "positions is 1e+30 at frame 7" in lines[0]
     assert "point.npz" in lines[1] and "0 m apart" in lines[1]
     assert read_motions("m.h5").names == ("good",)
-    line = refused(capsys, f"source={bad}", "out=n.h5")
+    line = refused(f"source={bad}", "out=n.h5")
     assert line.count(str(bad)) == 1 and not Path("n.h5").exists()
 
 
@@ -120,12 +120,12 @@ def test_wrong_units_are_warned_of(
 
 
 def test_wrong_units_are_left_out_unless_scale_says_them(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str], refused: Says
 ) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
     save(folder / "huge.npz", walk, 100.0 * walk.positions)
-    line = refused(capsys, f"source={folder}", "out=m.h5")  # nothing else is there
+    line = refused(f"source={folder}", "out=m.h5")  # nothing else is there
     assert "huge is " in line and "units? scale= should be 100 times smaller" in line
     assert "units look wrong" in line
     assert not Path("m.h5").exists()
@@ -135,7 +135,7 @@ def test_wrong_units_are_left_out_unless_scale_says_them(
     assert str(folder / "huge.npz") in line and "units look wrong" in line
     motions = read_motions("m.h5")
     assert motions.names == ("good",) and "units look wrong" in motions.provenance["failures"]
-    line = refused(capsys, f"source={folder}", "out=n.h5", "strict=true")
+    line = refused(f"source={folder}", "out=n.h5", "strict=true")
     assert "units look wrong" in line
     code = npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false")
     assert code == 0
@@ -168,22 +168,20 @@ def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     assert warning_of(beyond, doubts_of(walk), cleaned=True) == ""  # it is dropped, and said there
 
 
-def test_messages_speak_of_the_commands_keys(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
-) -> None:
+def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, refused: Says) -> None:
     np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
-    line = refused(capsys, "six.csv")
+    line = refused("six.csv")
     assert "six.csv has 2 keypoints; give names=[...], those of its columns in order" in line
     assert "rate_hz" not in line
     save(elsewhere / "a.npz", walk, fps=None)
-    assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
+    assert "a.npz does not say its rate; give source_rate_hz=" in refused("a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
     expected = "source_rate_hz=30 is for keypoint files"
-    assert expected in refused(capsys, "b.bvh", "source_rate_hz=30")
-    line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
+    assert expected in refused("b.bvh", "source_rate_hz=30")
+    line = refused("a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
-    assert "marker_cutoff_hz must be above 0" in refused(capsys, "marker_cutoff_hz=0")
+    assert "marker_cutoff_hz must be above 0" in refused("marker_cutoff_hz=0")
 
 
 def test_names_do_not_replace_those_of_a_file(elsewhere: Path, walk: Clip) -> None:
@@ -216,29 +214,25 @@ def test_names_and_rate_of_robots_tables(
         assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err
 
 
-def test_frames_are_reported_as_typed(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
-) -> None:
+def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, refused: Says) -> None:
     save(elsewhere / "a.npz", walk)
     expected = "a.npz: no frames 8000:9000; the recording has 90 frames"
-    assert expected in refused(capsys, "a.npz@8000:9000")
-    assert "no frames 50:20;" in refused(capsys, "a.npz@50:20")
+    assert expected in refused("a.npz@8000:9000")
+    assert "no frames 50:20;" in refused("a.npz@50:20")
     for wrong in ("abc", "-100:", "1:2:3", "1.5:9", ""):
         expected = f"{wrong!r} is no stretch of frames; FILE@START:STOP"
-        assert expected in refused(capsys, f"source=a.npz@{wrong}")
-    assert "no file or folder 'b.npz@abc'" in refused(capsys, "b.npz@abc")
+        assert expected in refused(f"source=a.npz@{wrong}")
+    assert "no file or folder 'b.npz@abc'" in refused("b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
 
 
-def test_unfit_clips_are_named_by_their_file(
-    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
-) -> None:
+def test_unfit_clips_are_named_by_their_file(elsewhere: Path, walk: Clip, refused: Says) -> None:
     path = save(elsewhere / "a.npz", walk)
-    line = refused(capsys, f"source={path}@0:1")
+    line = refused(f"source={path}@0:1")
     assert str(path) in line and "has 1 frame; retargeting needs at least 8" in line
     path = save(elsewhere / "b.npz", walk.select(walk.names[:5]))
-    assert str(path) in refused(capsys, f"source={path}")
+    assert str(path) in refused(f"source={path}")
 
 
 def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
@@ -442,12 +436,14 @@ def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch, capsys: CaptureFix
     assert console().width == 140
 
 
-def test_options_are_checked_before_any_work(elsewhere: Path, capsys: CaptureFixture[str]) -> None:
-    assert "mirrors" in refused(capsys, "mirrors=up_down")
-    assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
-    assert "scale_body must be" in refused(capsys, "scale_body=-1")
+def test_options_are_checked_before_any_work(
+    elsewhere: Path, capsys: CaptureFixture[str], refused: Says
+) -> None:
+    assert "mirrors" in refused("mirrors=up_down")
+    assert "max_chunk_s=1 must be at least twice" in refused("max_chunk_s=1")
+    assert "scale_body must be" in refused("scale_body=-1")
     np.savez("a.npz", positions=np.zeros((9, 2, 3)), names=np.array(["a", "b"]))
-    assert "asf=x.asf is for AMC motions" in refused(capsys, "asf=x.asf", "source=a.npz")
+    assert "asf=x.asf is for AMC motions" in refused("asf=x.asf", "source=a.npz")
     Path("mine.html").write_text("<p>mine</p>")
     assert cli.main(["retarget", "out=mine.h5"]) == 2
     assert "is no report of npmp" in capsys.readouterr().err and not Path("mine.h5").exists()
