@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from mocap_data.errors import InputError
 from npmp import checkpoint
 from npmp.state import Numbers, Part, pack, unpack
+from tests.refusals import refusal
 
 Memory = namedtuple("Memory", ("hidden", "cell"))
 
@@ -95,7 +95,6 @@ def test_what_does_not_fit_is_one_line_and_changes_nothing(wrong: str) -> None:
             for name, value in tensors.items()
             if not name.startswith(wrong.removeprefix("no "))
         }
-    with pytest.raises(InputError, match="the checkpoint is of another kind of run"):
-        unpack(other.parts(), tensors)
+    refusal("the checkpoint is of another kind of run", unpack, other.parts(), tensors)
     if wrong not in ("no net", "two counts more"):
         assert equal(other, untouched)

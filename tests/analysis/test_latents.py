@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import analysis, modules
 from npmp.analysis.latents import use_in
@@ -17,6 +16,7 @@ from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
 from npmp.robots import Robot
 from tests.environments import imitation_env
+from tests.refusals import refusal
 
 
 def test_a_dimension_that_follows_the_prior_carries_nothing(
@@ -52,5 +52,4 @@ def test_a_module_describes_itself() -> None:
         assert sum(figures["observation"].values()) == len(skill.observation_scale.mean)
         assert figures["licences"] and figures["robot"] == skill.robot
         assert "file" not in analysis.describe(skill)
-    with pytest.raises(InputError, match="no skill module 'cat'"):
-        analysis.describe("cat")
+    refusal("no skill module 'cat'", analysis.describe, "cat")

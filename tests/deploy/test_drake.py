@@ -7,16 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.simulated import SimulatedRobot
+from tests.refusals import refusal
 
 
 def test_without_drake_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydrake", None)
-    with pytest.raises(InputError, match=r"pip install 'npmp\[drake\]'"):
-        DrakeRobot(robots.load("anymal_b"))
+    refusal(r"pip install 'npmp\[drake\]'", DrakeRobot, robots.load("anymal_b"))
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])

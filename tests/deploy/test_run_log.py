@@ -27,6 +27,7 @@ from npmp.deploy.run_log import (
 from npmp.deploy.safety import SafetyConfig
 from tests.deploy.standins import Standing, state_of, two_joints
 from tests.deploy.test_controller import Ideal, controller
+from tests.refusals import refusal
 
 
 @cache
@@ -74,8 +75,7 @@ def test_a_run_that_was_killed_leaves_its_journal(tmp_path: Path) -> None:
     for name, values in whole.columns.items():
         np.testing.assert_array_equal(found.columns[name], values[:-1])
     (tmp_path / JOURNAL).write_text('{"schema": "another"}\n')
-    with pytest.raises(InputError, match="is no log of npmp deploy"):
-        read_log(tmp_path)
+    refusal("is no log of npmp deploy", read_log, tmp_path)
     logger.write(tmp_path / FILE)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     assert len(read_log(tmp_path).columns["mode"]) == len(whole.columns["mode"])
@@ -134,8 +134,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
             else:
                 del file["gyro"]
                 file["gyro"] = np.zeros((3, 3))
-    with pytest.raises(InputError):
-        read_log(path)
+    refusal("", read_log, path)
 
 
 def test_the_fastest_joint_is_held_against_its_drive() -> None:
@@ -173,8 +172,7 @@ def test_the_worst_channels_are_named() -> None:
     assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
     expected = [f"joint_pos/{name}" for name in "bcd"]
     assert [line.split(":")[0] for line in in_words(found)] == expected
-    with pytest.raises(InputError, match="no channel"):
-        compare(first, {"gyro/x": np.zeros(50)})
+    refusal("no channel", compare, first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):
         refuse_other_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
 

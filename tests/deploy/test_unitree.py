@@ -32,6 +32,7 @@ from npmp.deploy.unitree_messages import FIELDS, MessageLayout, checksum, dds_ty
 from npmp.deploy.unitree_recording import RecordedLine, Recorder
 from npmp.experiments import deploy
 from tests.deploy.standins import Standing, contract_of
+from tests.refusals import refusal
 
 ROBOTS = sorted(MOTORS)
 # bytes in C's memory [R: unitree_sdk2]
@@ -247,8 +248,7 @@ def test_a_recording_replayed_says_the_same(name: str, tmp_path: Path) -> None:
     assert again.refused == {"checksum": 1}
     assert again.read() is None
     other = next(kind for kind, _ in MOTORS.values() if kind != package)
-    with pytest.raises(InputError, match=f"no recording of a {other}"):
-        RecordedLine(tmp_path / "a.npz", other)
+    refusal(f"no recording of a {other}", RecordedLine, tmp_path / "a.npz", other)
 
 
 def test_the_sticks_ask_for_the_ends_of_the_ranges() -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from mocap_data.errors import InputError
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
+from tests.refusals import refusal
 
 # Branches of different depth, siblings out of order, welded bodies in the middle and at the end,
 # turned bodies, hinges off the body's origin and about slanted axes, and mass away from the
@@ -112,5 +112,4 @@ def test_gradients_are_right() -> None:
 )
 def test_other_joints_are_refused_by_name(body: str, message: str) -> None:
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-    with pytest.raises(InputError, match=message):
-        Kinematics(model)
+    refusal(message, Kinematics, model)

@@ -15,6 +15,7 @@ from npmp.experiments import cli
 from npmp.experiments.command import Run
 from npmp.robots.menagerie import reference_to
 from tests.experiments.command import Says
+from tests.refusals import refusal
 from tests.robots import models
 
 
@@ -63,8 +64,7 @@ def test_add_check_and_use(place: Path, capsys: CaptureFixture[str], printed: Sa
     written = file.read_text()
     assert yaml.safe_load(written)["name"] == "rex" and "# guessed: " in written
 
-    with pytest.raises(InputError, match=r"robots/rex/robot.yaml is there already"):
-        robots_verb("add", "dog.xml", "name=rex")
+    refusal(r"robots/rex/robot.yaml is there already", robots_verb, "add", "dog.xml", "name=rex")
     file.write_text("changed")
     assert robots_verb("add", "dog.xml", "name=rex", "replace=true") == 0
     assert file.read_text() == written

@@ -13,6 +13,7 @@ import pytest
 
 from mocap_data import InputError, download
 from mocap_data.download import Offline
+from tests.refusals import refusal
 
 BODY = bytes(range(256)) * 1000
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -71,8 +72,7 @@ def test_what_a_server_refuses_is_one_line_and_the_next_address_counts(
 ) -> None:
     url, answers = server
     answers.append(404)
-    with pytest.raises(InputError, match=f"{url}: the server answers 404$"):
-        download.download([url], tmp_path / "new" / "a.bvh")
+    refusal(f"{url}: the server answers 404$", download.download, [url], tmp_path / "new" / "a.bvh")
     assert left(tmp_path) == []
     with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1:9"):
         download.download(["http://127.0.0.1:9/x"], tmp_path / "a.bvh")

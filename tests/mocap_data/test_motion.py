@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mocap_data import rotations
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
+from tests.refusals import refusal
 
 RATE = 50.0
 
@@ -87,5 +87,4 @@ def test_contacts_of_zeros_and_ones() -> None:
     ],
 )
 def test_motions_that_cannot_be(change: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        dataclasses.replace(make_motion(), **change)
+    refusal(message, dataclasses.replace, make_motion(), **change)

@@ -17,12 +17,12 @@ pytest.importorskip("viser")
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from mocap_data.errors import InputError
 from npmp.play import Cast, Session
 from npmp.play import server as serving
 from npmp.play.realtime import Player
 from npmp.play.scene import Scene
 from npmp.play.server import MOST_VIEWERS, Server, allowed
+from tests.refusals import refusal
 
 
 class Served:
@@ -291,5 +291,4 @@ def test_settings_reach_the_session(served: Served) -> None:
 
 def test_a_port_that_is_taken_is_said_so(served: Served) -> None:
     message = f"cannot serve at 127.0.0.1:{served.port} .*choose another port="
-    with pytest.raises(InputError, match=message):
-        Server(served.player, served.scene, "127.0.0.1", served.port)
+    refusal(message, Server, served.player, served.scene, "127.0.0.1", served.port)

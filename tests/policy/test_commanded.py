@@ -15,6 +15,7 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
 from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from tests.refusals import refusal
 
 CONFIG = CommanderConfig()
 
@@ -69,8 +70,7 @@ def test_only_a_walking_policy_is_commanded(
 ) -> None:
     with pytest.raises(InputError, match="this one is of task 'dribble'"):
         HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
-    with pytest.raises(InputError, match="'walk' gives forward_mps"):
-        policy.commanded(Walk(robot), CONFIG)
+    refusal("'walk' gives forward_mps", policy.commanded, Walk(robot), CONFIG)
 
 
 def test_learning_to_dribble_begins_with_a_walker(
@@ -105,9 +105,7 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
         found, mine = module.decode(z, seen, mine)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
         z_prev = latent.mean
-    with pytest.raises(InputError, match="its latents are commands, and it tracks nothing"):
-        module.check_encoder(robot)
+    refusal("its latents are commands, and it tracks nothing", module.check_encoder, robot)
     with pytest.raises(InputError, match="told a velocity and nothing else"):
         policy.commanded(Dribble(robot), CONFIG).as_module(skill)
-    with pytest.raises(InputError, match="over skills"):
-        policy.as_module(skill.in_joint_space())
+    refusal("over skills", policy.as_module, skill.in_joint_space())

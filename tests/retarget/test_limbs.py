@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from retarget.limbs import forward_votes, sides_of, words_of
 from retarget.skeletons import Skeleton, found, known, skeleton_of
+from tests.refusals import refusal
 from tests.retarget.bodies import (
     grown,
     mirrored,
@@ -286,8 +286,7 @@ def sitting(clip: Clip) -> Clip:
     ],
 )
 def test_what_could_be_otherwise_is_asked(clip: Clip, message: str) -> None:
-    with pytest.raises(InputError, match=f"(?s)unknown skeleton: .*({message}).*skeleton=FILE"):
-        found([clip])
+    refusal(f"(?s)unknown skeleton: .*({message}).*skeleton=FILE", found, [clip])
 
 
 def test_another_clip_of_the_body_tells() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
 from npmp import geometry, robots
 from npmp.envs import TaskEnv
 from npmp.envs.state import pose_from_qpos
 from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.ball import INERTIA, ROLLING, Ball, Legs, Shapes, rolled
+from tests.refusals import refusal
 
 DT = 0.02
 RADIUS, MASS = 0.117, 0.45
@@ -157,8 +157,7 @@ def test_feet_of_other_shapes_are_refused(
     foot.type, foot.size = mujoco.mjtGeom.mjGEOM_ELLIPSOID, [0.02, 0.02, 0.03]
     odd = spec.compile()
     monkeypatch.setattr(robots.Robot, "model", lambda _: odd)
-    with pytest.raises(InputError, match="'LF_FOOT' of 'anymal_b' collides as a ellipsoid"):
-        Legs(robot)
+    refusal("'LF_FOOT' of 'anymal_b' collides as a ellipsoid", Legs, robot)
 
 
 def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:

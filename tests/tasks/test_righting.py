@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.envs.state import RobotState
@@ -16,6 +15,7 @@ from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
+from tests.refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +93,4 @@ def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> 
 
 def test_a_robot_with_other_legs_is_refused() -> None:
     op3 = TaskEnv(Recover(robots.load("op3"), RecoverConfig(drops=1)), 1, num_threads=1)
-    with pytest.raises(InputError, match="no script for getting up"):
-        RightingTeacher(op3)
+    refusal("no script for getting up", RightingTeacher, op3)

@@ -23,6 +23,7 @@ from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
+from tests.refusals import refusal
 
 HELD = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driven
 
@@ -176,7 +177,6 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
 
 def test_a_robot_with_other_legs_is_refused() -> None:
     op3 = robots.load("op3")
-    with pytest.raises(InputError, match="no scripted trot for robot 'op3': it stands at"):
-        TrotTeacher(walk_env(op3, 1))
+    refusal("no scripted trot for robot 'op3': it stands at", TrotTeacher, walk_env(op3, 1))
     with pytest.raises(InputError, match="it takes four legs of three joints"):
         TrotTeacher(walk_env(op3, 1, teacher=TrotConfig(height_m=0.27)))

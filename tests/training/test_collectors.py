@@ -31,6 +31,7 @@ from npmp.training.collectors import (
 from npmp.training.run import iterations
 from npmp.training.tables import read_table
 from npmp.training.trainer import Gathered, mean_figures
+from tests.refusals import refusal
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs the extra ray"
@@ -184,8 +185,7 @@ def test_how_much_an_update_takes() -> None:
 
 
 def test_settings() -> None:
-    with pytest.raises(InputError, match="no actors 'mpi'; there are: ray, inline"):
-        CollectorsConfig("mpi")
+    refusal("no actors 'mpi'; there are: ray, inline", CollectorsConfig, "mpi")
     with pytest.raises(ValueError, match="number"):
         CollectorsConfig("inline", 0)
     with pytest.raises(ValueError, match="most_behind"):

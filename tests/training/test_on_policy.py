@@ -35,6 +35,7 @@ from npmp.training.imitation import ImitationVMPOConfig
 from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.training.reuse import ReuseSettings, ReuseVMPOConfig, make_policy_trainer
 from tests.environments import imitation_env, walk_env
+from tests.refusals import refusal
 from tests.trainers import check_repeats_and_resumes, run
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
@@ -295,8 +296,7 @@ def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None
     config = VMPOTraining(unroll=2, passes=1, minibatches=1, critic_hidden=(8,))
     assert "temperature_ball" in OnPolicyTrainer(env, agent, config).iteration(0.0)
     two = dataclasses.replace(config, epsilon_temperature=(0.1, 0.2))
-    with pytest.raises(InputError, match=r"epsilon_temperature needs 1 or 1 values .*ball"):
-        OnPolicyTrainer(env, agent, two)
+    refusal(r"epsilon_temperature needs 1 or 1 values .*ball", OnPolicyTrainer, env, agent, two)
 
 
 def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:

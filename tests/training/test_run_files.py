@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mocap_data.errors import InputError
 from npmp.training.run_files import RunLog
+from tests.refusals import refusal
 
 
 def write(log: RunLog, *iterations: int, **metrics: float) -> None:
@@ -86,5 +86,4 @@ def test_a_new_run_drops_old_logs_and_a_moved_one_takes_its_rows_along(tmp_path:
 
 def test_a_log_that_is_no_csv_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("iteration,loss\n1," + "9" * 140_000 + "\n")
-    with pytest.raises(InputError, match=r"metrics\.csv is not a CSV file"):
-        RunLog(tmp_path, 3, resume_after=1)
+    refusal(r"metrics\.csv is not a CSV file", RunLog, tmp_path, 3, resume_after=1)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mocap_data.errors import InputError
 from npmp import checkpoint
 from npmp.training.run import starting_point
+from tests.refusals import refusal
 
 
 def test_the_newest_checkpoint_or_afresh(
@@ -35,6 +35,5 @@ def test_what_is_no_folder_of_checkpoints_is_refused(
 ) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "checkpoints").symlink_to(tmp_path / target)
-    with pytest.raises(InputError, match=f"checkpoints: {message}"):
-        starting_point(tmp_path)
+    refusal(f"checkpoints: {message}", starting_point, tmp_path)
     assert capsys.readouterr().err == ""

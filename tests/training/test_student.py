@@ -18,6 +18,7 @@ from npmp.tasks import Dribble, Walk, WalkConfig
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.training.agents import DecodedAgent, DecodedPolicy, LatentAgent, latent_range
 from npmp.training.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
+from tests.refusals import refusal
 from tests.trainers import check_repeats_and_resumes
 
 CONFIG = StudentConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
@@ -172,8 +173,7 @@ def test_what_cannot_be_taught_is_refused(
     agent = LatentAgent(policy, skill)
     with pytest.raises(InputError, match="task 'dribble' has no teacher of its own"):
         teacher_of(dribbles, LatentAgent(policy, skill.in_joint_space()))
-    with pytest.raises(InputError, match="trained for task 'walk'; task=recover takes"):
-        teacher_of(rights, agent, policy)
+    refusal("trained for task 'walk'; task=recover takes", teacher_of, rights, agent, policy)
     other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
     with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
         teacher_of(walks, agent, other)
