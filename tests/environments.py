@@ -7,7 +7,21 @@ from typing import Any
 from mocap_data.store import MotionSet
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig, Spread
 from npmp.tasks import Imitation, ImitationConfig, ImitationEnv, Walk, WalkConfig, WalkEnv
+
+# the physics of a robot that all differ
+EVERYTHING = PhysicsConfig(
+    friction=(0.4, 1.0),
+    mass=Spread(0.3, 0.1),
+    com_trunk=0.05,
+    com_links=0.02,
+    joint_offset=0.05,
+    damping=Spread(0.3, 0.1),
+    friction_loss=Spread(0.3, 0.1),
+    gain=Spread(0.2, 0.05),
+    torque=Spread(0.2, 0.05),
+)
 
 
 def imitation_env(

@@ -31,7 +31,7 @@ from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import EncoderPolicy, HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
-from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
+from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation, ImitationEnv
 from npmp.tasks.recover import Recover, RecoverConfig
@@ -43,24 +43,14 @@ from npmp.training.model_based import ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
 from npmp.training.reuse import trained_policy
 from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
-from tests.environments import imitation_env, walk_env
+from tests.environments import EVERYTHING, imitation_env, walk_env
 
 ELSEWHERE = torch.device("meta")  # a kind that torch knows and nothing here uses otherwise
 CPU = torch.device("cpu")
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 FULL = RobotBatchConfig(
     hold="first_order",
-    physics=PhysicsConfig(
-        friction=(0.4, 1.0),
-        mass=Spread(0.3, 0.1),
-        com_trunk=0.05,
-        com_links=0.01,
-        joint_offset=0.05,
-        damping=Spread(0.2, 0.1),
-        friction_loss=Spread(0.1),
-        gain=Spread(0.2, 0.1),
-        torque=Spread(0.2),
-    ),
+    physics=EVERYTHING,
     pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1),
     sensors=SensorConfig(
         delay_s=(0.0, 0.03), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5
@@ -305,16 +295,19 @@ def trot(
     return shown(Walk(robot, config), skill, device)
 
 
+def twice(trainer: Any) -> list[dict[str, float]]:
+    """Figures of an iteration, and of one after a checkpoint."""
+    first = trainer.iteration(0.0)
+    state = {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
+    trainer.load_state_dict(state)
+    return [first, trainer.iteration(0.5)]
+
+
 def course(trainer: Any) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
-    """Figures of an iteration, and of one after a checkpoint; what the trainer is then; how the
-    module tracks."""
+    """Figures of two iterations; what the trainer is then; how the module tracks."""
     if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
-    figures = [trainer.iteration(0.0)]
-    trainer.load_state_dict(
-        {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
-    )
-    figures.append(trainer.iteration(0.5))
+    figures = twice(trainer)
     clip, frame = torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160])
     tracked = track(trained_module(trainer), trainer.env, clip, frame)
     state = {name: numbers(value) for name, value in trainer.state_dict().items()}
@@ -353,11 +346,7 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
         if device == ELSEWHERE:
             request.getfixturevalue("elsewhere")
         trainer = build(robot, motions, skill, device)
-        figures = [trainer.iteration(0.0)]
-        trainer.load_state_dict(
-            {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
-        )
-        figures.append(trainer.iteration(0.5))
+        figures = twice(trainer)
         actor = PolicyActor(trained_policy(trainer), trainer.agent.skill)
         trial = run_trial(actor, trainer.env, seconds=0.1)
         results.append((figures, trainer.env.task.figures(trial), trial.qpos))

@@ -10,55 +10,16 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget.self_collision import SelfCollision
 from tests.refusals import refusal
+from tests.robots.test_robot import MJCF, ROBOT, write
 
-# A plank on two one-joint legs at y = +-0.1 m, capsules of radius 0.02 m and length 0.3 m that
-# never collide in physics. At hip angle -a both legs swing inwards: their tips are 0.2 - 0.6 sin(a)
-# apart and the capsules meet there first.
-MJCF = """
-<mujoco>
-  <default><geom contype="0" conaffinity="1"/></default>
-  <worldbody>
-    <body name="plank">
-      <freejoint name="root"/>
-      <geom type="box" size="0.2 0.1 0.02"/>
-      <site name="imu"/>
-      <body name="l_leg" pos="0 0.1 0">
-        <joint name="l_hip" axis="1 0 0"/>
-        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
-      </body>
-      <body name="r_leg" pos="0 -0.1 0">
-        <joint name="r_hip" axis="-1 0 0"/>
-        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3"/>
-      </body>
-    </body>
-  </worldbody>
-  <actuator>
-    <position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>
-    <position name="r_hip" joint="r_hip" kp="10" kv="1" forcerange="-5 5"/>
-  </actuator>
-</mujoco>
-"""
-YAML = """
-name: plank
-mjcf: plank.xml
-control_rate_hz: 50
-imu_site: imu
-joints:
-  l_hip: {home: HOME, lower: -1, upper: 1, velocity: 10}
-  r_hip: {home: HOME, lower: -1, upper: 1, velocity: 10}
-feet: {bodies: [l_leg, r_leg], radius: 0.02, offset: [0, 0, -0.3]}
-markers:
-  left: {body: l_leg, position: [0, 0, -0.3]}
-  right: {body: r_leg, position: [0, 0, -0.3]}
-symmetries:
-  left_right: {normal: y, swap: [[l_, r_]]}
-"""
+# At hip angle -a both legs swing inwards: their tips are 0.2 - 0.6 sin(a) apart and the capsules,
+# which never collide in physics, meet there first.
+NO_CONTACT = '<default><geom contype="0" conaffinity="1"/></default><worldbody>'
 
 
 def plank(folder: Path, home: float = 0.0) -> Robot:
-    (folder / "plank.xml").write_text(MJCF)
-    (folder / "robot.yaml").write_text(YAML.replace("HOME", str(home)))
-    return robots.load(folder)
+    mjcf = MJCF.replace("<worldbody>", NO_CONTACT)
+    return robots.load(write(folder, robot=ROBOT.replace("home: 0.1", f"home: {home}"), mjcf=mjcf))
 
 
 def poses(height: float, *hips: float) -> np.ndarray:

@@ -17,12 +17,18 @@ from npmp.robots.proposal import propose
 NAMES = {"unitree_go2": ("go2", "go2.xml"), "unitree_g1": ("g1", "g1_29dof.xml")}
 
 
-def theirs(shared: Path, name: str) -> mujoco.MjModel:
-    """The maker's model without its meshes, which carry no mass."""
+def makers(shared: Path, name: str) -> Path:
+    """The maker's model. Skips where absent."""
     path = shared.joinpath("robots", "unitree", *NAMES[name])
     if not path.exists():
         pytest.skip(f"needs {path}")
-    text = re.sub(r"<geom\s[^>]*mesh=[^>]*/>|<mesh [^>]*/>", "", path.read_text())
+    return path
+
+
+def theirs(shared: Path, name: str) -> mujoco.MjModel:
+    """The maker's model without its meshes, which carry no mass."""
+    text = makers(shared, name).read_text()
+    text = re.sub(r"<geom\s[^>]*mesh=[^>]*/>|<mesh [^>]*/>", "", text)
     return mujoco.MjModel.from_xml_string(text)
 
 
@@ -91,10 +97,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_proposed_gains_are_near_what_users_run(shared: Path, name: str) -> None:
     """Of the maker's own model, whose motors say no stiffness: within a factor of two."""
-    path = shared.joinpath("robots", "unitree", *NAMES[name])
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    found = propose(path)
+    found = propose(makers(shared, name))
     assert all(line.passed for line in found.checks)
     for joint, kp in zip(found.robot.joint_names, found.robot.kp, strict=True):
         for kind, (low, high) in PUBLISHED[name].items():
@@ -104,9 +107,7 @@ def test_proposed_gains_are_near_what_users_run(shared: Path, name: str) -> None
 
 def test_a_torque_that_no_drive_has_says_no_stiffness(shared: Path, tmp_path: Path) -> None:
     """1000 Nm, as converters write where nobody said: a leg of the Go2 carries 37 N at 0.27 m."""
-    path = shared.joinpath("robots", "unitree", *NAMES["unitree_go2"])
-    if not path.exists():
-        pytest.skip(f"needs {path}")
+    path = makers(shared, "unitree_go2")
     shutil.copytree(path.parent, tmp_path / "go2")
     text = re.sub(r"-(23\.7|45\.43) \1", "-1000 1000", path.read_text())
     (tmp_path / "go2" / "go2.xml").write_text(text)

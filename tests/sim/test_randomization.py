@@ -22,18 +22,7 @@ from npmp.sim.randomization import (
     Spread,
     with_nominal,
 )
-
-EVERYTHING = PhysicsConfig(
-    friction=(0.4, 1.0),
-    mass=Spread(0.3, 0.1),
-    com_trunk=0.05,
-    com_links=0.02,
-    joint_offset=0.05,
-    damping=Spread(0.3, 0.1),
-    friction_loss=Spread(0.3, 0.1),
-    gain=Spread(0.2, 0.05),
-    torque=Spread(0.2, 0.05),
-)
+from tests.environments import EVERYTHING
 
 
 def simulations(robot: Robot, n: int) -> BatchSim:

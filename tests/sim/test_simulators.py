@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,21 +11,11 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from npmp.sim import BatchSim, Simulator, add_contact_sensors, flat_scene
-from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
+from npmp.sim.randomization import PhysicsRandomizer, PushConfig, Pusher
 from npmp.sim.staged import StagedBatchSim
-from tests.environments import imitation_env
+from tests.environments import EVERYTHING, imitation_env
 
-VARIED = PhysicsConfig(
-    friction=(0.4, 1.0),
-    mass=Spread(0.3, 0.1),
-    com_trunk=0.05,
-    com_links=0.02,
-    damping=Spread(0.3, 0.1),
-    friction_loss=Spread(0.3),
-    gain=Spread(0.2, 0.05),
-    torque=Spread(0.2, 0.05),
-    payload=(0.0, 3.0),
-)
+VARIED = replace(EVERYTHING, payload=(0.0, 3.0))
 
 
 def random_states(robot: Robot, n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
