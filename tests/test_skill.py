@@ -125,7 +125,7 @@ def test_a_missing_file_is_named(folder: Path, missing: str) -> None:
     refusal(f"'{missing}' is missing", SkillModule.load, folder)
 
 
-def test_damaged_files_are_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_in_one_line(folder: Path) -> None:
     weights = folder / "module.safetensors"
     data = weights.read_bytes()
     for broken in (data[: len(data) // 2], b"", b"garbage" * 50):

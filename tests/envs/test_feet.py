@@ -67,7 +67,7 @@ def test_legs_may_have_fewer_joints_than_others(robot: robots.Robot) -> None:
     np.testing.assert_allclose(found[0][0, 2, 0], wanted, atol=1e-6)
 
 
-def test_a_leg_that_slides_is_refused(robot: robots.Robot) -> None:
+def test_a_leg_that_slides_is_refused() -> None:
     free = "<freejoint/><geom size='.1'/>"
     leg = "<body name='foot'><joint name='lift' type='slide'/><geom size='.1'/></body>"
     model = mujoco.MjModel.from_xml_string(

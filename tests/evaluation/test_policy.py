@@ -163,9 +163,7 @@ def test_judge_tries_what_it_is_told(
         evaluate_policy(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
-def test_a_policy_does_its_own_task_and_what_commands_it_alike(
-    policy: HighLevelPolicy, robot: Robot
-) -> None:
+def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevelPolicy) -> None:
     policy.check_task(Walk)
     policy.check_task(PathTask)
     message = "trained for task 'walk'; task=imitation takes one for imitation"

@@ -99,7 +99,7 @@ def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
         assert solref[0] == pytest.approx(constant)
 
 
-def test_drives_of_a_model_keep_their_rate(robot: Robot) -> None:
+def test_drives_of_a_model_keep_their_rate() -> None:
     scenario = from_mapping(Scenario, table()["hard_floor"], at="scenario.hard_floor")
     within = ((-1.0, 1.0),) * 3
     rates = [
@@ -173,7 +173,7 @@ def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
     torch.testing.assert_close(ahead[2] - ahead[1], torch.full((6,), 1.5 * rise), atol=0.05, rtol=0)
 
 
-def test_what_a_scenario_does_not_say_stays(robot: Robot) -> None:
+def test_what_a_scenario_does_not_say_stays() -> None:
     like = RobotBatchConfig(
         physics=PhysicsConfig(com_trunk=0.05),
         sensors=SensorConfig(joint_noise=0.03),

@@ -27,9 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["pd", "hybrid", "mlp", "conv", "vae"])
-def test_fit_and_evaluate_judge_the_same_part(
-    kind: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fit_and_evaluate_judge_the_same_part(kind: str, data: Path, tmp_path: Path) -> None:
     fitted, judged = tmp_path / "model", tmp_path / "judged"
     given = [f"data={data}", "debug=tiny"]
     fit = [f"model={kind}", "validation.share=0.4", f"out={fitted}"]

@@ -257,9 +257,7 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, refused: Says
     assert not work.calls
 
 
-def test_a_failed_verb_leaves_an_earlier_configuration(
-    tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
+def test_a_failed_verb_leaves_an_earlier_configuration(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
@@ -461,7 +459,7 @@ def test_long_messages_are_cut() -> None:
 @pytest.mark.parametrize(
     "path", ["plain/a-b_c.h5", "a b", "it's", "back\\", "a,b", "(1)", "x=y", "{b}", "ü", "a'\\'b"]
 )
-def test_paths_are_taken_as_they_stand(path: str, tmp_path: Path) -> None:
+def test_paths_are_taken_as_they_stand(path: str) -> None:
     assert settings("imitate", f"data={path}", f"module={path}")["data"] == path
     assert settings("imitate", "data=~/x")["data"] == os.path.expanduser("~/x")
     assert settings("retarget", "source=[a.bvh,'b c.bvh']")["source"] == ["a.bvh", "b c.bvh"]

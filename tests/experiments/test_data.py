@@ -95,7 +95,7 @@ def test_fetch_to_a_folder(site: Path, tmp_path: Path, printed: Says) -> None:
 
 
 def test_a_bound_licence_is_accepted_or_nothing_happens(
-    site: Path, tmp_path: Path, printed: Says, refused: Says, monkeypatch: MonkeyPatch
+    site: Path, tmp_path: Path, printed: Says, refused: Says
 ) -> None:
     assert refused("data", "fetch", "bound").splitlines() == [
         "bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; "
@@ -143,7 +143,7 @@ def test_wrong_arguments(site: Path, refused: Says, arguments: list[str], messag
     assert message in said and len(said.splitlines()) == 1
 
 
-def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+def test_what_failed_is_listed(site: Path, capsys: CaptureFixture[str]) -> None:
     (site / "walk.bvh").write_text("fake")  # as long as the right one
     assert cli.main(["data", "fetch", "free"]) == 2
     printed = capsys.readouterr()

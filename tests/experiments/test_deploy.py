@@ -172,7 +172,7 @@ def test_a_robot_that_is_none_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_robot_of_one_s_own(tmp_path: Path) -> None:
     sized = "from dataclasses import dataclass\n@dataclass\nclass Size:\n    n: 'int'\n"
     (tmp_path / "mine.py").write_text(sized + OWN)
     settings = [

@@ -141,7 +141,7 @@ def test_tempos_are_positive_numbers(
 
 
 def test_other_tempos_are_another_run(
-    data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
+    trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     arguments = [f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]
     assert imitate.main(arguments) == 2

@@ -129,27 +129,15 @@ def flip_last_byte(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda folder, name: flip_last_byte(folder / f"{name}.safetensors"), "checksum differs"),
-        (lambda folder, name: (folder / f"{name}.safetensors").unlink(), "safetensors' is missing"),
-        (
-            lambda folder, name: (folder / f"{name}.safetensors").write_bytes(b"x"),
-            "checksum differs",
-        ),
-        (lambda folder, name: rewrite(folder / f"{name}.json", robot=None), "lacks robot"),
-        (
-            lambda folder, name: rewrite(folder / f"{name}.json", schema="other"),
-            "does not describe a",
-        ),
-        (lambda folder, name: rewrite(folder / f"{name}.json", version=7), "has version 7"),
-        (
-            lambda folder, name: rewrite(folder / f"{name}.json", net={"lstm_width": -1}),
-            "problems: ",
-        ),
-        (
-            lambda folder, name: rewrite(folder / f"{name}.json", robot="hexapod"),
-            "no robot 'hexapod'",
-        ),
-        (lambda folder, name: (folder / f"{name}.json").write_text("{"), "no valid JSON"),
+        (lambda weights, about: flip_last_byte(weights), "checksum differs"),
+        (lambda weights, about: weights.unlink(), "safetensors' is missing"),
+        (lambda weights, about: weights.write_bytes(b"x"), "checksum differs"),
+        (lambda weights, about: rewrite(about, robot=None), "lacks robot"),
+        (lambda weights, about: rewrite(about, schema="other"), "does not describe a"),
+        (lambda weights, about: rewrite(about, version=7), "has version 7"),
+        (lambda weights, about: rewrite(about, net={"lstm_width": -1}), "problems: "),
+        (lambda weights, about: rewrite(about, robot="hexapod"), "no robot 'hexapod'"),
+        (lambda weights, about: about.write_text("{"), "no valid JSON"),
     ],
 )
 def test_modules_and_policies(
@@ -158,7 +146,7 @@ def test_modules_and_policies(
     tmp_path: Path,
     inspected: Inspects,
     kind: str,
-    change: Callable[[Path, str], None],
+    change: Callable[[Path, Path], None],
     message: str,
 ) -> None:
     folder = tmp_path / "copy"
@@ -167,7 +155,7 @@ def test_modules_and_policies(
     assert "problems" not in found
     assert found["kind"] == ("skill module" if kind == "module" else "policy")
     assert found["robot"] == "anymal_b" and found["weights"] > 100
-    change(folder, kind)
+    change(folder / f"{kind}.safetensors", folder / f"{kind}.json")
     found, printed = inspected(folder, code=2)
     last = printed.splitlines()[-1]
     assert last.startswith("problems: ") and message in last

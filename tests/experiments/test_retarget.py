@@ -189,9 +189,7 @@ def test_names_do_not_replace_those_of_a_file(elsewhere: Path, walk: Clip) -> No
     assert npmp_retarget("a.npz", f"names=[{','.join(reversed(walk.names))}]", "out=m.h5") == 0
 
 
-def test_names_and_rate_of_robots_tables(
-    elsewhere: Path, capsys: CaptureFixture[str], robot: robots.Robot
-) -> None:
+def test_names_and_rate_of_robots_tables(capsys: CaptureFixture[str], robot: robots.Robot) -> None:
     """A second at 100 Hz without a header: 19 columns fit 12 joints; at the robot's 50 Hz after."""
     row = [0.0, 0.0, *robot.home_qpos[2:3], 0.0, 0.0, 0.0, 1.0, *robot.home_qpos[7:]]
     np.savetxt("a.csv", np.tile(row, (101, 1)), delimiter=",")
@@ -329,7 +327,7 @@ def test_motions_of_others_are_taken_as_they_are(
     assert motions["b"].quality["foot_slide_mps"] < 0.02
 
 
-def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
+def test_the_table_fits_80_columns(walk: Clip) -> None:
     import dataclasses
     import io
 
@@ -426,7 +424,7 @@ def test_what_is_left_out_is_named_last(
     assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
 
 
-def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch) -> None:
     from npmp.experiments.terminal import console
 
     for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
@@ -436,9 +434,7 @@ def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch, capsys: CaptureFix
     assert console().width == 140
 
 
-def test_options_are_checked_before_any_work(
-    elsewhere: Path, capsys: CaptureFixture[str], refused: Says
-) -> None:
+def test_options_are_checked_before_any_work(capsys: CaptureFixture[str], refused: Says) -> None:
     assert "mirrors" in refused("mirrors=up_down")
     assert "max_chunk_s=1 must be at least twice" in refused("max_chunk_s=1")
     assert "scale_body must be" in refused("scale_body=-1")

@@ -21,7 +21,7 @@ CONFIG = CommanderConfig()
 
 
 def test_a_commanded_walker_is_one_policy(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+    robot: Robot, policy: HighLevelPolicy, tmp_path: Path
 ) -> None:
     """At first it does what the walking policy does on the script's command, from its file, too."""
     whole = policy.commanded(Dribble(robot), CONFIG)
@@ -46,9 +46,7 @@ def test_a_commanded_walker_is_one_policy(
     )
 
 
-def test_it_can_learn_what_the_script_does_not_say(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
-) -> None:
+def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLevelPolicy) -> None:
     """Balls at their targets are all left alone by the script, wherever they are; the policy can
     tell them apart."""
     whole = policy.commanded(Dribble(robot), CONFIG)
@@ -73,9 +71,7 @@ def test_only_a_walking_policy_is_commanded(
     refusal("'walk' gives forward_mps", policy.commanded, Walk(robot), CONFIG)
 
 
-def test_learning_to_dribble_begins_with_a_walker(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
-) -> None:
+def test_learning_to_dribble_begins_with_a_walker(robot: Robot, policy: HighLevelPolicy) -> None:
     whole = policy.for_other_task(Dribble(robot))
     assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).commander
     faster = DribbleConfig(teacher=CommanderConfig(near=0.9))

@@ -239,7 +239,7 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         refusal(r"expected menagerie:FOLDER/FILE\.xml", locate, wrong, tmp_path)
 
 
-def test_menagerie_without_package_or_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_menagerie_without_package_or_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)  # importing it fails
     message = r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"

@@ -82,7 +82,7 @@ def test_the_first_latents_of_the_prior_are_not_learned(robot: Robot) -> None:
     assert labelled(shown, Walk(robot), 2)[1][:, 0].tolist() == [False, True, True, True]
 
 
-def test_states_before_a_fall_are_no_postures_to_keep(robot: Robot) -> None:
+def test_states_before_a_fall_are_no_postures_to_keep() -> None:
     shown = demonstration(torch.arange(6.0).unsqueeze(-1))
     shown.failed[4, 0] = True
     # of the windows of two steps those from 3 and 4 hold the fall
