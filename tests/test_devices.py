@@ -44,6 +44,7 @@ from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
 from npmp.training.reuse import trained_policy
 from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
 from tests.environments import EVERYTHING, imitation_env, walk_env
+from tests.trainers import SMALL
 
 ELSEWHERE = torch.device("meta")  # a kind that torch knows and nothing here uses otherwise
 CPU = torch.device("cpu")
@@ -220,21 +221,7 @@ def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> Imitation
 
 
 FAST = ImitationModelBasedConfig(
-    collect_steps=3,
-    replay_steps=24,
-    warmup_steps=12,
-    warmup_updates=2,
-    model_hidden=(16,),
-    model_updates=1,
-    model_batch=16,
-    policy_updates=1,
-    policy_batch=8,
-    horizon=(3, 5),
-    prior_share=0.3,
-    prior_steps=4,
-    rejoin_rate=10.0,
-    posture=1.0,
-    wasserstein=1.0,
+    **SMALL, prior_share=0.3, prior_steps=4, rejoin_rate=10.0, posture=1.0, wasserstein=1.0
 )
 PUBLISHED = VMPOTraining(unroll=4, critic_hidden=(16,), target_period=1)
 CLONED = StudentConfig(unroll=4, kept=2, updates=2, batch=2)

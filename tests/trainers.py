@@ -1,4 +1,4 @@
-"""What is asked of every trainer: the same numbers from the same seed, and from a checkpoint."""
+"""What is asked of every trainer: equal numbers from a seed and a checkpoint; and a small one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+# settings of a world model that learns in a second
+SMALL: dict[str, Any] = {
+    "collect_steps": 4,
+    "replay_steps": 24,
+    "warmup_steps": 12,
+    "warmup_updates": 3,
+    "model_hidden": (16,),
+    "model_updates": 1,
+    "model_batch": 16,
+    "policy_updates": 1,
+    "policy_batch": 8,
+    "horizon": (3, 5),
+}
 
 
 def copied(trainer: Any) -> dict[str, Tensor]:

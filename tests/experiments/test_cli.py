@@ -25,6 +25,7 @@ from npmp.experiments.command import Run, Verb
 from npmp.settings import help_of
 from retarget import CleanOptions, Options
 from tests.experiments.command import Says, error_line
+from tests.experiments.test_retarget import save
 
 ROOT = Path(__file__).resolve().parents[2]
 BASIC = ["-m", "hydra/launcher=basic"]  # a sweep in this process
@@ -518,12 +519,7 @@ def test_retarget_leaves_out_what_cannot_be_read(
     folder, out = tmp_path / "clips", tmp_path / "motions.h5"
     folder.mkdir()
     clip = dog_gait("walk", duration_s=2.0)
-    np.savez(
-        folder / "good.npz",
-        positions=clip.positions,
-        names=np.array(clip.names),
-        fps=np.array(clip.rate_hz),
-    )
+    save(folder / "good.npz", clip)
     (folder / "bad.bvh").write_text("HIERARCHY\nROOT")
     arguments = ["retarget", f"source={folder}", f"out={out}", "up=z", "scale=1.0"]
     assert "bad.bvh" in refused(*arguments, "strict=true")
@@ -593,9 +589,7 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
 
     clip, text = dog_gait("walk", duration_s=2.0), "CMU (free for all uses, don't resell by itself)"
     recording, out = tmp_path / "walk.npz", tmp_path / "motions.h5"
-    np.savez(
-        recording, positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz)
-    )
+    save(recording, clip)
     given = [f"source={recording}", f"licence={text}", f"out={out}"]
     assert cli.main(["retarget", *given, "up=z", "scale=1.0", "report=null"]) == 0
     assert {motion.licence for motion in read_motions(out).motions} == {text}

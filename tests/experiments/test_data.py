@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +13,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from mocap_data import catalog
 from npmp.experiments import cli, data
 from tests.experiments.command import Says
+from tests.mocap_data.test_catalog import serving, sha
 
 real_entry = catalog.entry
 LIST = """
@@ -44,11 +41,6 @@ bound:
 """
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     """The folder of a server with a catalog of its own; the cache lies beside it."""
@@ -56,18 +48,15 @@ def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     (folder / "walk.bvh").write_text("walk")
     (folder / "run.bvh").write_text("runs")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    base = f"http://127.0.0.1:{server.server_address[1]}/"
     path = tmp_path / "catalog.yaml"
-    path.write_text(LIST.replace("BASE", base).replace("SHA", hashlib.sha256(b"walk").hexdigest()))
+    text = LIST.replace("SHA", sha(b"walk"))
     real = catalog.entries
     monkeypatch.setattr(catalog, "entries", lambda _=None: real(path))
     monkeypatch.setattr(catalog, "entry", lambda name: real_entry(name, path))
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
-    yield folder
-    server.shutdown()
-    server.server_close()
+    with serving(folder) as base:
+        path.write_text(text.replace("BASE", base))
+        yield folder
 
 
 def test_the_real_list(printed: Says, monkeypatch: MonkeyPatch, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
 from tests.experiments.command import Inspects, Says
+from tests.experiments.test_retarget import save
 from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
 
 
@@ -149,9 +150,7 @@ def test_what_could_be_two_things(tmp_path: Path, inspected: Inspects, refused: 
 
 def test_keypoints(tmp_path: Path, inspected: Inspects) -> None:
     clip = dog_gait("trot", speed_mps=1.0, duration_s=1.0)
-    np.savez(
-        tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
-    )
+    save(tmp_path / "k.npz", clip)
     found, _ = inspected(tmp_path / "k.npz")
     assert found["kind"] == "recording (npz)" and found["keypoints"] == list(clip.names)
     # a root that stays at the origin, first: the other 27 of 28 go

@@ -28,6 +28,7 @@ from npmp.report.parts import is_report
 from npmp.report.retarget_page import RetargetReport
 from npmp.robots import Robot, visuals
 from retarget import clean, recorded, retarget_many
+from tests.experiments.test_retarget import save
 
 EVIL = "<script>alert(1)</script>"
 CHROMIUM = next(
@@ -183,9 +184,7 @@ def test_the_command_writes_it_beside_the_dataset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip = dog_gait("walk", duration_s=1.5)
-    np.savez(
-        tmp_path / "a.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(60.0)
-    )
+    save(tmp_path / "a.npz", clip)
     out = tmp_path / "motions.h5"
     command = ["retarget", f"source={tmp_path}", "up=z", f"out={out}"]
     for _ in range(2):  # a report is replaced, like a dataset

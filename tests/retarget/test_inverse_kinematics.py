@@ -124,17 +124,24 @@ def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
     return qpos
 
 
+def places(problem: inverse_kinematics.Problem, qpos: np.ndarray) -> np.ndarray:
+    """(T, M, 3) Where the markers of poses are."""
+    return kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
+
+
+def solved(
+    problem: inverse_kinematics.Problem, targets: np.ndarray, **options: float
+) -> np.ndarray:
+    """(T, 7 + J) Poses, each from where the root alone fits best."""
+    start = inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand)
+    return inverse_kinematics.solve_poses(problem, targets, start, **options)
+
+
 def test_the_solution_is_a_minimum_of_equation_8() -> None:
     robot, problem = anymal_problem(0.01)
-    targets = kinematics.positions_of(
-        problem.points, *kinematics.forward(problem.tree, known_poses(robot, 40, 0.3))
-    )
+    targets = places(problem, known_poses(robot, 40, 0.3))
     targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
-    found = inverse_kinematics.solve_poses(
-        problem,
-        targets,
-        inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand),
-    )
+    found = solved(problem, targets)
     gradient = inverse_kinematics.linearize(problem, found, targets).gradient
     inside = (found[:, 7:] > problem.lower) & (found[:, 7:] < problem.upper)
     assert np.abs(gradient[:, :6]).max() < 1e-5
@@ -144,11 +151,10 @@ def test_the_solution_is_a_minimum_of_equation_8() -> None:
 def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
     robot, problem = anymal_problem(1e-6)
     true = known_poses(robot, 50, 0.6)
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
+    targets = places(problem, true)
     lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
     robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
-    start = inverse_kinematics.fit_root(tight.tree, tight.points, targets, tight.stand)
-    found = inverse_kinematics.solve_poses(tight, targets, start)
+    found = solved(tight, targets)
     joints = found[:, 7:]
     assert (joints >= lower).all() and (joints <= upper).all()
     at_bound = (joints == lower) | (joints == upper)
@@ -172,15 +178,10 @@ def test_a_track_is_solved_as_well_as_its_frames_one_by_one(
     true[:, 7:] += 0.3 * sway
     true[:, 3:7] = rotations.exp(0.2 * sway[:, :3])
     true[2500:, 3:7] *= -1.0  # another track begins, and quaternions are on the other side
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
+    targets = places(problem, true)
     targets += 0.01 * rng.normal(size=targets.shape)
     track = inverse_kinematics.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7)
-    alone = inverse_kinematics.solve_poses(
-        problem,
-        targets,
-        inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand),
-        tolerance=1e-7,
-    )
+    alone = solved(problem, targets, tolerance=1e-7)
     np.testing.assert_allclose(track[:, 7:], alone[:, 7:], atol=1e-5)
     np.testing.assert_allclose(rotations.angle(track[:, 3:7], alone[:, 3:7]), 0.0, atol=1e-5)
     monkeypatch.setattr(inverse_kinematics, "_THREADS", 1)
@@ -191,7 +192,7 @@ def test_a_track_is_solved_as_well_as_its_frames_one_by_one(
 def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     robot, problem = anymal_problem(0.05)
     true = known_poses(robot, 40, 0.3)
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
+    targets = places(problem, true)
     targets = targets + 0.01 * np.random.default_rng(6).normal(size=targets.shape)
     weight = np.random.default_rng(7).uniform(0.5, 2.0, size=(40, 9))
     home = true[:, 7:] + 0.1

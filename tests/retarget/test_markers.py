@@ -16,6 +16,7 @@ from retarget.offsets import offset_jacobian, offset_step
 from retarget.pipeline import bodies_of
 from retarget.prepared_robot import PreparedRobot
 from tests.refusals import refusal
+from tests.retarget.test_inverse_kinematics import places, solved
 
 
 @pytest.fixture(scope="module")
@@ -141,15 +142,8 @@ def objective(
     """Eq. 8 at the best poses for offsets theta."""
     problem = problem_of(prepared, theta, reg)
     moved = targets + prepared.layout.displacement(theta, heading)
-    qpos = inverse_kinematics.solve_poses(
-        problem,
-        moved,
-        inverse_kinematics.fit_root(problem.tree, problem.points, moved, problem.stand),
-        tolerance=1e-8,
-    )
-    squares = np.square(
-        kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos)) - moved
-    ).sum()
+    qpos = solved(problem, moved, tolerance=1e-8)
+    squares = np.square(places(problem, qpos) - moved).sum()
     return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
 
 

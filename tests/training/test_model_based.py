@@ -36,21 +36,9 @@ from npmp.world_model.model_fit import ModelFit
 from npmp.world_model.replay import ReplayBuffer, Step
 from tests.environments import imitation_env, walk_env
 from tests.refusals import refusal
-from tests.trainers import check_repeats_and_resumes, run
+from tests.trainers import SMALL, check_repeats_and_resumes, run
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
-SMALL: dict[str, Any] = {
-    "collect_steps": 4,
-    "replay_steps": 24,
-    "warmup_steps": 12,
-    "warmup_updates": 3,
-    "model_hidden": (16,),
-    "model_updates": 1,
-    "model_batch": 16,
-    "policy_updates": 1,
-    "policy_batch": 8,
-    "horizon": (3, 5),
-}
 TINY = ImitationModelBasedConfig(**SMALL, prior_share=0.3, prior_steps=4, rejoin_rate=5.0)
 WALKING = ReuseModelBasedConfig(**SMALL, clone_updates=2, episode_s=None)
 
