@@ -203,7 +203,7 @@ def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Arr
     held = np.full(system.gradient.shape, problem.hold_root)
     low = (joints <= problem.lower) & (slope > 0.0)
     held[:, 6:] = low | ((joints >= problem.upper) & (slope < 0.0))
-    free, places = ~held, np.arange(held.shape[1])
+    free, places = ~held, np.arange(system.gradient.shape[1])
     matrix = system.hessian * (free[:, :, None] & free[:, None, :])
     matrix[:, places, places] += damping[:, None] * np.maximum(matrix[:, places, places], 1e-3)
     matrix[:, places, places] += held
