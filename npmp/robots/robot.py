@@ -81,8 +81,8 @@ class Robot:
     symmetries: Mapping[str, Symmetry]
     # of names, kinematics and inertia: what a stored motion depends on
     model_sha256: str
-    # of an MJCF that was not written for this package: its spec, as it was adapted
-    adapted: mujoco.MjSpec | None = None
+    # of an MJCF that was not written for this package: by what it is adapted as it is read
+    adaptation: Description | None = None
 
     @property
     def home_joints(self) -> Array:
@@ -132,9 +132,11 @@ class Robot:
         Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth
         faster.
         """
-        spec = read_spec(self.mjcf) if self.adapted is None else self.adapted.copy()
-        if self.adapted is not None and not visuals:
-            drop_visuals(spec)
+        spec = read_spec(self.mjcf)
+        if self.adaptation is not None:
+            adapt(spec, self.adaptation, self.mjcf, self.name)
+            if not visuals:
+                drop_visuals(spec)
         spec.compiler.discardvisual = not visuals
         limits = zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True)
         for name, low, high in limits:
@@ -237,10 +239,9 @@ def build(content: Any, path: Path) -> Robot:
     InputError."""
     said = read_description(content, str(path))
     mjcf = locate(said.mjcf, path.parent)
-    spec, adapted = read_spec(mjcf), None
-    if said.drives is not None:
-        adapt(spec, said, mjcf, str(path))
-        adapted = spec.copy()
+    spec, adaptation = read_spec(mjcf), None if said.drives is None else said
+    if adaptation is not None:
+        adapt(spec, adaptation, mjcf, str(path))
         drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     joints, bodies = hinge_names(model, mjcf), _names(model.body, 1, model.nbody)
@@ -283,7 +284,7 @@ def build(content: Any, path: Path) -> Robot:
         physics_rate_hz=_physics_rate(model, said, mjcf, path),
         symmetries=MappingProxyType(symmetries),
         model_sha256=_model_sha256(model),
-        adapted=adapted,
+        adaptation=adaptation,
     )
 
 

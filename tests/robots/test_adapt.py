@@ -109,6 +109,14 @@ def test_looks_do_not_change_the_physics(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*ends)
 
 
+def test_other_processes_get_the_same_robot(tmp_path: Path) -> None:
+    """As Ray sends it."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    robot = robots.load(write(tmp_path))
+    other = cloudpickle.loads(cloudpickle.dumps(robot))
+    assert other.spec().to_xml() == robot.spec().to_xml()
+
+
 def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
     """What the model's top-level defaults say of its shapes is no default of the floor's, nor of
     the drives."""
