@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from numbers import Real
 from typing import Any
 
 from mocap_data.errors import InputError
@@ -59,9 +60,7 @@ def _check(
         if (given := getattr(settings, name)) is None:
             continue
         values = given if isinstance(given, tuple) else (given,)
-        if not values or not all(
-            isinstance(value, int | float) and right(value) for value in values
-        ):
+        if not values or not all(isinstance(value, Real) and right(value) for value in values):
             raise InputError(f"{name} must be {words}, got {_shown(given)}")
 
 

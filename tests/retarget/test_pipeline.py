@@ -75,7 +75,7 @@ def test_a_trunk_that_sinks_is_carried_over_the_floor(robot: robots.Robot) -> No
 
 def test_rates_and_crops(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=2.0)
-    motion = retarget.retarget(clip.crop(30, 90), robot, rate_hz=100.0)
+    motion = retarget.retarget(clip.crop(30, 90), robot, rate_hz=np.float32(100.0))
     assert motion.rate_hz == 100.0
     assert motion.num_frames == 99  # 59 periods of 1/60 s hold 98 of 1/100 s
     whole = retarget.retarget(clip.crop(30, 90), robot)
