@@ -154,6 +154,8 @@ def _solve(
 ) -> Array:
     """Solve chunks of frames, several at a time; the result does not depend on it."""
     out = np.empty_like(start)
+    # where a point does not count may be anything, even no number
+    targets = np.where(problem.weight[..., None] > 0.0, targets, 0.0)
 
     def work(first: int) -> None:
         piece = slice(first, first + _CHUNK)

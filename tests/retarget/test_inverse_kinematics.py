@@ -148,6 +148,19 @@ def test_the_solution_is_a_minimum_of_equation_8() -> None:
     assert np.abs(gradient[:, 6:][inside]).max() < 1e-5
 
 
+def test_a_point_that_does_not_count_may_be_anywhere() -> None:
+    robot, problem = anymal_problem(0.01)
+    problem.weight[3] = 0.0
+    start = known_poses(robot, 5, 0.3)
+    targets = places(problem, start)
+    lost = targets.copy()
+    lost[:, 3] = np.nan
+    home = np.concatenate((start[:, :7], np.tile(robot.home_joints, (5, 1))), axis=1)
+    found = [inverse_kinematics.solve_poses(problem, goal, home) for goal in (targets, lost)]
+    np.testing.assert_array_equal(*found)
+    assert np.abs(found[0] - home).max() > 0.1
+
+
 def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
     robot, problem = anymal_problem(1e-6)
     true = known_poses(robot, 50, 0.6)
