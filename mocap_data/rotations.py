@@ -75,7 +75,8 @@ def to_matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
-    """The quaternions (..., 4), w >= 0, of rotation matrices (..., 3, 3)."""
+    """The quaternions (..., 4), w >= 0, of rotation matrices (..., 3, 3). Raises
+    ValueError for reflections and what is not finite."""
     from scipy.spatial.transform import Rotation  # slow to import
 
     m = np.asarray(matrix, dtype=np.float64)

@@ -158,9 +158,10 @@ def _take(name: str, part: Part, tensors: Mapping[str, Tensor]) -> None:
     elif (inner := _mapping(part)) is not None:
         for key, entry in inner.items():
             _take(key, entry, under(name, tensors))
-    else:
-        assert isinstance(part, HasState), f"{name} is no part of a state"
+    elif isinstance(part, HasState):
         part.load_state_dict(under(name, tensors))
+    else:
+        raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
 
 
 class Resumable:

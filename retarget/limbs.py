@@ -13,7 +13,6 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -176,11 +175,10 @@ def _tree_of(clip: Clip) -> _Tree:
         raise _refused(clip, "the file does not say which keypoints a bone joins")
     same, bodies = list(range(len(parents))), list[int]()
     below: dict[int, list[int]] = {}
-    above = {node: (parent,) for node, parent in enumerate(parents)}
-    for node in TopologicalSorter(above).static_order():
-        if node < 0 or helpers[node]:
-            continue
+    for node in _outwards(parents):
         parent = parents[node]
+        if helpers[node]:
+            continue
         if parent < 0 or helpers[parent]:
             bodies.append(node)
             continue
@@ -195,6 +193,16 @@ def _tree_of(clip: Clip) -> _Tree:
     tree = _Tree(clip, places, size, below)
     tree.root = max(bodies, key=lambda body: len(tree.below(body)))
     return tree
+
+
+def _outwards(parents: Sequence[int]) -> list[int]:
+    """Keypoints in an order in which parents come before their children."""
+    order: list[int] = []
+    level = [i for i, parent in enumerate(parents) if parent < 0]
+    while level:
+        order += level
+        level = [i for i, parent in enumerate(parents) if parent in set(level)]
+    return order
 
 
 Pair = tuple[Chain, Chain]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -82,11 +82,10 @@ def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     spent = dict.fromkeys(sections.values(), 0.0)
-    watched: dict[str, Any] = {
-        method: _Watched(getattr(trainer, method), spent, name, device)
-        for method, name in sections.items()
-    }
-    with mock.patch.multiple(trainer, **watched):
+    with ExitStack() as stack:
+        for method, name in sections.items():
+            watched = _Watched(getattr(trainer, method), spent, name, device)
+            stack.enter_context(mock.patch.object(trainer, method, watched))
         yield spent
 
 
