@@ -77,7 +77,7 @@ class Render(Simulating, Reading):
     at: float | None = None
     # which of robot, ghost and recording, where there are any
     show: list[str] = field(default_factory=lambda: ["robot", "ghost", "recording"])
-    # follow: with the robot, smoothly; fixed: it stands, and sees the whole way
+    # follow: with the robot; fixed: it stands, and sees the whole way; robot: the robot's own
     camera: str = "follow"
     # degrees from the robot's first heading: 0 from behind, 90 from its right, 180 from ahead
     azimuth: float = 125.0

@@ -20,7 +20,7 @@ from mocap_data.motion import ReferenceMotion
 from npmp.envs import TaskEnv, Trial
 from npmp.evaluation.trial import run_trial
 from npmp.policy import PolicyActor
-from npmp.render import ReplayClip, Shot
+from npmp.render import Mount, ReplayClip, Shot
 from npmp.report.policy_page import clip_of
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -73,7 +73,10 @@ def of_policy(
     over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(over[0]) + 1 if len(over) else len(fell)
     clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
-    shot = Shot(env.robot, clip, path=_laid(course, trial) if course else None)
+    path, mount = _laid(course, trial) if course else None, None
+    if eye := getattr(task, "eye", None):
+        mount = Mount(eye.config.place_m, eye.config.pitch_deg, eye.config.fov_deg[1])
+    shot = Shot(env.robot, clip, path=path, mount=mount)
     return Filmed(shot, count * trial.dt if bool(fell[:count].any()) else None)
 
 

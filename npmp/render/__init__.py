@@ -7,6 +7,6 @@ A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in 
 from npmp.render.clip import ReplayClip
 from npmp.render.files import check_format, write
 from npmp.render.film import draw
-from npmp.render.shot import Shot, View, camera_of
+from npmp.render.shot import Mount, Shot, View, camera_of
 
-__all__ = ["ReplayClip", "Shot", "View", "camera_of", "check_format", "draw", "write"]
+__all__ = ["Mount", "ReplayClip", "Shot", "View", "camera_of", "check_format", "draw", "write"]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mocap_data import rotations
 from npmp.render.shot import ARROW_UP_M, Camera, FloatArray
-from npmp.render.stage import ROBOT_GROUP
+from npmp.render.stage import EYE, ROBOT_GROUP
 
 CAPSULE, SPHERE, ARROW, CYLINDER = (
     getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")
@@ -136,6 +136,9 @@ class Film:
         self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
         self.camera, self.look = mujoco.MjvCamera(), mujoco.MjvOption()
         self.camera.azimuth, self.camera.elevation, self.camera.distance = given["camera"]
+        eye = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_CAMERA, EYE)
+        if eye >= 0:
+            self.camera.type, self.camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, eye
         self.look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
         self.look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
         self.lights = [np.array(self.model.light_pos[i]) for i in range(self.model.nlight)]

@@ -146,7 +146,9 @@ def _drawn(
 ) -> tuple[Pictures, str]:
     """A shot's frames without words, and the backend that drew them: `only`, or the first able."""
     clip = shot.clip
-    model = stage(shot.robot, size, camera.distance, clip.ground, clip.ground_m, shot.qpos[:, :2])
+    mount = shot.mount if shot.view.mode == "robot" else None
+    around = clip.ground, clip.ground_m, shot.qpos[:, :2]
+    model = stage(shot.robot, size, camera.distance, *around, mount)
     model.vis.global_.fovy = FOVY_DEG
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ from npmp.robots import Robot
 
 FloatArray = npt.NDArray[np.float64]
 
-MODES = ("follow", "fixed")
+MODES = ("follow", "fixed", "robot")
 PARTS = ("robot", "ghost", "recording")
 FOVY_DEG = 32.0  # vertical field of view: a long lens, legs stay in proportion
 HALF = math.tan(math.radians(FOVY_DEG) / 2.0)  # the picture's half height at a distance of 1
@@ -41,7 +41,8 @@ ARROW_UP_M = 0.34  # above the root: where arrows of velocities start
 class View:
     """Where a film is seen from. Raises InputError for values out of range."""
 
-    mode: str = "follow"  # or fixed: the camera stands, and sees the whole way
+    # or fixed: the camera stands, and sees the whole way; robot: what the robot's own camera sees
+    mode: str = "follow"
     # degrees from the robot's first heading; 0 from behind, 90 from its right, 180 from ahead
     azimuth: float = 125.0
     elevation: float = -20.0  # degrees; below 0 the camera looks down
@@ -77,6 +78,17 @@ class Camera:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A camera on a robot."""
+
+    # in the root frame [m]
+    place: tuple[float, float, float]
+    # downwards from forwards, and its view from top to bottom [deg]
+    pitch: float
+    fovy: float
+
+
+@dataclass(frozen=True)
 class Shot:
     """A stretch of film.
 
@@ -87,6 +99,7 @@ class Shot:
         title: in the upper left corner; note: smaller, below.
         shown: which of `PARTS`, where the clip has them.
         moment: the one frame to show; None: all.
+        mount: the robot's own camera, None where it has none.
     """
 
     robot: Robot
@@ -97,9 +110,12 @@ class Shot:
     note: str = ""
     shown: Collection[str] = PARTS
     moment: int | None = None
+    mount: Mount | None = None
 
     def __post_init__(self) -> None:
         check_known("part to show", self.shown, PARTS)
+        if self.view.mode == "robot" and self.mount is None:
+            raise InputError("camera=robot: what is filmed has no camera; task=mapped has one")
         if not any(self.has(part) for part in self.shown):
             there = ", ".join(part for part, there in self._there.items() if there)
             asked = ", ".join(self.shown) or "nothing"

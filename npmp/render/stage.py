@@ -7,10 +7,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from npmp.render.shot import Mount
 from npmp.robots import Robot
 from npmp.robots.visuals import drawn_geoms
 
 FLOOR_GROUP, ROBOT_GROUP, HIDDEN_GROUP = 0, 2, 5
+EYE = "stage_eye"
 AROUND_M = 9.0  # of rough ground around the robot's way
 SHADOW_PIXELS = 2048
 REACH_M = 3.5  # the length by which MuJoCo measures the nearest and farthest that is drawn
@@ -26,11 +28,13 @@ def stage(
     ground: np.ndarray | None,
     ground_m: float,
     where: np.ndarray,
+    mount: Mount | None = None,
 ) -> mujoco.MjModel:
     """The robot on its stage, for pictures of size (width, height) from a distance [m].
 
     ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as
     `ReplayClip` has them; where (T, 2): the robot's way [m], around which it is laid.
+    mount: of a camera on the robot, named `EYE`.
     """
     spec = robot.spec()
     floor = _tiled(spec)
@@ -42,17 +46,15 @@ def stage(
     spec.worldbody.add_geom(
         name="stage_floor", type=plane, size=[0, 0, 0.05], pos=[0, 0, low], **floor
     )
-    # a steep light: a flatter one leaves specks at the edge of where shadows fall
-    lights = (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22))
-    for position, shade, bright in lights:
-        spec.worldbody.add_light(
-            pos=position,
-            dir=[-p for p in position],
-            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-            castshadow=shade,
-            diffuse=[bright] * 3,
-            specular=[0.25 * shade] * 3,
-            ambient=[0.0] * 3,
+    _light(spec)
+    if mount is not None:
+        down = np.radians(mount.pitch)
+        spec.worldbody.first_body().add_camera(
+            name=EYE,
+            pos=mount.place,
+            fovy=mount.fovy,
+            # to the right, and up, in the picture
+            xyaxes=[0.0, -1.0, 0.0, np.sin(down), 0.0, np.cos(down)],
         )
     model = spec.compile()
     look, depth = model.vis, model.vis.map
@@ -70,6 +72,21 @@ def stage(
         if model.geom_bodyid[geom]:
             model.geom_group[geom] = ROBOT_GROUP if geom in shown else HIDDEN_GROUP
     return model
+
+
+def _light(spec: mujoco.MjSpec) -> None:
+    # a steep light: a flatter one leaves specks at the edge of where shadows fall
+    lights = (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22))
+    for position, shade, bright in lights:
+        spec.worldbody.add_light(
+            pos=position,
+            dir=[-p for p in position],
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+            castshadow=shade,
+            diffuse=[bright] * 3,
+            specular=[0.25 * shade] * 3,
+            ambient=[0.0] * 3,
+        )
 
 
 def _tiled(spec: mujoco.MjSpec) -> dict[str, Any]:

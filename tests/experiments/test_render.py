@@ -17,7 +17,7 @@ from mocap_data.synthetic import demo_clips
 from npmp import films
 from npmp.experiments import cli, render
 from npmp.experiments.command import Run
-from npmp.render import Shot, camera_of
+from npmp.render import Mount, Shot, camera_of
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.mirror import mirror
@@ -180,6 +180,13 @@ def test_errors_of_a_story_name_its_line(tmp_path: Path, capsys: CaptureFixture[
     story.write_text("# nothing\nmodule=anymal_b_dog\n")
     assert cli.main(["render", f"story={story}", f"out={tmp_path / 'a.webp'}"]) == 2
     assert f"{story}, line 2: npmp render module=... needs data=" in capsys.readouterr().err
+
+
+def test_a_robots_own_camera_is_the_tasks() -> None:
+    asked = "policy=anymal_b_walk", "task=mapped", "task.terrain_fields=1", "seconds=0.1"
+    filmed = shot(*asked, "camera=robot")
+    assert filmed.mount == Mount((0.45, 0.0, 0.1), 35.0, 58.0) and filmed.view.mode == "robot"
+    refusal("camera=robot: what is filmed has no camera", shot, asked[0], asked[3], "camera=robot")
 
 
 def test_moments_and_angles(data: Path) -> None:

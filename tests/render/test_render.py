@@ -16,7 +16,18 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import dog_gait
-from npmp.render import ReplayClip, Shot, View, backend, camera_of, check_format, draw, film, write
+from npmp.render import (
+    Mount,
+    ReplayClip,
+    Shot,
+    View,
+    backend,
+    camera_of,
+    check_format,
+    draw,
+    film,
+    write,
+)
 from npmp.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
 from npmp.render.film import Frames
 from npmp.render.shot import FILLED, HALF, Camera, smoothed
@@ -177,6 +188,30 @@ def test_a_ball_on_rough_ground(robot: Robot, drawing: Callable[..., Frames]) ->
         assert found > 0.4
 
 
+def test_the_robots_camera_sees_what_is_before_it(
+    robot: Robot, drawing: Callable[..., Frames]
+) -> None:
+    """A ball on its optical axis is in the middle of the picture, one to the left is left of it."""
+    mount, ahead = Mount((0.5, 0.0, 0.2), pitch=30.0, fovy=58.0), np.array([0.866, 0.0, -0.5])
+    left = np.array([0.0, 0.3, 0.0])
+    home = robot.home_qpos
+    balls = home[:3] + np.array(mount.place) + np.stack((ahead, ahead + left))
+    clip = ReplayClip(
+        "seen",
+        np.tile(home, (2, 1)),
+        5.0,
+        ball=balls,
+        ball_m=0.05,
+        target=np.tile([9.0, 9.0], (2, 1)),
+    )
+    shot = Shot(robot, clip, View(mode="robot"), mount=mount)
+    for picture, column in zip(drawing(shot).pictures, (96, 96 - 0.3 / 0.554 * 64), strict=True):
+        found = near(picture, BALL).nonzero()
+        assert np.abs(np.mean(found, axis=1) - [64, column]).max() < 3.0
+    with pytest.raises(InputError, match="camera=robot: what is filmed has no camera"):
+        replace(shot, mount=None)
+
+
 def test_same_shot_same_frames_and_words(
     filmed: tuple[Shot, Frames], drawing: Callable[..., Frames]
 ) -> None:
@@ -257,7 +292,7 @@ def test_shots_fade_into_each_other() -> None:
 def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
     for out in ("film.avi", "film"):
         refusal(r"ends in \.webp, \.gif, \.mp4, of a still in \.png", check_format, Path(out))
-    refusal("no camera 'crane'; there are: follow, fixed", View, mode="crane")
+    refusal("no camera 'crane'; there are: follow, fixed, robot", View, mode="crane")
     refusal("elevation=-95", View, elevation=-95.0)
     refusal("no part to show 'dog'", Shot, robot, trot, shown=["dog"])
     with pytest.raises(InputError, match=r"nothing to show: .* has robot, not ghost"):
