@@ -13,12 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, recorded
 from npmp.envs.state import RobotState
-from npmp.nets.eyes import FINER, Eyes
+from npmp.nets.eyes import FINER, UNSURE, Eyes
 from npmp.sim.terrain import Terrain
 
 FLOOR, WALL, SKY = range(3)
@@ -30,17 +30,21 @@ DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
     "colors": ((3, 2, 3), 0.0, 1.0),  # two of each surface
     "contrast": ((3,), 0.0, 1.0),  # between these
     "mixed": ((3,), 0.0, 1.0),  # below 0.8: with a pattern
-    "pattern": ((3,), 0.0, 4.0),
+    "pattern": ((3,), 0.0, 5.0),
     "waves": ((3, 2), math.log(2.0), math.log(40.0)),  # logarithms of [rad/m]
     "turn": ((3,), 0.0, math.pi),
     "bearing": ((), 0.0, 2.0 * math.pi),  # of the light
     "height": ((), 0.3, 1.4),  # likewise [rad]
     "ambient": ((), 0.25, 0.8),  # share of the light that is everywhere
+    "shadows": ((2, 3), -3.0, 3.0),  # two waves [rad/m]
+    "dark": ((), 0.0, 0.8),  # how much darker these are
+    "edges": ((), 0.0, 4.0),  # how sharp: a logarithm
     "corners": ((), 0.0, 0.7),  # how much darker they are
     "haze": ((), 0.0, 0.12),  # [1/m]
     "tint": ((3,), 0.7, 1.3),
     "exposure": ((1,), 0.6, 1.4),
     "gamma": ((), 0.7, 1.5),
+    "blur": ((), 0.0, 1.0),  # share of it that is a mean of 3 x 3 pixels
     "noise": ((), 0.0, 0.03),
 }
 NUMBERS = sum(math.prod(shape) for shape, *_ in DRAWN.values())
@@ -92,6 +96,9 @@ class Looks(SimpleNamespace):
         lit = torch.where(wall, from_side, light[..., 2]).clamp(min=0.0)
         shade = torch.lerp(lit, torch.ones_like(lit), self.ambient[:, None])
         shade = shade * (1.0 - self.corners[:, None] * torch.exp(-up.abs() / 0.1))
+        waves = torch.sin(point @ self.shadows.mT + self.bearing[:, None, None]).sum(-1)
+        shadow = torch.sigmoid(self.edges.exp()[:, None] * (waves - 0.5))
+        shade = shade * (1.0 - self.dark[:, None] * shadow)
         color = torch.lerp(first, second, share[..., None])
         color = torch.where(sky[..., None], color, color * shade[..., None])
         clear = torch.exp(-self.haze[:, None] * depth)[..., None]
@@ -101,14 +108,16 @@ class Looks(SimpleNamespace):
 
 
 def _pattern(kind: Tensor, across: Tensor, up: Tensor, waves: Tensor, turn: Tensor) -> Tensor:
-    """In [0, 1]: checks, waves, tiles or clouds."""
+    """In [0, 1]: checks, waves, tiles, clouds or specks."""
     one = waves[..., 0] * (across * turn.cos() + up * turn.sin())
     other = waves[..., 1] * (up * turn.cos() - across * turn.sin())
     checks = torch.sign(torch.sin(one) * torch.sin(other))
     grout = (torch.sin(one / 2).abs() < GROUT) | (torch.sin(other / 2).abs() < GROUT)
     clouds = torch.sin(one + 2.0 * torch.sin(0.7 * other))
     clouds = clouds * torch.cos(other + 1.5 * torch.sin(1.3 * one))
-    kinds = torch.stack((checks, torch.sin(one), 2.0 * grout - 1.0, clouds))
+    kinds = torch.stack(
+        (checks, torch.sin(one), 2.0 * grout - 1.0, clouds, 2.0 * (clouds > 0.8) - 1.0)
+    )
     return 0.5 + 0.5 * kinds.gather(0, kind[None])[0]
 
 
@@ -130,10 +139,11 @@ def pictures_of(
         ray, eye = fine.rays @ turned.mT, where + turned @ fine.place
         point = eye[:, None] + depth[..., None] * ray
         found.append(Looks(look).paint(point, ray, depth, terrain))
-    picture = torch.cat(found)
+    looks, picture = Looks(drawn), torch.cat(found).unflatten(1, (rows, columns)).movedim(-1, 1)
+    soft = nn.functional.avg_pool2d(picture, 3, 1, 1, count_include_pad=False)
+    picture = torch.lerp(picture, soft, looks.blur[:, None, None, None]).movedim(1, -1)
     noise = torch.randn(picture.shape, generator=generator, device=picture.device)
-    noisy = picture + Looks(drawn).noise[:, None, None] * noise
-    return noisy.clamp(0.0, 1.0).unflatten(1, (rows, columns))
+    return (picture + looks.noise[:, None, None, None] * noise).clamp(0.0, 1.0)
 
 
 def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
@@ -144,6 +154,15 @@ def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
     return camera
 
 
+def level_of(fine: DepthCamera, up: Tensor, height: float) -> Tensor:
+    """One over the depth at which pixels would see a level floor, (B, rows, columns) [1/m], 0 above
+    the horizon. up: in the root frame, (B, 3). height: of the root [m]."""
+    columns, rows = fine.config.size
+    eye = (height + up @ fine.place).clamp(min=0.05)  # a robot that falls has it in the floor
+    down = -up @ fine.rays.T / eye.unsqueeze(-1)
+    return down.clamp(min=0.0).unflatten(1, (rows, columns))
+
+
 class PictureCamera(DepthCamera):
     """A camera in rooms whose pictures a network makes depths of. Imagined robots are told depths
     with the noise that the settings say."""
@@ -151,11 +170,17 @@ class PictureCamera(DepthCamera):
     kept = (*DepthCamera.kept, "eye.looks")
     looks: Tensor  # (n, NUMBERS), another one in each episode
 
-    def __init__(self, config: CameraConfig):
-        """Raises InputError for eyes of another camera."""
+    def __init__(self, config: CameraConfig, height: float):
+        """height: of the root of a robot that stands [m]. Raises InputError for eyes of another
+        camera or height."""
         super().__init__(config)
         self.eyes = Eyes.load(config.eyes)
         mine, known = recorded(config), self.eyes.contract.camera
+        if abs(height - (stood := self.eyes.contract.height_m)) > 0.05:
+            raise InputError(
+                f"'{config.eyes}' are eyes {stood:.2f} m above the floor, this robot's root is at"
+                f" {height:.2f} m: make its own by python -m npmp.training.seeing robot=..."
+            )
         names = ("size", "fov_deg", "place_m", "pitch_deg", "range_m")
         if other := [name for name in names if mine[name] != known[name]]:
             raise InputError(
@@ -188,4 +213,7 @@ class PictureCamera(DepthCamera):
 
     @torch.no_grad()
     def _true(self, env: Any, ids: Tensor) -> Tensor:
-        return self.eyes(self.pictures(env, ids))
+        up = env.state.root_rot[ids, 2]
+        level = level_of(self.fine, up, self.eyes.contract.height_m)
+        depth, spread = self.eyes(self.pictures(env, ids), level)
+        return torch.where(spread < UNSURE, depth, self.config.range_m[1])

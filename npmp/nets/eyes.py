@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from npmp import artifact
 
 FINER = 4  # pixels of a picture along each side of a depth's
+UNSURE = 0.3  # scale of a logarithm's error: from here on a pixel knows nothing
 GROUPS = 8  # that channels are normalized in
 
 
 @dataclass(frozen=True)
 class EyesContract:
-    """What eyes are for: the camera (`CameraConfig`, as plain values) whose depths they make."""
+    """What eyes are for: the camera (`CameraConfig`, as plain values) whose depths they make, and
+    how high above a floor the robot's root is that carries it [m]."""
 
     camera: dict[str, Any]
+    height_m: float
     channels: int = 48
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -38,9 +41,9 @@ class _Residual(nn.Module):
 
 
 class Eyes(nn.Module):
-    """Convolutions of a picture about its mean, and of where its pixels are: at the depths' own
-    resolution, and at half of it for what is around. Raises ValueError for channels that are no
-    multiple of `GROUPS`."""
+    """Convolutions of a picture about its mean, of where its pixels are, and of how far a level
+    floor would be there, of which depths are multiples: at the depths' own resolution, and at half
+    of it for what is around. Raises ValueError for channels that are no multiple of `GROUPS`."""
 
     place: Tensor
 
@@ -48,36 +51,40 @@ class Eyes(nn.Module):
         super().__init__()
         self.contract, c = contract, contract.channels
         columns, rows = contract.camera["size"]
-        self.into = nn.Conv2d(6, c // 2, 5, 2, 2)
+        self.into = nn.Conv2d(7, c // 2, 5, 2, 2)
         self.coarse = nn.Conv2d(c // 2, c, 3, 2, 1)
         self.around = nn.Sequential(
             _Residual(c), nn.Conv2d(c, 2 * c, 3, 2, 1), *(_Residual(2 * c) for _ in range(4))
         )
         self.both = nn.Conv2d(3 * c, c, 3, 1, 1)
-        self.out = nn.Sequential(_Residual(c), _Residual(c), nn.Conv2d(c, 1, 1))
+        self.out = nn.Sequential(_Residual(c), _Residual(c), nn.Conv2d(c, 2, 1))
         sides = [torch.linspace(-1.0, 1.0, FINER * k) for k in (rows, columns)]
         up, across = torch.meshgrid(*sides, indexing="ij")
         place = torch.stack((up, across, torch.ones_like(up)))[None]
         self.register_buffer("place", place, persistent=False)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Pictures (B, rows, columns, 3) in [0, 1], from the top left -> depths (B, pixels) [m]."""
-        x = pictures.movedim(-1, 1)
-        mean, spread = x.mean((1, 2, 3), keepdim=True), x.std((1, 2, 3), keepdim=True)
-        x = torch.cat(((x - mean) / (spread + 0.02), self.place.expand(len(x), -1, -1, -1)), 1)
+    def forward(self, pictures: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+        """Pictures (B, rows, columns, 3) in [0, 1], from the top left, and a level floor's nearness
+        in each of their pixels (B, rows, columns) [1/m], 0 above the horizon -> depths (B, pixels)
+        [m] and the scales of their logarithms' errors, by Laplace's distribution, (B, pixels)."""
+        x, far = pictures.movedim(-1, 1), 1.0 / self.contract.camera["range_m"][1]
+        x = x - x.mean((1, 2, 3), keepdim=True)
+        x = x / (x.std((1, 2, 3), keepdim=True) + 0.02)
+        x = torch.cat((x, level[:, None], self.place.expand(len(x), -1, -1, -1)), 1)
         x = self.coarse(torch.relu(self.into(x)))
         around = nn.functional.interpolate(self.around(x), x.shape[-2:])
-        made = self.out(self.both(torch.cat((x, around), 1)))
-        return torch.exp(made).flatten(1)
+        log, spread = self.out(self.both(torch.cat((x, around), 1))).unbind(1)
+        floor = nn.functional.avg_pool2d(level, FINER).clamp(min=far)
+        return (torch.exp(log) / floor).flatten(1), torch.exp(spread).clamp(min=1e-3).flatten(1)
 
     def save(self, folder: str | Path) -> None:
         """Write `eyes.json` and `eyes.safetensors`. Raises OSError where that fails."""
         artifact.write(
-            Path(folder), "eyes", "npmp.eyes", 1, asdict(self.contract), self.state_dict()
+            Path(folder), "eyes", "npmp.eyes", 2, asdict(self.contract), self.state_dict()
         )
 
     @staticmethod
     def load(folder: str | Path) -> Eyes:
         """Those of a folder. Raises InputError as `artifact.load`."""
-        given = "eyes", "eyes", "npmp.eyes", 1, EyesContract, Eyes
+        given = "eyes", "eyes", "npmp.eyes", 2, EyesContract, Eyes
         return artifact.load(Path(folder), *given).requires_grad_(False)

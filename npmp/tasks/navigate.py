@@ -40,7 +40,7 @@ NEAR_M = 0.5  # where a goal is reached
 CELL_M = 0.1  # of the planner's map
 HIGH_M, LOW_M = 0.2, 0.05  # above the floor: something stands, nothing does
 # of a map by pictures, which err: evidence of a floor, that is believed, and at most
-DOUBT, BELIEVED, SURE = 0.5, 2.0, 4.0
+DOUBT, BELIEVED, SURE = 0.25, 2.0, 4.0
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
 _BODY_M = 0.45  # nearer to walls than this nobody gets: an ANYmal
 _DEAR_M = 0.9  # nearer than this the way counts for more

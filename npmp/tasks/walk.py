@@ -145,7 +145,11 @@ class Walk(Task):
         self.sights: tuple[GroundMap | DepthCamera, ...] = (self.map,)
         if config.camera is not None:
             camera = camera_of(config.camera)
-            self.eye = PictureCamera(camera) if camera.eyes else DepthCamera(camera)
+            self.eye = (
+                PictureCamera(camera, float(robot.home_qpos[2]))
+                if camera.eyes
+                else DepthCamera(camera)
+            )
             self.camera, self.sights = recorded(camera), (self.map, self.eye)
             self.extras, self.kept = (*self.extras, self.eye), (*self.kept, *self.eye.kept)
             rooms = (config.terrain, config.terrain_level) == ("rooms", 1.0)

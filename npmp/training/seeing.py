@@ -10,21 +10,25 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
+from torch.distributions import Laplace
 
 from mocap_data.errors import InputError
 from npmp import geometry, ranges, robots
 from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, camera_of, recorded
-from npmp.envs.pictures import NUMBERS, finer, pictures_of
-from npmp.nets.eyes import Eyes, EyesContract
+from npmp.envs.pictures import NUMBERS, finer, level_of, pictures_of
+from npmp.nets.eyes import FINER, UNSURE, Eyes, EyesContract
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
 BATCH, LR = 64, 1e-3
 BODY_M, EYE_M = 0.35, 0.1  # a little nearer to walls than planners let robots get
+SHOWN = 12  # examples
 NEAR_M = 2.5  # what a planner needs to know at once
 
 
@@ -45,6 +49,14 @@ class SeeingConfig:
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "pictures", "houses", "updates")
         ranges.not_negative(self, "seed")
+
+
+class Drawn(NamedTuple):
+    """What `Scenes.draw` gives."""
+
+    pictures: Tensor  # (k, rows, columns, 3), bytes
+    up: Tensor  # which way is up in the root frames, (k, 3)
+    depths: Tensor  # (k, pixels) [m]
 
 
 class Scenes:
@@ -75,9 +87,9 @@ class Scenes:
         free = self.terrain.height_at(near).amax(-1) < floor + 0.1
         return position[free], rotation[free]
 
-    def draw(self, n: int) -> tuple[Tensor, Tensor]:
-        """At least n pictures (k, rows, columns, 3), bytes, and their depths (k, pixels) [m]."""
-        pictures, depths = list[Tensor](), list[Tensor]()
+    def draw(self, n: int) -> Drawn:
+        """At least n pictures."""
+        pictures, ups, depths = list[Tensor](), list[Tensor](), list[Tensor]()
         while sum(map(len, pictures)) < n:
             position, rotation = self.poses(512)
             pairs = zip(position.split(AT_ONCE), rotation.split(AT_ONCE), strict=True)
@@ -87,53 +99,85 @@ class Scenes:
             where = self.fine, position, rotation, self.terrain
             seen = pictures_of(*where, looks, self.generator)
             pictures.append((255.0 * seen).byte())
+            ups.append(rotation[:, 2])
             depths.append(depth)
-        return torch.cat(pictures), torch.cat(depths)
+        return Drawn(torch.cat(pictures), torch.cat(ups), torch.cat(depths))
+
+    def seen(self, eyes: Eyes, pictures: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        """What eyes make (`Eyes.forward`) of pictures (k, rows, columns, 3), bytes, where up (k, 3)
+        is up."""
+        return eyes(pictures.float() / 255.0, level_of(self.fine, up, self.height))
 
 
-def loss_of(made: Tensor, true: Tensor) -> Tensor:
-    """The mean absolute difference of the depths' logarithms."""
-    return (made.log() - true.log()).abs().mean()
+def loss_of(made: Tensor, spread: Tensor, true: Tensor) -> Tensor:
+    """Minus the mean log-likelihood of the depths' logarithms, by Laplace's distribution about what
+    is made, of scales `spread`."""
+    return -Laplace(made.log(), spread).log_prob(true.log()).mean()
 
 
 @torch.no_grad()
-def judge(eyes: Eyes, pictures: Tensor, depths: Tensor) -> dict[str, float]:
-    """The mean error of depths below `NEAR_M` [m]; which share of these is off by 0.2 m."""
-    made = torch.cat([eyes(some.float() / 255.0) for some in pictures.split(256)])
-    off = (made - depths).abs()[depths < NEAR_M]
-    return {"error_m": off.mean().item(), "off_by_20_cm": (off > 0.2).float().mean().item()}
+def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
+    """How well eyes know depths below `NEAR_M`: their mean error [m]; the share that they are sure
+    of; which share of these is off by 0.2 m."""
+    parts = [scenes.seen(eyes, *some) for some in zip(*(x.split(256) for x in drawn[:2]))]
+    made, spread = (torch.cat(part) for part in zip(*parts, strict=True))
+    near = drawn.depths < NEAR_M
+    off, sure = (made - drawn.depths).abs()[near], spread[near] < UNSURE
+    return {
+        "error_m": off.mean().item(),
+        "sure": sure.float().mean().item(),
+        "off_by_20_cm": ((off[sure] > 0.2).sum() / sure.sum().clamp(min=1)).item(),
+    }
+
+
+@torch.no_grad()
+def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
+    """The first `SHOWN` pictures, their depths and those that eyes make of them, the nearer the
+    brighter, without what they are not sure of."""
+    pictures, up, true = (part[:SHOWN] for part in drawn)
+    made, spread = scenes.seen(eyes, pictures, up)
+    (columns, rows), (_, far) = scenes.camera.config.size, scenes.camera.config.range_m
+    depths = torch.cat((true, torch.where(spread < UNSURE, made, far)), -1)
+    near = (255.0 * (1.0 - depths / far)).clamp(0.0, 255.0).byte().view(-1, 2, rows, columns, 1)
+    near = near.expand(-1, -1, -1, -1, 3).repeat_interleave(FINER, 2).repeat_interleave(FINER, 3)
+    sheet = torch.cat((pictures[:, None], near), 1).permute(0, 2, 1, 3, 4).flatten(0, 1)
+    image = Image.fromarray(sheet.flatten(1, 2).numpy())
+    return image.resize((2 * image.width, 2 * image.height), Image.Resampling.NEAREST)
 
 
 def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     """Draw pictures, learn, judge by houses and looks that were not among them, and save to
-    `config.out`. Raises InputError for a camera or robot that there is not."""
+    `config.out`, with examples of these. Raises InputError for a camera or robot that there is
+    not."""
     camera, robot = camera_of(config.camera), robots.load(config.robot)
     Path(config.out).mkdir(parents=True, exist_ok=True)
     scenes = Scenes(camera, robot, config.houses, config.seed)
     other = Scenes(camera, robot, 16, config.seed + 1000).draw(min(1500, config.pictures))
-    pictures, depths = scenes.draw(config.pictures)
+    drawn = scenes.draw(config.pictures)
     torch.manual_seed(config.seed)
-    eyes = Eyes(EyesContract(recorded(camera), training={"seed": config.seed}))
+    contract = EyesContract(recorded(camera), scenes.height, training={"seed": config.seed})
+    eyes = Eyes(contract)
     optimizer = torch.optim.Adam(eyes.parameters(), LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
-    columns = camera.size[0]
     for update in range(1, config.updates + 1):
-        chosen = torch.randint(0, len(pictures), (BATCH,), generator=scenes.generator)
-        picture, depth = pictures[chosen].float() / 255.0, depths[chosen]
+        chosen = torch.randint(0, len(drawn.up), (BATCH,), generator=scenes.generator)
+        some, up, depth = (part[chosen] for part in drawn)
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
-            picture, depth = picture.flip(2), depth.unflatten(1, (-1, columns)).flip(2).flatten(1)
-        loss = loss_of(eyes(picture), depth)
+            some, up = some.flip(2), up * torch.tensor([1.0, -1.0, 1.0])
+            depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)
+        loss = loss_of(*scenes.seen(eyes, some, up), depth)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(eyes.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         if update % 500 == 0 or update == config.updates:
-            found = judge(eyes, *other)
+            found = judge(eyes, scenes, other)
             shown = "  ".join(f"{name} {value:.3f}" for name, value in found.items())
             say(f"{update}/{config.updates}  loss {loss.item():.3f}  {shown}")
     eyes.contract.training.update(found)
     eyes.save(config.out)
+    sheet_of(eyes, scenes, other).save(Path(config.out) / "examples.png")
     return eyes
 
 

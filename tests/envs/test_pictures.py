@@ -13,7 +13,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS, camera_of, recorded
-from npmp.envs.pictures import NUMBERS, Looks, PictureCamera
+from npmp.envs.pictures import NUMBERS, Looks, PictureCamera, level_of, pictures_of
 from npmp.nets.eyes import Eyes, EyesContract
 from npmp.robots import Robot
 from npmp.tasks import Walk, WalkConfig
@@ -25,20 +25,22 @@ from npmp.training.seeing import Scenes
 def folder(tmp_path: Path) -> Path:
     """Eyes that have learned nothing."""
     torch.manual_seed(0)
-    contract = EyesContract(recorded(CAMERAS["stereo"]), channels=8)
+    contract = EyesContract(recorded(CAMERAS["stereo"]), height_m=0.5, channels=8)
     Eyes(contract).save(tmp_path / "eyes")
     return tmp_path / "eyes"
 
 
 def test_colors_by_hand() -> None:
     """A floor, and a wall 0.8 m high from x = 2 m on, of one colour each: half of the light is
-    everywhere, half comes along (-0.6, 0, 0.8)."""
+    everywhere, half comes along (-0.6, 0, 0.8), and a shadow takes half of it at x = 1 m."""
     looks = Looks(torch.rand(1, NUMBERS, generator=torch.Generator().manual_seed(0)))
     for name in ("contrast", "corners", "haze"):
         getattr(looks, name).zero_()
     looks.tint, looks.exposure, looks.gamma = (torch.ones(1, 3), torch.ones(1, 1), torch.ones(1))
     looks.ambient, looks.bearing = torch.full((1,), 0.5), torch.full((1,), math.pi)
     looks.height = torch.asin(torch.tensor([0.8]))
+    looks.shadows = torch.tensor([[[-0.5 * math.pi, 0.0, 0.0]] * 2])
+    looks.dark, looks.edges = torch.full((1,), 0.5), torch.full((1,), 4.0)
     floor, wall, sky = looks.colors[0, :, 0]
 
     def height_at(place: torch.Tensor) -> torch.Tensor:
@@ -49,8 +51,23 @@ def test_colors_by_hand() -> None:
     ray, depth = point - torch.tensor([0.0, 0.0, 0.6]), torch.tensor([[1.0, 2.0, 2.5, 6.0]])
     found = looks.paint(point, ray, depth, terrain)[0]  # type: ignore[arg-type]
     # the third is met along y, on a face that the light passes by
-    expected = torch.stack((floor * 0.9, wall * 0.8, wall * 0.5, sky))
+    expected = torch.stack((floor * 0.45, wall * 0.8, wall * 0.5, sky))
     torch.testing.assert_close(found, expected)
+
+
+def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
+    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    where = scenes.poses(2)
+    drawn = torch.rand(len(where[0]), NUMBERS, generator=scenes.generator)
+    drawn[:, -1] = 0.0  # noise
+    made = list[torch.Tensor]()
+    for blur in (0.0, 1.0):
+        drawn[:, -2] = blur
+        given = scenes.fine, *where, scenes.terrain, drawn, scenes.generator
+        made.append(pictures_of(*given))
+    sharp, soft = made
+    torch.testing.assert_close(soft[:, 9, 9], sharp[:, 8:11, 8:11].mean((1, 2)))
+    torch.testing.assert_close(soft[:, 0, 0], sharp[:, :2, :2].mean((1, 2)))
 
 
 def test_faces_are_along_x_or_y(robot: Robot) -> None:
@@ -99,7 +116,9 @@ def test_eyes_are_for_rooms(robot: Robot, folder: Path) -> None:
         camera_of(3)  # type: ignore[arg-type]
 
 
-def test_eyes_take_the_depths_place(robot: Robot, folder: Path) -> None:
+def test_eyes_take_the_depths_place(
+    robot: Robot, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a policy reads is what the network makes of the picture of that moment."""
     task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
     env = TaskEnv(task, 3, num_threads=1)
@@ -109,10 +128,26 @@ def test_eyes_take_the_depths_place(robot: Robot, folder: Path) -> None:
     eye.looks[:, -1] = 0.0  # noise
     pictures = eye.pictures(env, ids)
     assert pictures.shape == (3, 36, 64, 3) and 0.0 <= pictures.min() < pictures.max() <= 1.0
+    depth, spread = eye.eyes(pictures, level_of(eye.fine, env.state.root_rot[:, 2], 0.5))
+    sure = spread < spread.median()  # the others are holes
+    monkeypatch.setattr("npmp.envs.pictures.UNSURE", spread.median())
     eye.age.fill_(eye.period)
     eye.advance(env)
     near, far = eye.config.range_m
-    torch.testing.assert_close(eye.past[:, 0], eye.eyes(pictures).clamp(near, far))
+    told = torch.where(sure, depth, far).clamp(near, far)
+    torch.testing.assert_close(eye.past[:, 0], told)
+
+
+def test_a_level_floor_is_where_rays_end(robot: Robot) -> None:
+    """What eyes are told of a floor, against where the same camera's rays end on one."""
+    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    position, rotation = scenes.poses(32)
+    position[:, 2] = scenes.height
+    depth = scenes.fine.depths(position, rotation, lambda place: torch.zeros(place.shape[:-1]))
+    level = level_of(scenes.fine, rotation[:, 2], scenes.height).flatten(1)
+    seen = depth < 5.9
+    assert 0.5 < seen.float().mean() < 1.0 and level[~seen].max() < 1.02 / 5.9
+    torch.testing.assert_close(level[seen], 1.0 / depth[seen], rtol=0.01, atol=0.0)
 
 
 def test_eyes_are_of_one_camera(folder: Path) -> None:
@@ -120,15 +155,17 @@ def test_eyes_are_of_one_camera(folder: Path) -> None:
     assert known == camera_of({"eyes": str(folder)}) and known.noise_stereo == 0.0
     assert Eyes.load(folder).contract.channels == 8
     with pytest.raises(InputError, match=r"with pitch_deg 35.0, not 20.0"):
-        PictureCamera(replace(known, pitch_deg=20.0))
+        PictureCamera(replace(known, pitch_deg=20.0), 0.5)
+    with pytest.raises(InputError, match=r"0.50 m above the floor, .* at 0.30 m: make"):
+        PictureCamera(known, 0.3)
     with pytest.raises(InputError, match=r"eyes\.json"):
-        PictureCamera(replace(known, eyes=str(folder / "none")))
+        PictureCamera(replace(known, eyes=str(folder / "none")), 0.5)
 
 
 def test_the_network_sees_no_brightness(folder: Path) -> None:
     """A picture of half the contrast is the same to it, but for what keeps it finite."""
-    eyes, picture = Eyes.load(folder), torch.rand(2, 36, 64, 3)
-    made = eyes(picture)
-    assert made.shape == (2, 16 * 9) and made.min() > 0.2
-    dim = eyes(0.3 + 0.5 * picture)
+    eyes, picture, level = Eyes.load(folder), torch.rand(2, 36, 64, 3), torch.rand(2, 36, 64)
+    made, spread = eyes(picture, level)
+    assert made.shape == spread.shape == (2, 16 * 9) and made.min() > 0.2
+    dim = eyes(0.3 + 0.5 * picture, level)[0]
     assert (made.log() - dim.log()).abs().max() < 0.05 * math.log(4.0 / 0.2)

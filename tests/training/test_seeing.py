@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 from npmp.envs.camera import CAMERAS
 from npmp.nets.eyes import Eyes
@@ -13,18 +14,21 @@ from npmp.training.seeing import Scenes, SeeingConfig, judge, learn, loss_of
 
 
 def test_the_loss_by_hand() -> None:
-    """A factor of e too far, and half as far as it is."""
-    made, true = torch.tensor([2.0 * torch.e, 0.5]), torch.tensor([2.0, 1.0])
-    torch.testing.assert_close(loss_of(made, true), torch.tensor((1.0 + 0.6931472) / 2.0))
+    """A factor of e too far, of scale 1, and half as far as it is, of scale 0.5: |error| / scale +
+    log(2 scale)."""
+    made, spread = torch.tensor([2.0 * torch.e, 0.5]), torch.tensor([1.0, 0.5])
+    found = loss_of(made, spread, torch.tensor([2.0, 1.0]))
+    torch.testing.assert_close(found, torch.tensor((1.0 + 0.6931472 + 2.0 * 0.6931472) / 2.0))
 
 
 def test_scenes_are_outside_of_walls(robot: Robot) -> None:
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=3)
-    pictures, depths = scenes.draw(64)
+    pictures, up, depths = scenes.draw(64)
     assert pictures.shape[1:] == (36, 64, 3) and depths.shape == (len(pictures), 144)
+    assert up.shape == (len(pictures), 3) and 0.9 < up[:, 2].min() < up[:, 2].max() < 1.0
     assert depths.amax(-1).min() > 0.25
     again = Scenes(CAMERAS["stereo"], robot, houses=2, seed=3).draw(64)
-    assert torch.equal(pictures, again[0]) and torch.equal(depths, again[1])
+    assert all(map(torch.equal, (pictures, up, depths), again))
 
 
 def test_a_few_pictures_are_learned(tmp_path: Path, robot: Robot) -> None:
@@ -32,10 +36,12 @@ def test_a_few_pictures_are_learned(tmp_path: Path, robot: Robot) -> None:
     config = SeeingConfig(pictures=64, houses=2, updates=80, out=str(tmp_path / "eyes"))
     eyes = learn(config, said.append)
     assert said[-1].startswith("80/80")
+    with Image.open(tmp_path / "eyes/examples.png") as sheet:
+        assert sheet.size == (2 * 3 * 64, 2 * 12 * 36)
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
-    pictures, depths = scenes.draw(64)
+    drawn = scenes.draw(64)
     torch.manual_seed(0)
-    untrained = judge(Eyes(eyes.contract), pictures, depths)
-    found = judge(Eyes.load(tmp_path / "eyes"), pictures, depths)
-    assert found == judge(eyes, pictures, depths)
+    untrained = judge(Eyes(eyes.contract), scenes, drawn)
+    found = judge(Eyes.load(tmp_path / "eyes"), scenes, drawn)
+    assert found == judge(eyes, scenes, drawn)
     assert found["error_m"] < 0.7 * untrained["error_m"]
