@@ -207,10 +207,10 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
 
 def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
     """How a page was made: command, seed, versions, machine and settings of this process."""
-    from npmp.report import command_line, machine_summary, versions
+    from npmp.report import machine_summary, versions
 
     return {
-        "command": command_line(),
+        "command": " ".join(a for a in sys.argv if not a.startswith("hydra")),
         **({"seed": run.seed} if seed else {}),
         "versions": versions(),
         "machine": machine_summary(),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mocap_data.files import write_json
-from npmp.deploy.comparison import channels, compare, in_figures
+from npmp.deploy.comparison import QUANTILES, channels, compare, in_words
 from npmp.deploy.run_log import read_log, refuse_other_joints
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import say
@@ -37,11 +37,18 @@ def run(config: CompareLogs, run: Run) -> None:
     one, other = channels(first), channels(second)
     found = compare(one, other)
     run.begin()
-    names = {"first": str(config.first), "second": str(config.second), "robot": first.robot}
-    content = names | in_figures(one, other, found)
+    content = {
+        "first": str(config.first),
+        "second": str(config.second),
+        "robot": first.robot,
+        "worst": in_words(found),
+        "quantiles": QUANTILES,
+        "channels": [asdict(difference) for difference in found],
+        "on_one_side_only": sorted(set(one) ^ set(other)),
+    }
     write_json(run.folder / "comparison.json", content)
     compared_logs(run.folder / "comparison.html", first.robot, one, other, found)
-    say("the most different channels:", *(f"  {line}" for line in content["worst"]))
+    say("the most different channels:", *(f"  {line}" for line in in_words(found)))
     say(f"{len(found)} channels compared; tables and page: {run.folder}")
 
 

@@ -101,7 +101,12 @@ def run(config: Retarget, run: Run) -> None:
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
     whole, failures = whole_motions(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
-    warnings = warnings_about(whole, gathered, robot, config)
+    # what looks misread, or is hard for the robot, by the motion's name
+    about = tuple(robot.markers), config.skeleton
+    doubts = {clip.name: doubts_of(clip, *about) for clip in gathered.clips}
+    doubts |= {motion.name: doubts_of_motion(motion) for motion in gathered.motions}
+    found = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
+    warnings = {name: why for name, why in found.items() if why}
     cleaning = part_of(config, CleanOptions) if config.clean else None
     cleaned = dataset.cleaned_of(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
@@ -170,35 +175,18 @@ def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> d
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
-def warnings_about(
-    whole: MotionSet, gathered: Recordings, robot: Robot, config: Retarget
-) -> dict[str, str]:
-    """What looks misread, or is hard for the robot, by the motion's name."""
-    about = tuple(robot.markers), config.skeleton
-    doubts = {clip.name: doubts_of(clip, *about) for clip in gathered.clips}
-    doubts |= {motion.name: doubts_of_motion(motion) for motion in gathered.motions}
-    found = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
-    return {name: why for name, why in found.items() if why}
-
-
 def whole_motions(
     gathered: Recordings, robot: Robot, config: Retarget
 ) -> tuple[MotionSet, list[Failure]]:
-    """`retarget.dataset.motions_of` behind a progress bar.
-
-    Raises:
-      InputError: where nothing fits, and with strict=true where anything does not.
-    """
+    """`retarget.dataset.motions_of` behind a progress bar. Raises InputError where nothing fits,
+    and with strict=true where anything does not."""
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("marker offsets", total=len(gathered.clips))
-        whole, failures = dataset.motions_of(
-            gathered,
-            robot,
-            part_of(config, Options),
-            lambda done, total, name: bar.update(
-                task, completed=done, total=total, description=f"poses {name}"[:40]
-            ),
-        )
+
+        def tell(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"poses {name}"[:40])
+
+        whole, failures = dataset.motions_of(gathered, robot, part_of(config, Options), tell)
     refuse_nothing(whole, failures)
     if failures and config.strict:
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from mocap_data.motion import BodyStates, ReferenceMotion
 from mocap_data.readers.robot_motions.unitree_csv import ROOT_COLUMNS, SCHEMA
@@ -28,15 +27,8 @@ def write_mjlab_npz(
     order; joint_names and body_names as texts, which mjlab leaves unread.
     bodies: of the motion, as `retarget.kinematics.body_states` makes them.
 
-    Raises:
-      InputError: when the names do not fit the arrays. OSError: when the folder cannot be written.
+    Raises OSError when the folder cannot be written.
     """
-    check_joint_names(motion, joint_names)
-    shape = (motion.num_frames, len(body_names))
-    for key, values in bodies._asdict().items():
-        if values.shape[:2] != shape:
-            has = f"{key} is of {values.shape[:2]} frames and bodies, not {shape}"
-            raise InputError(f"motion {motion.name!r}: {has}")
     arrays: dict[str, Any] = {
         "joint_pos": motion.qpos[:, 7:],
         "joint_vel": motion.qvel[:, 6:],
@@ -63,15 +55,7 @@ def write_unitree_csv(
     *,
     robot: str = "",
 ) -> None:
-    """Write a motion as Unitree's CSV, and beside PATH.csv a PATH.json with what it cannot say.
-
-    Raises:
-      InputError: when the names do not fit the motion, or the path does not end in .csv.
-    """
-    path = Path(path)
-    if path.suffix.lower() != ".csv":
-        raise InputError(f"{path}: a CSV file's name ends in .csv (the file beside it in .json)")
-    check_joint_names(motion, joint_names)
+    """Write a motion as Unitree's CSV, and beside PATH.csv a PATH.json with what it cannot say."""
     rows = np.concatenate(
         [motion.qpos[:, :3], motion.qpos[:, [4, 5, 6, 3]], motion.qpos[:, 7:]], axis=1
     )
@@ -88,19 +72,6 @@ def write_unitree_csv(
         "licence": motion.licence,
     }
     # names first: a CSV without them would be read by its number of columns
-    write_json(path.with_suffix(".json"), about)
+    write_json(Path(path).with_suffix(".json"), about)
     with atomic_path(path) as temporary:
         np.savetxt(temporary, rows, delimiter=",", fmt="%.9g")
-
-
-def check_joint_names(motion: ReferenceMotion, joint_names: Sequence[str]) -> None:
-    """Refuse another number of names than the motion has joints.
-
-    Raises:
-      InputError: naming both numbers.
-    """
-    joints, names = motion.qpos.shape[1] - 7, len(joint_names)
-    if names != joints:
-        raise InputError(
-            f"motion {motion.name!r} has {joints} joints, but there are {names} joint names"
-        )

@@ -168,7 +168,9 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     duration = np.diff(times).reshape(batch)
     # (N - 1, ..., 3); at either end the same vector in the knot's own frame
     turn = difference(q[:-1], q[1:])
-    velocity = _knot_velocities(turn / duration, duration)
+    # at the knots, of parabolas through each and its neighbours
+    turned = np.concatenate((np.zeros_like(turn[:1]), np.cumsum(turn, axis=0)))
+    velocity = np.gradient(turned, times, axis=0, edge_order=2 if len(turn) > 1 else 1)
     # the s_i of the interval behind knot i
     leaving = multiply(q[:-1], exp((velocity[:-1] * duration - turn) / 2.0))
     # and of the one before it
@@ -177,15 +179,3 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     h = ((new - times[i]) / (times[i + 1] - times[i])).reshape(batch[:-1])
     direct = multiply(q[i], exp(h[..., None] * turn[i]))
     return slerp(direct, slerp(leaving[i], arriving[i], h), 2.0 * h * (1.0 - h))
-
-
-def _knot_velocities(mean: Array, duration: Array) -> Array:
-    """Angular velocities (N, ..., 3) at knots from the mean ones (N - 1, ..., 3) between them."""
-    if len(mean) == 1:
-        return np.concatenate([mean, mean])
-    before, after = duration[:-1], duration[1:]
-    within = (mean[:-1] * after + mean[1:] * before) / (before + after)
-    # half the parabola's acceleration
-    slope = np.diff(mean, axis=0) / (before + after)
-    first, last = mean[:1] - slope[:1] * duration[:1], mean[-1:] + slope[-1:] * duration[-1:]
-    return np.concatenate([first, within, last])

@@ -29,7 +29,7 @@ import numpy as np
 
 from mocap_data import hdf5
 from mocap_data.arrays import require_rate, set_fields
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known, unknown
 from mocap_data.files import new_hdf5
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
@@ -225,11 +225,18 @@ def read_motions(
         than memory holds, or contents that `ReferenceMotion` refuses.
     """
     with _open(path) as (file, head):
-        _require_robot(path, head, robot, model_sha256, joint_names, body_names)
+        if robot is not None and head["robot"] != robot:
+            raise InputError(f"{path} is of robot {head['robot']!r}, expected {robot!r}")
+        _require_same(path, "joint", head["joint_names"], joint_names)
+        _require_same(path, "body", head["body_names"], body_names)
+        if model_sha256 is not None and head["model_sha256"] != model_sha256:
+            raise InputError(
+                f"{path} was made with another model of {head['robot']!r}: model_sha256 "
+                f"{head['model_sha256'][:12]}..., expected {model_sha256[:12]}...; retarget again"
+            )
         present = hdf5.members(file)
         names = present if clips is None else list(clips)
-        for name in sorted(set(names) - set(present)):
-            raise unknown(f"clip in {path}", name, present)
+        check_known(f"clip in {path}", sorted(set(names)), present)
 
         def refuse(error: InputError) -> None:
             if refused is None:
@@ -345,28 +352,6 @@ def _text(value: Any) -> str:
     raise TypeError
 
 
-def _require_robot(
-    path: Any,
-    head: Mapping[str, Any],
-    robot: str | None,
-    model_sha256: str | None,
-    joint_names: Sequence[str] | None,
-    body_names: Sequence[str] | None,
-) -> None:
-    """Refuse a file of another robot than expected; None expects nothing."""
-    if robot is not None and head["robot"] != robot:
-        raise InputError(f"{path} is of robot {head['robot']!r}, expected {robot!r}")
-    for kind, expected in (("joint", joint_names), ("body", body_names)):
-        if expected is not None:
-            _require_same(path, kind, head[f"{kind}_names"], tuple(expected))
-    if model_sha256 is not None and head["model_sha256"] != model_sha256:
-        found, expected = head["model_sha256"][:12], model_sha256[:12]
-        raise InputError(
-            f"{path} was made with another model of {head['robot']!r}: model_sha256 {found}..., "
-            f"expected {expected}...; retarget again with this one"
-        )
-
-
 def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     """A clip of the file, every type and size of it checked."""
     where = f"{path}, clip {name!r}"
@@ -426,11 +411,12 @@ def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
         raise InputError(f"{what} is of {joints} joints, robot {robot!r} has {num_joints}")
 
 
-def _require_same(path: Any, kind: str, found: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    """Raise InputError at the first place where two lists of names differ."""
-    for i, (name, wanted) in enumerate(zip(found, expected, strict=False)):
-        if name != wanted:
-            raise InputError(f"{path}: {kind} {i} is {name!r}, expected {wanted!r}")
+def _require_same(path: Any, kind: str, found: tuple[str, ...], wanted: Any) -> None:
+    """Raise InputError at the first place where two lists of names differ; None expects nothing."""
+    expected = found if wanted is None else tuple(wanted)
+    for i, (name, other) in enumerate(zip(found, expected, strict=False)):
+        if name != other:
+            raise InputError(f"{path}: {kind} {i} is {name!r}, expected {other!r}")
     if len(found) != len(expected):
         shorter, longer = sorted((found, expected), key=len)
         side = "lacks" if shorter is found else "has an extra"

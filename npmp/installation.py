@@ -49,7 +49,12 @@ def look(timeout_s: float) -> list[Finding]:
         *check_packages(),
         checked("core", "devices", devices),
         checked("core", "mujoco.batch", batch, f"needs mujoco >=3.17,<4: {INSTALL}"),
-        *check_gl(timeout_s),
+        *(
+            Finding("rendering", name, "absent", reason, backend.ADVICE[name])
+            if reason
+            else Finding("rendering", name, "ok", "renders")
+            for name, reason in backend.reasons(timeout_s).items()
+        ),
         *check_extras(),
         checked("robots", "models", models),
     ]
@@ -150,16 +155,6 @@ def models() -> str:
         model = robots.load(name).model()
         described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
     return ", ".join(described)
-
-
-def check_gl(timeout_s: float) -> list[Finding]:
-    """Which backends render."""
-    return [
-        Finding("rendering", name, "absent", reason, backend.ADVICE[name])
-        if reason
-        else Finding("rendering", name, "ok", "renders")
-        for name, reason in backend.reasons(timeout_s).items()
-    ]
 
 
 def check_extras() -> list[Finding]:

@@ -57,13 +57,6 @@ def require_demonstration(steps: int, num_envs: int, width: int) -> None:
     )
 
 
-def require_terrain(fields: int, points: int) -> None:
-    """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and
-    in its model."""
-    key = f"task.terrain_fields={fields}"
-    require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}: that many fields")
-
-
 def require_context(frames: int, width: int, hidden: int) -> None:
     """The encoder's features of every frame of the reference, which the scales are taken from, and
     its first layer with gradient and two moments.

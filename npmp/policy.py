@@ -24,9 +24,10 @@ from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets.command_decoder import CommandDecoder
-from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
+from npmp.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.nets.normalizer import Normalizer
 from npmp.nets.prior import Habit, Latent, divergence
+from npmp.nets.skill_nets import DecoderState
 from npmp.rl.unroll import unroll_lstm
 from npmp.rollout import Decision
 from npmp.settings import from_mapping
@@ -308,7 +309,7 @@ class HighLevelPolicy(nn.Module):
         """Dimension of the latent command."""
         return self.contract.latent_dim
 
-    def initial_state(self, n: int) -> HighLevelState:
+    def initial_state(self, n: int) -> DecoderState:
         """The state of n fresh episodes."""
         return self.net.initial_state(n)
 
@@ -323,13 +324,13 @@ class HighLevelPolicy(nn.Module):
             command = self.command_scale(dribble_command(ball, target, self.commander))
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
-    def step(self, given: PolicyInput, state: HighLevelState) -> tuple[Latent, HighLevelState]:
+    def step(self, given: PolicyInput, state: DecoderState) -> tuple[Latent, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
         return self.net(self.observe(given), given.z_prev, state)
 
     def forward(
-        self, observations: PolicyInput, state: HighLevelState, resets: Tensor
-    ) -> tuple[Tensor, Tensor, HighLevelState, Tensor]:
+        self, observations: PolicyInput, state: DecoderState, resets: Tensor
+    ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
         """Unroll over time.
 
         Args:
@@ -343,7 +344,7 @@ class HighLevelPolicy(nn.Module):
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
         mean, std = self.net.output(x, hidden, observations.z_prev)
         held = divergence(Latent(mean, std), observations.z_prev, self.alpha, observations.habit)
-        return mean, std, HighLevelState(*last), held
+        return mean, std, DecoderState(*last), held
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.

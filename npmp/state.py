@@ -69,6 +69,17 @@ Part = (
 )
 
 
+def _flat(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """The parts by dotted names, those of mappings and tuples each by itself."""
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        inner: Any = {} if part is None else part  # an empty tree
+        if isinstance(inner, tuple):
+            inner = dict(zip(getattr(inner, "_fields", map(str, range(len(inner)))), inner))
+        found |= prefixed(name, _flat(inner)) if isinstance(inner, Mapping) else {name: part}
+    return found
+
+
 def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
     """The tensors of all parts by name. They may share memory with the parts, as those of
     `state_dict` do.
@@ -77,7 +88,7 @@ def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
       TypeError: for a part of no known kind.
     """
     packed: dict[str, Tensor] = {}
-    for name, part in parts.items():
+    for name, part in _flat(parts).items():
         if isinstance(part, Tensor):
             packed[name] = part
         elif isinstance(part, torch.Generator):
@@ -86,24 +97,11 @@ def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
             packed[name] = part.tensor()
         elif isinstance(part, torch.optim.Optimizer):
             packed |= prefixed(name, optimizer_tensors(part))
-        elif (inner := _mapping(part)) is not None:
-            packed |= prefixed(name, pack(inner))
         elif isinstance(part, HasState):
             packed |= prefixed(name, part.state_dict())
         else:
             raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
     return packed
-
-
-def _mapping(part: object) -> Mapping[str, Any] | None:
-    """A mapping's or tuple's entries; None for what is neither."""
-    if part is None:  # an empty tree
-        return {}
-    if isinstance(part, tuple):
-        return (
-            part._asdict() if hasattr(part, "_asdict") else {str(i): p for i, p in enumerate(part)}
-        )
-    return part if isinstance(part, Mapping) else None
 
 
 def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
@@ -115,53 +113,32 @@ def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
     Raises:
       InputError: for an entry that is absent, or of another shape or kind than its part's.
     """
+    flat = _flat(parts)
     with restoring():
-        _check(parts, tensors, "")
-        for name, part in parts.items():
-            _take(name, part, tensors)
-
-
-def _check(parts: Mapping[str, Part], tensors: Mapping[str, Tensor], path: str) -> None:
-    """Look at what can be told before anything is changed.
-
-    Raises:
-      KeyError: for an entry that is absent.
-      ValueError: for one that does not fit.
-    """
-    for name, part in parts.items():
-        full = f"{path}{name}"
-        if isinstance(part, Tensor | torch.Generator | Numbers):
-            if name not in tensors:
-                raise KeyError(f"it has no {full}")
+        # what can be told before anything is changed
+        for name, part in flat.items():
+            if isinstance(part, Tensor | torch.Generator | Numbers) and name not in tensors:
+                raise KeyError(f"it has no {name}")
+            if not isinstance(part, Tensor):
+                continue
             given = tensors[name]
-            own = part if isinstance(part, Tensor) else None
-            if own is not None and (given.shape != own.shape or given.dtype != own.dtype):
+            if given.shape != part.shape or given.dtype != part.dtype:
                 raise ValueError(
-                    f"{full} is {given.dtype} {list(given.shape)} there, and {own.dtype} "
-                    f"{list(own.shape)} here"
+                    f"{name} is {given.dtype} {list(given.shape)} there, and {part.dtype} "
+                    f"{list(part.shape)} here"
                 )
-        elif (inner := _mapping(part)) is not None:
-            _check(inner, under(name, tensors), f"{full}.")
-
-
-def _take(name: str, part: Part, tensors: Mapping[str, Tensor]) -> None:
-    """Give one part its tensors."""
-    if isinstance(part, Tensor):
-        with torch.no_grad():
-            part.copy_(tensors[name])
-    elif isinstance(part, torch.Generator):
-        part.set_state(tensors[name])
-    elif isinstance(part, Numbers):
-        part.take(tensors[name])
-    elif isinstance(part, torch.optim.Optimizer):
-        load_optimizer_tensors(part, under(name, tensors))
-    elif (inner := _mapping(part)) is not None:
-        for key, entry in inner.items():
-            _take(key, entry, under(name, tensors))
-    elif isinstance(part, HasState):
-        part.load_state_dict(under(name, tensors))
-    else:
-        raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
+        for name, part in flat.items():
+            if isinstance(part, Tensor):
+                with torch.no_grad():
+                    part.copy_(tensors[name])
+            elif isinstance(part, torch.Generator):
+                part.set_state(tensors[name])
+            elif isinstance(part, Numbers):
+                part.take(tensors[name])
+            elif isinstance(part, torch.optim.Optimizer):
+                load_optimizer_tensors(part, under(name, tensors))
+            else:
+                part.load_state_dict(under(name, tensors))
 
 
 class Resumable:

@@ -83,7 +83,8 @@ def export(
     """
     written: list[dict[str, Any]] = []
     for name in names:
-        motions = read_motions(data, clips=[name])
+        bodies_of = robot.body_names if robot is not None and kind == MJLAB else None
+        motions = read_motions(data, clips=[name], body_names=bodies_of)
         motion = motions.motions[0]
         if rate_hz is not None and float(rate_hz) != motion.rate_hz:
             if robot is None:

@@ -1,33 +1,16 @@
-"""Feet that stand: still, level, on the floor, by inverse kinematics of the limbs.
+"""Where the contact points of feet that stand belong: still, level, on the floor.
 
-`stand_soles` says where the contact points of flat feet shall be; `put_feet` solves the limbs for
-that on a given path of the root, and lifts the root where the legs cannot fold far enough.
 Shapes: T frames, F feet, K contact points a foot, J joints. World, Z up, floor z = 0, metres.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
 from retarget import ground
-from retarget.inverse_kinematics import Problem, best_rotation, solve_poses
-from retarget.kinematics import Index
-from retarget.prepared_robot import PreparedRobot
-
-# [m] deeper feet lift the trunk
-_SUNK = 0.001
-# [s] within which it rises
-_LIFT_TIME = 0.3
-_LIFTS = 6
-# of inverse kinematics for limbs on a given root, at most
-STEPS = 12
-# [rad] smaller steps end it
-_STILL = 2e-5
+from retarget.inverse_kinematics import best_rotation
 
 
 def stand_soles(soles: Array, standing: Bools, home: Array, radius: float) -> Array:
@@ -90,40 +73,3 @@ def _mean_heading(attitude: Array) -> Array:
     # twice the heading's half angle, so that q and -q agree
     yaw = np.arctan2((2.0 * w * z).sum(), (w * w - z * z).sum())
     return rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), float(yaw))
-
-
-def put_feet(
-    qpos: Array,
-    problem: Problem,
-    goal: Array,
-    rate_hz: float,
-    prepared: PreparedRobot,
-    *,
-    pieces: Sequence[slice] = (slice(None),),
-) -> Array:
-    """Poses (T, 7 + J) with the limbs solved for `goal` (T, M, 3) of a problem that holds the root.
-
-    Where feet or belly would be in the floor the root is carried higher, smoothly. Feet at their
-    bounds follow only in part, hence some rounds. pieces: the tracks that the frames are of.
-    """
-    # where a leg cannot reach, the iteration creeps along its bounds: a few steps are as good
-    solve = partial(solve_poses, iterations=STEPS, tolerance=_STILL)
-    qpos = solve(problem, goal, qpos)
-    for _ in range(_LIFTS):
-        depth = prepared.depth(qpos)
-        if depth.max() <= _SUNK:
-            break
-        moved = lift(qpos, depth - 0.5 * _SUNK, rate_hz, pieces)
-        qpos[moved] = solve(problem.of(moved), goal[moved], qpos[moved])
-    return qpos
-
-
-def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> Index:
-    """Carry roots (T, 7 + J), in place, smoothly higher by `depth` (T,) [m]; the frames moved."""
-    rise = np.zeros(len(qpos))
-    for piece in pieces:
-        if depth[piece].max() > 0.0:
-            sunk = np.maximum(depth[piece], 0.0)
-            rise[piece] = ground.envelope(sunk, round(_LIFT_TIME * rate_hz))
-    qpos[:, 2] += rise
-    return np.flatnonzero(rise > 1e-6)

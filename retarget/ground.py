@@ -133,11 +133,9 @@ def floor_slope(feet: Array, rate_hz: float) -> Array:
 
 def level_turn(slope: Array) -> Array:
     """The rotation matrix (3, 3) that makes a floor of `slope` (2,) level."""
-    normal = np.array([-slope[0], -slope[1], 1.0])
-    normal /= np.linalg.norm(normal)
-    axis = np.cross(normal, [0.0, 0.0, 1.0])
-    skew = np.array([[0.0, -axis[2], axis[1]], [axis[2], 0.0, -axis[0]], [-axis[1], axis[0], 0.0]])
-    return np.asarray(np.eye(3) + skew + skew @ skew / (1.0 + normal[2]))
+    from scipy.spatial.transform import Rotation  # slow to import
+
+    return Rotation.align_vectors([0.0, 0.0, 1.0], [*-slope, 1.0])[0].as_matrix()
 
 
 def hold(

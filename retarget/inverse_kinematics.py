@@ -152,50 +152,42 @@ def between(sparse: Array, frames: Index, count: int) -> Array:
 def _solve(
     problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float
 ) -> Array:
-    """Solve chunks of frames, several at a time; the result does not depend on it."""
-    out = np.empty_like(start)
-    # where a point does not count may be anything, even no number
-    targets = np.where(problem.weight[..., None] > 0.0, targets, 0.0)
-
-    def work(first: int) -> None:
-        piece = slice(first, first + _CHUNK)
-        part = problem.of(piece)
-        out[piece] = _levenberg_marquardt(part, targets[piece], start[piece], iterations, tolerance)
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(work, range(0, len(start), _CHUNK)))
-    return out
-
-
-def _levenberg_marquardt(
-    problem: Problem, targets: Array, qpos: Array, iterations: int, tolerance: float
-) -> Array:
-    """Poses (T, 7 + J) that minimise eq. 8, from poses `qpos` within the bounds.
+    """Poses (T, 7 + J) that minimise eq. 8, from poses `start` within the bounds, by the method of
+    Levenberg and Marquardt: chunks of frames, several at a time; the result does not depend on it.
 
     A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps
     any more.
     """
-    solution, alive = qpos.copy(), np.arange(len(qpos))
-    damping, system = np.full(len(qpos), 1e-6), linearize(problem, qpos, targets)
-    for _ in range(iterations):
-        step = _damped_step(problem, system, qpos, damping)
-        trial = integrate(qpos, step)
-        trial[:, 7:] = np.clip(trial[:, 7:], problem.lower, problem.upper)
-        ahead = linearize(problem, trial, targets)
-        better = ahead.cost <= system.cost * (1.0 + 1e-12)
-        qpos = np.where(better[:, None], trial, qpos)
-        damping = np.where(better, 0.1 * damping, np.maximum(10.0 * damping, 1e-4))
-        solution[alive] = qpos
-        going = (np.abs(step).max(axis=1) > tolerance) & (damping < 1e6)
-        if not going.any():
-            break
-        if better.all() and going.mean() > 0.8:
-            system = ahead
-            continue
-        alive, qpos, damping, targets = alive[going], qpos[going], damping[going], targets[going]
-        problem = problem.of(np.flatnonzero(going))
-        system = linearize(problem, qpos, targets)
-    return solution
+    out = start.copy()
+    # where a point does not count may be anything, even no number
+    targets = np.where(problem.weight[..., None] > 0.0, targets, 0.0)
+
+    def work(first: int) -> None:
+        alive = np.arange(first, min(first + _CHUNK, len(start)))
+        part, qpos, goal = problem.of(alive), start[alive], targets[alive]
+        damping, system = np.full(len(qpos), 1e-6), linearize(part, qpos, goal)
+        for _ in range(iterations):
+            step = _damped_step(part, system, qpos, damping)
+            trial = integrate(qpos, step)
+            trial[:, 7:] = np.clip(trial[:, 7:], part.lower, part.upper)
+            ahead = linearize(part, trial, goal)
+            better = ahead.cost <= system.cost * (1.0 + 1e-12)
+            qpos = np.where(better[:, None], trial, qpos)
+            damping = np.where(better, 0.1 * damping, np.maximum(10.0 * damping, 1e-4))
+            out[alive] = qpos
+            going = (np.abs(step).max(axis=1) > tolerance) & (damping < 1e6)
+            if not going.any():
+                break
+            if better.all() and going.mean() > 0.8:
+                system = ahead
+                continue
+            alive, qpos, damping, goal = alive[going], qpos[going], damping[going], goal[going]
+            part = part.of(np.flatnonzero(going))
+            system = linearize(part, qpos, goal)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(work, range(0, len(start), _CHUNK)))
+    return out
 
 
 def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Array) -> Array:

@@ -99,34 +99,29 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     parent = np.asarray(model.body_parentid[1:], dtype=np.intp) - 1
     if np.count_nonzero(parent < 0) != 1:
         raise InputError("retargeting needs a robot with one root body")
-    fixed, cosine, sine = np.zeros((3, count, 3, 3))
-    axis, anchor = np.zeros((2, count, 3))
-    hinge, depth = np.full(count, -1, dtype=np.intp), np.zeros(count, dtype=np.intp)
-    body_names = [model.body(body + 1).name for body in range(count)]
-    joint_names: list[str] = []
+    body_names = tuple(model.body(body + 1).name for body in range(count))
+    number, joint = model.body_jntnum[1:], np.where(np.arange(count) > 0, model.body_jntadr[1:], -1)
+    odd = (joint >= 0) & ((number > 1) | (model.jnt_type[joint] != kinds.mjJNT_HINGE))
+    if odd.any():
+        what = f"body '{body_names[int(odd.argmax())]}' has something else"
+        raise InputError(f"retargeting knows hinges, one a body; {what}")
+    jointed, depth = joint >= 0, np.zeros(count, dtype=np.intp)
     for body in range(1, count):
         depth[body] = depth[parent[body]] + 1
-        constant = fixed[body] = rotations.to_matrix(model.body_quat[body + 1])
-        joints, joint = int(model.body_jntnum[body + 1]), int(model.body_jntadr[body + 1])
-        if joints == 0:
-            continue
-        if joints > 1 or model.jnt_type[joint] != kinds.mjJNT_HINGE:
-            what = f"body '{body_names[body]}' has something else"
-            raise InputError(f"retargeting knows hinges, one a body; {what}")
-        hinge[body] = len(joint_names)
-        joint_names.append(model.joint(joint).name)
-        axis[body] = model.jnt_axis[joint] / np.linalg.norm(model.jnt_axis[joint])
-        anchor[body] = model.jnt_pos[joint]
-        x, y, z = axis[body]
-        cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-        fixed[body] = constant @ (np.eye(3) + cross @ cross)
-        cosine[body] = -constant @ cross @ cross
-        sine[body] = constant @ cross
+    hinge = np.where(jointed, np.cumsum(jointed) - 1, -1)
+    joint_names = tuple(model.joint(j).name for j in joint[jointed])
+    axis, anchor = (
+        np.where(jointed[:, None], values[joint], 0.0) for values in (model.jnt_axis, model.jnt_pos)
+    )
+    constant = rotations.to_matrix(model.body_quat[1:])
+    cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
+    square = cross @ cross
+    fixed, cosine, sine = constant @ (np.eye(3) + square), -constant @ square, constant @ cross
     levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
     # a body turns about its anchor: the constant part of that is folded into its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
     position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
-    names, turns = (tuple(body_names), tuple(joint_names)), (fixed, cosine, sine)
+    names, turns = (body_names, joint_names), (fixed, cosine, sine)
     return Tree(*names, parent, levels, position, *turns, hinge, axis, anchor)
 
 

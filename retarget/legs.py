@@ -7,9 +7,6 @@ Shapes: T frames, two legs (left, right), two segments (thigh, shank). World fra
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
-
 import numpy as np
 
 from mocap_data.arrays import Array
@@ -38,27 +35,11 @@ def leg_points(robot: Robot) -> Points:
 
 
 def directions(points: Array) -> Array:
-    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee, ankle [m].
-
-    Raises:
-      InputError: where two points of a leg coincide.
-    """
+    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee, ankle [m];
+    nan where two of a leg coincide."""
     segments = np.diff(points, axis=2)
     length = np.linalg.norm(segments, axis=-1, keepdims=True)
-    if (length < 1e-9).any():
-        raise InputError("a leg's hip, knee and ankle must be three points; two of them coincide")
-    return np.asarray(segments / length)
-
-
-def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:
-    """(T, 2, 2, 3) directions from recorded markers (T, M, 3); None where legs lack one."""
-    if not set(LEG_MARKERS) <= set(names):
-        return None
-    columns = [names.index(name) for name in LEG_MARKERS]
-    # two of a leg's markers may coincide
-    with contextlib.suppress(InputError):
-        return directions(markers[:, columns].reshape(-1, 2, 3, 3))
-    return None
+    return np.asarray(segments / np.where(length < 1e-9, np.nan, length))
 
 
 def orientation_error(source: Array, robot: Array) -> Array:

@@ -205,11 +205,14 @@ def _motion(
     }
     person = replace(clip, raw=clip.recorded)
     recorded = at_rate(person, track.rate_hz)[0] if prepared.flat_feet else track.raw
-    wanted = legs.marker_directions(recorded, layout.names)
-    if wanted is not None:
+    if set(legs.LEG_MARKERS) <= set(layout.names):
+        columns = [layout.names.index(name) for name in legs.LEG_MARKERS]
         own = kinematics.positions_of(legs.leg_points(prepared.robot), *bodies)
-        error = legs.orientation_error(wanted, legs.directions(own.reshape(-1, 2, 3, 3)))
-        figures["leg_orientation_rad"] = error.mean(axis=(1, 2))
+        both = (legs.directions(m.reshape(-1, 2, 3, 3)) for m in (recorded[:, columns], own))
+        error = legs.orientation_error(*both).mean(axis=(1, 2))
+        # not where two of a leg's markers coincide
+        if np.isfinite(error).all():
+            figures["leg_orientation_rad"] = error
     return ReferenceMotion(
         name=clip.clip.name,
         qpos=qpos,

@@ -2,7 +2,7 @@
 
 1. eq. 8, every frame for itself (`inverse_kinematics.solve_track`)
 2. the root's path is smoothed
-3. limbs are solved anew on that path, standing feet heavily weighted (`foot_locking.put_feet`)
+3. limbs are solved anew on that path, standing feet heavily weighted
 4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
 5. flat feet: all frames together (`trajectory_optimization`), as a slowed joint tilts the sole
 Shapes: T frames, M markers, J joints, F feet with K contact points each.
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
-from retarget import foot_locking, legs
+from retarget import legs
+from retarget.foot_locking import stand_soles
 from retarget.ground import envelope
 from retarget.inverse_kinematics import Problem, solve_poses, solve_track
 from retarget.kinematics import Index, Points
@@ -29,6 +31,11 @@ from retarget.trajectory_optimization import Track, optimize
 
 # of a foot in the final poses; the offsets come from eq. 8, which has 1
 _FOOT_WEIGHT = 100.0
+# of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
+_STEPS, _STILL = 12, 2e-5
+# [m] deeper feet lift the trunk, within so many [s]
+_DEEP, _LIFT_TIME = 0.001, 0.3
+_LIFTS = 6
 # [m] feet that slow legs drag deeper are lifted
 _SUNK = 0.002
 _RAISES = 4
@@ -67,7 +74,7 @@ def solve(
         qpos = solve_track(problem, goal, tolerance=_ROUGH, starts=starts)
         soles = prepared.soles_at(qpos)
         for piece, track in zip(pieces, tracks, strict=True):
-            soles[piece] = foot_locking.stand_soles(
+            soles[piece] = stand_soles(
                 soles[piece], track.standing, prepared.home_soles, robot.foot_radius
             )
         whole = _beside(goal[:, others], soles)
@@ -87,7 +94,17 @@ def solve(
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
     on_root = replace(_with_soles(problem, prepared, limbs), hold_root=True)
     limb_goal = _beside(goal[:, limbs], soles)
-    qpos = foot_locking.put_feet(qpos, on_root, limb_goal, rate, prepared, pieces=pieces)
+    # where a leg cannot reach, the iteration creeps along its bounds: a few steps are as good
+    solved = partial(solve_poses, iterations=_STEPS, tolerance=_STILL)
+    qpos = solved(on_root, limb_goal, qpos)
+    # where feet or belly would be in the floor the root is carried higher, smoothly; feet at their
+    # bounds follow only in part, hence some rounds
+    for _ in range(_LIFTS):
+        depth = prepared.depth(qpos)
+        if depth.max() <= _DEEP:
+            break
+        moved = _lift(qpos, depth - 0.5 * _DEEP, rate, pieces)
+        qpos[moved] = solved(on_root.of(moved), limb_goal[moved], qpos[moved])
     most = SPEED_SHARE * robot.velocity_limit / rate
     qpos = _slow_down(qpos, most, on_root, limb_goal, tracks, pieces, prepared)
     if prepared.flat_feet:
@@ -162,12 +179,21 @@ def _slow_down(
                 raised[piece, foot] = envelope(deep, round(_RAISE_TIME * rate))
         soles[..., 2] += np.where(standing, 0.0, raised)[:, :, None]
         moved = np.flatnonzero(raised.max(axis=1) > 1e-6)
-        qpos[moved] = solve_poses(
-            on_root.of(moved), goal[moved], qpos[moved], iterations=foot_locking.STEPS
-        )
+        qpos[moved] = solve_poses(on_root.of(moved), goal[moved], qpos[moved], iterations=_STEPS)
         out = slowed(qpos)
-    foot_locking.lift(out, prepared.depth(out) - _SUNK, rate, pieces)
+    _lift(out, prepared.depth(out) - _SUNK, rate, pieces)
     return out
+
+
+def _lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> Index:
+    """Carry roots (T, 7 + J), in place, smoothly higher by `depth` (T,) [m]; the frames moved."""
+    rise = np.zeros(len(qpos))
+    for piece in pieces:
+        if depth[piece].max() > 0.0:
+            sunk = np.maximum(depth[piece], 0.0)
+            rise[piece] = envelope(sunk, round(_LIFT_TIME * rate_hz))
+    qpos[:, 2] += rise
+    return np.flatnonzero(rise > 1e-6)
 
 
 def free_arms(

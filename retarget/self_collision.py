@@ -13,6 +13,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import Robot
+from npmp.robots.model import touching
 
 # a name that no model has
 _FLOOR = "floor of the self-collision check"
@@ -31,13 +32,8 @@ class SelfCollision:
         data = mujoco.MjData(model)
         data.qpos[:] = robot.home_qpos
         data.qpos[2] += _OUT_OF_REACH
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_collision(model, data)
-        welded = model.body_weldid[model.geom_bodyid]
-        pairs = welded[data.contact.geom[data.contact.dist < 0.0]]
-        overlapping = {(min(pair), max(pair)) for pair in pairs.tolist()}
-        named = ((model.body(a).name, model.body(b).name) for a, b in overlapping)
-        self.ignored = tuple(sorted(named))
+        welded = {tuple(sorted(model.body_weldid[[*pair]])) for pair in touching(model, data)}
+        self.ignored = tuple(sorted((model.body(a).name, model.body(b).name) for a, b in welded))
         spec = _collidable(robot)
         for a, b in self.ignored:
             spec.add_exclude(bodyname1=a, bodyname2=b)

@@ -436,25 +436,11 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
 
 def bone_ends(skeleton: AsfSkeleton, angles: Angles) -> Array:
     """The root's position and every bone's end, (T, bones, 3), in the file's units and axes."""
-    ends: list[Array] = []
-    for bone, turn in zip(skeleton.bones, orientations(skeleton, angles), strict=True):
-        if bone.parent < 0:
-            place = np.tile(skeleton.position, (len(turn), 1))
-            for column, dof in enumerate(bone.dofs):
-                if dof in _MOVES:
-                    place[:, _MOVES.index(dof)] += angles[bone.name][:, column]
-            ends.append(place)
-        else:
-            ends.append(ends[bone.parent] + rotations.rotate(turn, bone.length * bone.direction))
-    return np.stack(ends, axis=1)
-
-
-def orientations(skeleton: AsfSkeleton, angles: Angles) -> list[Array]:
-    """Per bone (T, 4), in the file's axes: R_b = R_parent C R C^-1."""
     frames = len(next(iter(angles.values())))
-    found: list[Array] = []
+    offsets: list[Array] = []
+    turns: list[Array] = []
     for bone in skeleton.bones:
-        turn = np.tile(rotations.IDENTITY, (frames, 1)) if bone.parent < 0 else found[bone.parent]
+        turn = np.tile(rotations.IDENTITY, (frames, 1))
         # C (Rz Ry Rx) C^-1 is the product of turns about the axes C z, C y and C x
         for letter in reversed(bone.order):
             dof = f"r{letter.lower()}"
@@ -462,5 +448,11 @@ def orientations(skeleton: AsfSkeleton, angles: Angles) -> list[Array]:
                 axis = rotations.rotate(bone.axis, np.eye(3)["XYZ".index(letter)])
                 angle = angles[bone.name][:, bone.dofs.index(dof)]
                 turn = rotations.multiply(turn, rotations.from_axis_angle(axis, angle))
-        found.append(turn)
-    return found
+        turns.append(turn)
+        offsets.append(rotations.rotate(turn, bone.length * bone.direction))
+        if bone.parent < 0:
+            offsets[-1] += skeleton.position
+            for column, dof in enumerate(bone.dofs):
+                if dof in _MOVES:
+                    offsets[-1][:, _MOVES.index(dof)] += angles[bone.name][:, column]
+    return common.forward_kinematics([bone.parent for bone in skeleton.bones], offsets, turns)

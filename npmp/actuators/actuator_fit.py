@@ -453,7 +453,20 @@ def _fit_swings(
         """Of free parameters (F, P), (samples, P) [rad]."""
         full = np.repeat(values[:, None], some.shape[1], 1)
         full[free] = some
-        accelerate = _swing(full[..., None], pendulums, contract)
+        p, rate = models.PDParameters(*full[..., None]), contract.rate_hz
+        part = models.share(p.lag_s, rate)
+        motor = given = np.zeros(0)
+
+        def accelerate(t: int, q: Floats, v: Floats) -> Floats:
+            """Of pendulums under a `PD` without delay."""
+            nonlocal motor, given
+            target = models.wanted(p, pendulums.effort(t, q, v, contract), v)
+            if t == 0:
+                motor, given = target, models.given_at(p, target, v, pendulums.torque)
+            motor = motor + part * (target - motor)
+            given, borne = models.gives(given, v, rate)
+            return pendulums.acceleration(models.delivered(p, motor, v, borne), q, p.armature)
+
         found: Floats = np.moveaxis(pendulums.errors(accelerate, some.shape[1:]), 1, -1)
         return found[pendulums.there]
 
@@ -471,26 +484,6 @@ def _fit_swings(
         max_nfev=40,
     )
     return best.x, float(best.cost)
-
-
-def _swing(
-    values: Floats, pendulums: Pendulums, contract: models.ActuatorContract
-) -> Callable[[int, Floats, Floats], Floats]:
-    """The accelerations of pendulums under a `PD` of parameters (12, P, 1) and no delay."""
-    p, rate = models.PDParameters(*values), contract.rate_hz
-    part = models.share(p.lag_s, rate)
-    motor = given = np.zeros(0)
-
-    def accelerate(t: int, q: Floats, v: Floats) -> Floats:
-        nonlocal motor, given
-        target = models.wanted(p, pendulums.effort(t, q, v, contract), v)
-        if t == 0:
-            motor, given = target, models.given_at(p, target, v, pendulums.torque)
-        motor = motor + part * (target - motor)
-        given, borne = models.gives(given, v, rate)
-        return pendulums.acceleration(models.delivered(p, motor, v, borne), q, p.armature)
-
-    return accelerate
 
 
 class _Moves:

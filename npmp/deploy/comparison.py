@@ -4,8 +4,7 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,15 +90,3 @@ def in_words(found: Sequence[ChannelDifference], count: int = 3) -> list[str]:
         width = f"5-95 % {' against '.join(sides)}"
         lines.append(f"{one.channel}: {one.relative:.2f} of its spread apart; {middle}; {width}")
     return lines
-
-
-def in_figures(
-    first: Channels, second: Channels, found: Sequence[ChannelDifference]
-) -> dict[str, Any]:
-    """What was `compare`d, as JSON has it."""
-    return {
-        "worst": in_words(found),
-        "quantiles": QUANTILES,
-        "channels": [asdict(difference) for difference in found],
-        "on_one_side_only": sorted(set(first) ^ set(second)),
-    }

@@ -9,8 +9,6 @@ nothing but the ground.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import mujoco
 import numpy as np
@@ -38,8 +36,13 @@ class DrakeRobot(SimulatedRobot):
                 f"simulator=drake needs Drake: pip install 'npmp[drake]' ({error})"
             ) from error
         self._drake = drake
-        with _quiet():
+        logger = logging.getLogger("drake")  # warns of what it leaves out of an MJCF
+        level = logger.level
+        logger.setLevel(logging.ERROR)
+        try:
             self._build(robot)
+        finally:
+            logger.setLevel(level)
         super().__init__(robot, accelerometer=accelerometer, crouch=crouch)
 
     def _build(self, robot: Robot) -> None:
@@ -54,8 +57,12 @@ class DrakeRobot(SimulatedRobot):
             spec.delete(part)
         spec.compile()
         [instance] = drake.Parser(plant).AddModelsFromString(spec.to_xml(), "xml")
-        # Drake's mean of two equal ones is that one
-        grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)
+        # of feet on MuJoCo's ground, which has 1 and no priority; Drake's mean of two is that one
+        feet = np.isin(model.geom_bodyid, [model.body(name).id for name in robot.foot_bodies])
+        friction = float(model.geom_friction[feet, 0].min())
+        if model.geom_priority[feet].min() <= 0:
+            friction = max(friction, 1.0)
+        grip = drake.CoulombFriction(friction, friction)
         world, here, ground = plant.world_body(), drake.RigidTransform(), drake.HalfSpace()
         plant.RegisterCollisionGeometry(world, here, ground, "floor", grip)
         own = drake.GeometrySet()
@@ -116,22 +123,3 @@ class DrakeRobot(SimulatedRobot):
         back = data.qpos[3:7] * [1, -1, -1, -1]
         mujoco.mju_rotVecQuat(data.qvel[3:6], data.qvel[3:6].copy(), back)
         data.actuator_force[:] = plant.get_net_actuation_output_port().Eval(context)[self._torque]
-
-
-def _grip(robot: Robot, model: mujoco.MjModel) -> float:
-    """The sliding friction of feet on MuJoCo's ground, which has 1 and no priority."""
-    feet = np.isin(model.geom_bodyid, [model.body(name).id for name in robot.foot_bodies])
-    friction = float(model.geom_friction[feet, 0].min())
-    return friction if model.geom_priority[feet].min() > 0 else max(friction, 1.0)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Drake's warnings of what it leaves out of an MJCF."""
-    logger = logging.getLogger("drake")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

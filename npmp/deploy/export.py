@@ -30,7 +30,6 @@ from npmp.envs.robot_batch import RobotBatchConfig, imu_position
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState
-from npmp.nets.high_level import HighLevelState
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
 from npmp.robots.model import posed
@@ -261,7 +260,7 @@ class _BothLevels(nn.Module):
         h_low: Tensor,
         c_low: Tensor,
     ) -> tuple[Tensor, ...]:
-        seen, before = PolicyInput(obs, command, z), HighLevelState(h_high, c_high)
+        seen, before = PolicyInput(obs, command, z), DecoderState(h_high, c_high)
         latent, high = self.policy.step(seen, before)
         action, low = self.skill.decode(latent.mean, obs, DecoderState(h_low, c_low))
         return action, latent.mean, *high, *low

@@ -90,19 +90,10 @@ def write(folder: str | Path, bundle: Bundle) -> None:
     """policy.onnx and deploy.yaml.
 
     Raises:
-      InputError: as `refuse_other`.
+      InputError: for a policy of other commands than three velocities, that sees the ground, or
+        whose accelerometer is not at the IMU.
     """
     contract = bundle.contract
-    refuse_other(contract)
-    with atomic_path(Path(folder) / "policy.onnx") as path:
-        path.write_bytes(graph(bundle.graph, contract))
-    with atomic_path(Path(folder) / "deploy.yaml") as path:
-        path.write_text(yaml.safe_dump(deploy_settings(contract), sort_keys=False))
-
-
-def refuse_other(contract: BundleContract) -> None:
-    """Raises InputError for a policy of other commands than three velocities, that sees the ground,
-    or whose accelerometer is not at the IMU."""
     told = [*contract.command_names, *contract.extra_inputs]
     if len(told) != len(AXES) or contract.extra_inputs or contract.accelerometer != "imu":
         raise InputError(
@@ -110,6 +101,10 @@ def refuse_other(contract: BundleContract) -> None:
             f"imu; '{contract.task}' is told {', '.join(told)}, with it at the "
             f"{contract.accelerometer}"
         )
+    with atomic_path(Path(folder) / "policy.onnx") as path:
+        path.write_bytes(graph(bundle.graph, contract))
+    with atomic_path(Path(folder) / "deploy.yaml") as path:
+        path.write_text(yaml.safe_dump(deploy_settings(contract), sort_keys=False))
 
 
 def graph(inner: bytes, contract: BundleContract) -> bytes:

@@ -134,13 +134,6 @@ class DdsLine:
     def others(self) -> int:
         return sum(hasattr(one, "values") for one in self.foreign.take(MANY))
 
-    def only_one(self) -> None:
-        """Raises InputError where several robots are heard."""
-        if (number := len(self.states.get_matched_publications())) > 1:
-            raise InputError(
-                f"{number} robots are on this network; commands would reach all of them"
-            )
-
     def ask(self, call: int) -> str | None:
         """What the robot's motion switcher answers to a call; None for nothing."""
         requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
@@ -362,7 +355,8 @@ def unitree_robot(
     robot = UnitreeRobot(contract, Recorder(line, package) if dry else line)
     if not dry and (wrong := look(robot, Watchdog(contract, safety))[1]):
         raise InputError(f"left as it is: {wrong}")
-    line.only_one()
+    if (number := len(line.states.get_matched_publications())) > 1:
+        raise InputError(f"{number} robots are on this network; commands would reach all of them")
     robot.onboard = line.onboard(release=not dry)
     line.others()  # of before
     time.sleep(MATCHED_S)

@@ -68,7 +68,9 @@ class ReferenceFeatures(nn.Module):
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()
         self.horizon = horizon
-        points = reference_points(robot)
+        model = robot.model()
+        knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
+        points = [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
         f = reference.frames
         axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
         motion = f.root_vel_w[:, None], f.root_ang_w[:, None]
@@ -90,14 +92,6 @@ class ReferenceFeatures(nn.Module):
         local = vectors.flatten(1, 2) @ state.root_rot
         angles = self._joints[ahead] - state.joint_pos.unsqueeze(1)
         return torch.cat((local.flatten(1), angles.flatten(1)), -1)
-
-
-def reference_points(robot: Robot) -> list[int]:
-    """Indices in `robot.body_names` of the bodies whose positions `ReferenceFeatures` has: root,
-    knees, feet."""
-    model = robot.model()
-    knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
-    return [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
 
 
 def context_size(robot: Robot, horizon: int) -> int:

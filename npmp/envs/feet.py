@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
 from npmp import geometry, ranges
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
-from npmp.robots.model import in_world, posed
+from npmp.robots.model import hinges_to, in_world, posed
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 # [m/s] robots whose feet travel slower, by walking or turning, may leave them on the ground
@@ -35,20 +33,20 @@ class Feet(nn.Module):
     _point: Tensor
 
     def __init__(self, robot: Robot):
-        """Raises InputError for a joint between a foot and the root that is no hinge, naming it."""
         super().__init__()
         self.radius, self.shape = robot.foot_radius, robot.foot_points.shape[:2]
         model = robot.model()
         data = posed(model)
-        legs = [_hinges(model, model.body(name).id) for name in robot.foot_bodies]
+        # from the feet up
+        legs = [hinges_to(model, model.body(name).id)[::-1] for name in robot.foot_bodies]
         size = max(map(len, legs)), len(legs)
         joint = np.zeros(size, int)
         axis, anchor = np.zeros((*size, 3)), np.zeros((*size, 3))
         # a leg of fewer joints than others ends in turns about nothing
         for foot, leg in enumerate(legs):
             for level, j in enumerate(leg):
-                joint[level, foot] = model.jnt_qposadr[j] - 7
-                axis[level, foot], anchor[level, foot] = data.xaxis[j], data.xanchor[j]
+                joint[level, foot] = j
+                axis[level, foot], anchor[level, foot] = data.xaxis[j + 1], data.xanchor[j + 1]
         soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
         point = np.stack([in_world(data, body, points) for body, points in soles])
         cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
@@ -89,22 +87,6 @@ class Feet(nn.Module):
         """Heights above 0 of the lowest points of the feet in poses (T, 7 + nu): (T, F) [m]."""
         poses = pose_from_qpos(torch.tensor(qpos).to(self._point.device))
         return (self(*poses)[..., 2].amin(-1) - self.radius).cpu().numpy()
-
-
-def _hinges(model: mujoco.MjModel, body: int) -> list[int]:
-    """The joints between a body and the root, from the body up."""
-    found: list[int] = []
-    while (parent := model.body_parentid[body]) != 0:
-        first, count = model.body_jntadr[body], model.body_jntnum[body]
-        found += reversed(range(first, first + count))
-        body = parent
-    for j in found:
-        if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InputError(
-                f"joint '{model.joint(j).name}': only hinges are supported between the root and a"
-                " foot"
-            )
-    return found
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:

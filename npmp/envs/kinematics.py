@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mocap_data import rotations
 from mocap_data.errors import InputError
 
 
@@ -39,22 +40,19 @@ class Kinematics(nn.Module):
     _mass: Tensor
 
     def __init__(self, model: mujoco.MjModel):
-        """Read the tree from a compiled robot, without scenery.
+        """Read the tree from a compiled robot (`hinge_names`), without scenery.
 
         Raises:
-          InputError: for a joint that is neither the free root nor a hinge, naming it.
+          InputError: for a body with several hinges, or beside the root's tree, naming it.
         """
         super().__init__()
-        if model.njnt == 0 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
-            raise InputError("the model's first joint must be the free joint of its root")
-        for j in range(1, model.njnt):
-            if (
-                model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE
-                or model.body_jntnum[model.jnt_bodyid[j]] != 1
-            ):
-                raise InputError(
-                    f"joint '{model.joint(j).name}': only bodies with a single hinge are supported"
-                )
+        crowded = [
+            model.joint(j).name
+            for j in range(model.njnt)
+            if model.body_jntnum[model.jnt_bodyid[j]] != 1
+        ]
+        if crowded:
+            raise InputError(f"joint '{crowded[0]}': only bodies with a single hinge are supported")
         nbody = model.nbody - 1
         parent = model.body_parentid[1:] - 1
         depth = np.zeros(nbody, dtype=int)
@@ -91,7 +89,7 @@ class Kinematics(nn.Module):
         for name, value in {"still": still, "sine": sine, "versine": versine, "mass": mass}.items():
             single = torch.tensor(value, dtype=torch.float32)
             self.register_buffer(f"_{name}", single, persistent=False)
-        self.register_buffer("_joint", torch.tensor(joint), persistent=False)
+        self.register_buffer("_joint", torch.tensor(joint, dtype=torch.long), persistent=False)
         self.register_buffer("_rows", torch.tensor(rows), persistent=False)
         self.num_bodies = nbody
 
@@ -146,18 +144,12 @@ def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.nda
     Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index
     among the hinges, for a welded body the number of hinges.
     """
-    still, sine, versine = (np.zeros((len(bodies), 3, 4, 1)) for _ in range(3))
-    joint = np.full(len(bodies), model.nq - 7)
-    for i, b in enumerate(bodies + 1):
-        flat = np.zeros(9)
-        mujoco.mju_quat2Mat(flat, model.body_quat[b])
-        fixed = flat.reshape(3, 3)
-        still[i, :, :3, 0], still[i, :, 3, 0] = fixed, model.body_pos[b]
-        if model.body_jntnum[b]:
-            j = model.body_jntadr[b]
-            joint[i] = model.jnt_qposadr[j] - 7
-            cross = np.cross(model.jnt_axis[j], np.eye(3)).T  # cross @ v = axis x v
-            for turn, k in ((sine, cross), (versine, cross @ cross)):
-                turn[i, :, :3, 0] = fixed @ k
-                turn[i, :, 3, 0] = -fixed @ k @ model.jnt_pos[j]
-    return still, sine, versine, joint
+    fixed, hinge = rotations.to_matrix(model.body_quat[bodies + 1]), model.body_jntadr[bodies + 1]
+    # cross @ v = axis x v; of a welded body, whose "hinge" is -1, nothing
+    axis = np.where(hinge[:, None] < 0, 0.0, model.jnt_axis[hinge])
+    cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
+    turns, anchor = (fixed @ cross, fixed @ cross @ cross), model.jnt_pos[hinge][..., None]
+    places = (model.body_pos[bodies + 1][..., None], *(-turn @ anchor for turn in turns))
+    parts = zip((fixed, *turns), places, strict=True)
+    joint = np.where(hinge < 0, model.nq, model.jnt_qposadr[hinge]) - 7
+    return *(np.concatenate(part, -1)[..., None] for part in parts), joint

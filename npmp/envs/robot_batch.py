@@ -24,7 +24,7 @@ from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
-from npmp.sim import Simulator, make_simulator, randomization
+from npmp.sim import BatchSim, Simulator, StagedBatchSim, randomization
 from npmp.sim.drives import IDEAL
 
 HOLDS = ("zero_order", "first_order")
@@ -114,12 +114,12 @@ class RobotBatch:
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
         model = randomization.with_nominal(model, config.physics)
-        rate = config.physics.physics_rate_hz
-        substeps = 1.0 / (robot.control_rate_hz * model.opt.timestep)
-        if rate is not None and (round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6):
+        rate = 1.0 / model.opt.timestep
+        substeps = rate / robot.control_rate_hz
+        if round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6:
             raise InputError(
                 f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
-                f" rate, {robot.control_rate_hz:g} Hz"
+                f" rate, {robot.control_rate_hz:g} Hz (so must what a task's scene says)"
             )
         require_robots(model, num_envs, substeps=round(substeps))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
@@ -128,14 +128,14 @@ class RobotBatch:
             self.imu_cross = geometry.skew(imu_position(model, robot)).to(self.device)
         if config.real_drives:
             _refuse_gains(config.physics)
-        self.sim: Simulator = make_simulator(
-            model,
-            num_envs,
-            control_rate_hz=robot.control_rate_hz,
-            device=self.device,
-            num_threads=num_threads,
-            actuators=[None if at == IDEAL else actuators.load(at) for at in config.drives],
-        )
+        given: dict[str, Any] = {"control_rate_hz": robot.control_rate_hz}
+        given |= {"num_threads": num_threads}
+        given["actuators"] = [None if at == IDEAL else actuators.load(at) for at in config.drives]
+        self.sim: Simulator
+        if self.device.type == "cpu":
+            self.sim = BatchSim(model, num_envs, **given)
+        else:
+            self.sim = StagedBatchSim(model, num_envs, device=self.device, **given)
         # which drives each robot has, (n, K); (n, 0) where all have the same
         kinds, count = torch.arange(num_envs, device=self.device), len(config.drives)
         self._drives = torch.nn.functional.one_hot(kinds % count, count).float()[:, count == 1 :]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from npmp.checkpoint import prefixed, under
 from npmp.envs.feet import Feet
 from npmp.envs.ground import make_ground
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
@@ -95,8 +96,7 @@ class TaskEnv(Generic[T]):
 
     @cached_property
     def feet(self) -> Feet:
-        """The feet's places in a pose. Raises InputError for a robot that `Kinematics` does not
-        serve."""
+        """The feet's places in a pose."""
         return Feet(self.robot).to(self.device)
 
     @property
@@ -178,9 +178,9 @@ class TaskEnv(Generic[T]):
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
         return {
-            **{f"robots.{k}": v for k, v in self.robots.state_dict().items()},
-            **{f"ground.{k}": v for k, v in self.ground.state_dict().items()},
-            **{f"task.{k}": v for k, v in self.task.state_dict().items()},
+            **prefixed("robots", self.robots.state_dict()),
+            **prefixed("ground", self.ground.state_dict()),
+            **prefixed("task", self.task.state_dict()),
             "age": self.age,
             "rng": self.generator.get_state(),
         }
@@ -194,9 +194,8 @@ class TaskEnv(Generic[T]):
         if state["age"].shape != self.age.shape:
             raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
         # the robots first: a task may have written into the physics after them
-        parts = ((self.robots, "robots."), (self.ground, "ground."), (self.task, "task."))
-        for part, prefix in parts:
-            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            part.load_state_dict(own)  # type: ignore[attr-defined]
+        self.robots.load_state_dict(under("robots", state))
+        self.ground.load_state_dict(under("ground", state))
+        self.task.load_state_dict(under("task", state))
         self.age = state["age"].to(self.device, copy=True)
         self.generator.set_state(state["rng"])

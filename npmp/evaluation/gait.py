@@ -16,7 +16,7 @@ from mocap_data.arrays import Bools
 from mocap_data.motion import smoothed
 from mocap_data.store import MotionSet
 from npmp.actors import TrackingActor
-from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs import TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Trial
@@ -129,7 +129,13 @@ def stepping_figures(seen: Stepping, pairs: Sequence[tuple[int, int]]) -> dict[s
         rows["stance_mps"].append(float(slid.mean()) if len(slid) else None)
         rows["step_rate_hz"].append(len(peaks) / seconds)
         rows["phase"].append(_phase(touchdowns[0], touchdowns[f], 2.0 / dt))
-    return rows | {"opposite_correlation": _correlation(height, usable, pairs)}
+    alike = []
+    for n in range(height.shape[1]):
+        mine = height[usable[:, n], n]
+        for a, b in pairs:
+            if len(mine) > 1 and mine[:, a].std() > 1e-6 and mine[:, b].std() > 1e-6:
+                alike.append(np.corrcoef(mine[:, a], mine[:, b])[0, 1])
+    return rows | {"opposite_correlation": float(np.mean(alike)) if alike else None}
 
 
 def _phase(strides: NDArray[np.int_], downs: NDArray[np.int_], longest: float) -> float | None:
@@ -145,16 +151,6 @@ def _phase(strides: NDArray[np.int_], downs: NDArray[np.int_], longest: float) -
     if not len(share):
         return None
     return float(np.angle(np.exp(2j * np.pi * share).mean()) / (2 * np.pi) % 1.0)
-
-
-def _correlation(height: Floats, usable: Bools, pairs: Sequence[tuple[int, int]]) -> float | None:
-    found = []
-    for n in range(height.shape[1]):
-        mine = height[usable[:, n], n]
-        for a, b in pairs:
-            if len(mine) > 1 and mine[:, a].std() > 1e-6 and mine[:, b].std() > 1e-6:
-                found.append(np.corrcoef(mine[:, a], mine[:, b])[0, 1])
-    return float(np.mean(found)) if found else None
 
 
 def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
@@ -217,22 +213,13 @@ def worst_foot(trial: Trial) -> dict[str, float]:
 
 
 def module_stepping(
-    skill: SkillModule,
-    robot: Robot,
-    motions: MotionSet,
-    *,
-    robots: int = 64,
-    seconds: float = 20.0,
-    seed: int = 0,
-    like: RobotBatchConfig | None = None,
-    **place: Any,
+    skill: SkillModule, robot: Robot, motions: MotionSet, *, seed: int, **place: Any
 ) -> tuple[Stepping, Floats]:
     """How a module steps while it tracks recordings from random frames, and its mean velocities
-    over the half second around each step (T, n, 3)."""
+    over the half second around each step (T, n, 3). place: of the robots, as `TaskEnv` takes it."""
     task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-    wired = like or RobotBatchConfig().like(skill)
-    env = TaskEnv(task, robots, robots=wired, seed=seed, **place)
-    trial = run_trial(TrackingActor(skill), env, seconds=seconds, seed=seed)
+    env = TaskEnv(task, 64, seed=seed, **place)
+    trial = run_trial(TrackingActor(skill), env, seconds=20.0, seed=seed)
     seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["first"]))
     return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mocap_data import MotionSet, ReferenceMotion
+from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
 from mocap_data.motion import mean_speed, speeds
@@ -121,38 +121,31 @@ def write_rollouts(
             frames = min(len(result.qpos), motion.num_frames)
             qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
             heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            figures = clip_figures(motion, qpos, steps, env.dt)
-            figures["foot_height_m"] = float(heights[1].max())
-            figures["tracked_fraction"] = float(result.fraction[i])
-            clips.append(figures)
+            shown = slice(1, max(steps, 1) + 1)  # of the control steps that were tracked
+            off = qpos[shown] - motion.qpos[:frames][shown]
+            deviation = np.linalg.norm(off[:, :3], axis=-1)
+            clips.append(
+                {
+                    "name": motion.name,
+                    "tracked_s": steps * env.dt,
+                    "duration_s": (motion.num_frames - 1) * env.dt,
+                    "speed_mps": mean_speed(motion),
+                    "top_speed_mps": float(speeds(motion).max()),
+                    "base_deviation_m": {
+                        "mean": float(deviation.mean()),
+                        "max": float(deviation.max()),
+                        "last": float(deviation[-1]),
+                    },
+                    "joint_error_rad": float(np.abs(off[:, 7:]).mean()),
+                    "foot_height_m": float(heights[1].max()),
+                    "tracked_fraction": float(result.fraction[i]),
+                }
+            )
             group = file.create_group(motion.name)
             group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
             for name, value in zip(ARRAYS, (qpos, motion.qpos[:frames], *heights), strict=True):
                 group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
     return clips
-
-
-def clip_figures(
-    motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: float
-) -> dict[str, Any]:
-    """What is said of a clip of which so many control steps were tracked; qpos (T, nq) from its
-    first frame on."""
-    shown = slice(1, max(steps, 1) + 1)
-    reference = motion.qpos[: len(qpos)]
-    deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
-    return {
-        "name": motion.name,
-        "tracked_s": steps * dt,
-        "duration_s": (motion.num_frames - 1) * dt,
-        "speed_mps": mean_speed(motion),
-        "top_speed_mps": float(speeds(motion).max()),
-        "base_deviation_m": {
-            "mean": float(deviation.mean()),
-            "max": float(deviation.max()),
-            "last": float(deviation[-1]),
-        },
-        "joint_error_rad": float(np.abs(qpos[shown, 7:] - reference[shown, 7:]).mean()),
-    }
 
 
 def time_share(clips: Sequence[Mapping[str, Any]]) -> float:

@@ -136,8 +136,7 @@ def evaluate_policy(
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
-    sited = {"seed": seed, **place}
-    place = sited | {"robots": robots}
+    place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
             "trials on a grid of commands, under pushes and on grounds are for tasks that take "
@@ -151,7 +150,7 @@ def evaluate_policy(
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
         figures["grid"] = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
         if motions is not None:
-            beside(figures["grid"], actor.skill, task.robot, motions, like=robots, **sited)
+            beside(figures["grid"], actor.skill, task.robot, motions, **place)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)

@@ -15,7 +15,7 @@ from npmp import ranges
 from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.stand import ARMATURE, BIAS, DAMPING, FRICTION, KD, KP, Floats, Stand
 from npmp.robots import Robot
-from npmp.robots.model import hinges_to
+from npmp.robots.model import hinges_to, touching
 
 # of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
@@ -128,22 +128,14 @@ class _Apart:
         self._moves = np.zeros((model.nbody, model.njnt - 1), dtype=bool)
         for body in range(model.nbody):
             self._moves[body, hinges_to(model, body)] = True
-        self._home = self._pairs()
-
-    def _pairs(self) -> set[tuple[int, int]]:
-        """Bodies that touch, by their ids."""
-        mujoco.mj_kinematics(self._model, self._data)
-        mujoco.mj_collision(self._model, self._data)
-        contacts = [contact.geom for contact in self._data.contact if contact.dist < 0.0]
-        bodies = (self._model.geom_bodyid[geoms] for geoms in contacts)
-        return {(int(min(pair)), int(max(pair))) for pair in bodies}
+        self._home = touching(model, self._data)
 
     def touching(self, position: Floats) -> NDArray[np.bool_]:
         """(n,): joints that move parts which touch others somewhere along (S, n)."""
         bad = np.zeros(position.shape[1], dtype=bool)
         for joints in position:
             self._data.qpos[7:] = joints
-            for pair in self._pairs() - self._home:
+            for pair in touching(self._model, self._data) - self._home:
                 bad |= self._moves[list(pair)].any(0)
         return bad
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
+from npmp.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.nets.normalizer import Normalizer
-from npmp.nets.skill_nets import Decoder, DecoderState, NetConfig
+from npmp.nets.skill_nets import Decoder, DecoderState, NetConfig, Recurrent
 from npmp.settings import from_mapping
 
 
-class CommandDecoder(nn.Module):
+class CommandDecoder(Recurrent):
     """In the place of `Decoder`: a latent of -1 to 1 in each dimension is the lowest to the highest
     command. Its memory is that of both, side by side, with the latent between them."""
 
@@ -39,18 +39,13 @@ class CommandDecoder(nn.Module):
         """Latents (n, k) as commands."""
         return self.range.mean + self.range.std * z.clamp(-1.0, 1.0)
 
-    def initial_state(self, n: int) -> DecoderState:
-        """Empty memory for n robots."""
-        zeros = self.scale.mean.new_zeros(n, self.lstm_width)
-        return DecoderState(zeros, zeros.clone())
-
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
         """As `Decoder.forward`."""
         (high, low, before), (cell, deep, _) = (part.split(self._parts, -1) for part in state)
         told = torch.cat((observation, self.scale(self.command(z))), -1)
-        latent, memory = self.policy(told, before, HighLevelState(high, cell))
+        latent, memory = self.policy(told, before, DecoderState(high, cell))
         action, below = self.decoder(latent.mean, observation, DecoderState(low, deep))
         hidden = torch.cat((memory.hidden, below.hidden, latent.mean), -1)
         cells = torch.cat((memory.cell, below.cell, torch.zeros_like(latent.mean)), -1)

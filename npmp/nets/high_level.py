@@ -18,10 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from npmp.nets.prior import Latent, prior_std
-from npmp.nets.skill_nets import MAX_WIDTH, DecoderState
-
-# the same two tensors as the decoder's: hidden (n, width), cell (n, width), and `reset(mask)`
-HighLevelState = DecoderState
+from npmp.nets.skill_nets import MAX_WIDTH, DecoderState, Recurrent
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class HighLevelConfig:
                 )
 
 
-class HighLevelNet(nn.Module):
+class HighLevelNet(Recurrent):
     """Eq. 7 in three parts: `inputs` -> the LSTM cell `memory` -> `output`; `forward` is one step
     of all three.
 
@@ -77,7 +74,7 @@ class HighLevelNet(nn.Module):
         limits = [bound] * latent_dim if isinstance(bound, float) else list(bound)
         if not limits or len(limits) != latent_dim or not all(limit > 0 for limit in limits):
             raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits}")
-        self.latent_dim = latent_dim
+        self.latent_dim, self.lstm_width = latent_dim, c.lstm_width
         self.bound: Tensor
         self.register_buffer("bound", torch.tensor(limits, dtype=torch.float32))
         self.norm = nn.Sequential(
@@ -101,11 +98,6 @@ class HighLevelNet(nn.Module):
         # the weights. The functions that the network can represent are the same with and without.
         self.gain = 1.0 / (1.0 - alpha)
 
-    def initial_state(self, n: int) -> HighLevelState:
-        """Empty memory for n robots."""
-        zeros = self.head.weight.new_zeros(n, self.config.lstm_width)
-        return HighLevelState(zeros, zeros.clone())
-
     def inputs(self, observation: Tensor, z_prev: Tensor) -> Tensor:
         """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
         return self.body(self.norm(torch.cat((observation, z_prev), -1)))
@@ -123,10 +115,10 @@ class HighLevelNet(nn.Module):
         return Latent(theta * z_prev + (1.0 - theta) * m, std)
 
     def forward(
-        self, observation: Tensor, z_prev: Tensor, state: HighLevelState
-    ) -> tuple[Latent, HighLevelState]:
+        self, observation: Tensor, z_prev: Tensor, state: DecoderState
+    ) -> tuple[Latent, DecoderState]:
         """One step. observation (n, o) normalized, z_prev (n, d), state -> the latent's
         distribution, new state."""
         x = self.inputs(observation, z_prev)
-        state = HighLevelState(*self.memory(x, (state.hidden, state.cell)))
+        state = DecoderState(*self.memory(x, (state.hidden, state.cell)))
         return self.output(x, state.hidden, z_prev), state

@@ -51,6 +51,17 @@ class DecoderState(NamedTuple):
         return DecoderState(self.hidden * keep, self.cell * keep)
 
 
+class Recurrent(nn.Module):
+    """A network with an LSTM's memory of `lstm_width` units."""
+
+    lstm_width: int
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots."""
+        zeros = next(iter(self.state_dict().values())).new_zeros(n, self.lstm_width)
+        return DecoderState(zeros, zeros.clone())
+
+
 class Encoder(nn.Module):
     """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the
     prior, eq. 3."""
@@ -99,7 +110,7 @@ class Encoder(nn.Module):
         return self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
 
 
-class Decoder(nn.Module):
+class Decoder(Recurrent):
     """(z_t, proprioception, memory) to joint targets centred on the home pose.
 
     Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input
@@ -119,11 +130,6 @@ class Decoder(nn.Module):
         self.head = nn.Linear(h + w, actions)
         nn.init.normal_(self.head.weight, std=0.01 / (h + w) ** 0.5)  # starts at the home pose
         nn.init.zeros_(self.head.bias)
-
-    def initial_state(self, n: int) -> DecoderState:
-        """Empty memory for n robots."""
-        zeros = self.head.weight.new_zeros(n, self.lstm_width)
-        return DecoderState(zeros, zeros.clone())
 
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState
@@ -146,7 +152,7 @@ class Decoder(nn.Module):
         return self.head(torch.cat((hidden, y), -1))
 
 
-class JointDecoder(nn.Module):
+class JointDecoder(Recurrent):
     """No skill at all: the latent is the joint targets, so a policy learns from scratch.
 
     In the place of `Decoder`, without weights or memory.
@@ -162,11 +168,6 @@ class JointDecoder(nn.Module):
         self.lstm_width = config.lstm_width
         self.scale: Tensor
         self.register_buffer("scale", torch.full((actions,), JOINT_SCALE))
-
-    def initial_state(self, n: int) -> DecoderState:
-        """Empty memory for n robots, which stays empty."""
-        zeros = self.scale.new_zeros(n, self.lstm_width)
-        return DecoderState(zeros, zeros.clone())
 
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState

@@ -6,6 +6,6 @@ report.build(Path("runs/demo/report.html"), title="Demo", rollouts=Path("runs/de
 
 from npmp.report.page import build
 from npmp.report.parts import check_replaceable
-from npmp.report.provenance import command_line, machine_summary, versions
+from npmp.report.provenance import machine_summary, versions
 
-__all__ = ["build", "check_replaceable", "command_line", "machine_summary", "versions"]
+__all__ = ["build", "check_replaceable", "machine_summary", "versions"]

@@ -337,12 +337,9 @@ def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
 
 
 def _ranges(
-    data: Sequence[tuple[Line, FloatArray, FloatArray]],
-    x_range: Range | None,
-    y_range: Range | None,
-    log: bool,
+    data: Sequence[tuple[Any, ...]], x_range: Range | None, y_range: Range | None, log: bool
 ) -> tuple[Range, Range]:
-    """The axes, as given or from the data: never empty."""
+    """The axes, as given or from the data, of lines and their x and y: never empty."""
     x, y = (np.concatenate([np.zeros(0), *values]) for values in list(zip(*data, strict=True))[1:])
     x, y = x[np.isfinite(x)], y[np.isfinite(y)]
     x0, x1 = x_range or ((float(x.min()), float(x.max())) if x.size else (0.0, 1.0))

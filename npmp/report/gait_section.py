@@ -76,7 +76,10 @@ def _feet_row(row: Mapping[str, Any]) -> list[str]:
     if not row.get("achieved"):
         return [_command(row), *["–"] * 5]
     shown = ("lift_m", 100, 1), ("stance_mps", 1, 2), ("step_rate_hz", 1, 1), ("phase", 1, 2)
-    each = (_each(row[key], scale, digits) for key, scale, digits in shown)
+    each = (
+        " ".join(_number(None if v is None else scale * v, digits) for v in row[key])
+        for key, scale, digits in shown
+    )
     return [_command(row), *each, _number(row["opposite_correlation"])]
 
 
@@ -86,10 +89,6 @@ def _command(row: Mapping[str, Any]) -> str:
 
 def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _each(values: Sequence[float | None], scale: float, digits: int) -> str:
-    return " ".join(_number(None if v is None else scale * v, digits) for v in values)
 
 
 def _beside(found: Mapping[str, Any] | None) -> str:

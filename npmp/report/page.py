@@ -69,11 +69,20 @@ def build(
     if walking is not None:
         shown.append(policy_page.clip_of(walking.task, walking.trial, WALKING))
     replay, index = (None, {}) if robot is None else replay_section(robot, shown)
+    trial = None
+    if walking is not None:
+        of = walking.task, walking.figures, walking.trial, index.get(WALKING)
+        trial = parts.Section("walking", "Walking on command", policy_page.trial_parts(*of))
+    words = (
+        "How closely the robot's markers follow the recording, and how feet and joints keep to the "
+        "floor and limits."
+    )
+    retargeted = [parts.Words(words), motion_table(motions)] if motions else []
     sections = [
         replay,
         _imitation(evaluated, read and replace(read, clips=tuple(clips)), index),
-        _walking(walking, index.get(WALKING)) if walking else None,
-        _retarget(motions) if motions else None,
+        trial,
+        parts.Section("retargeting", "Retargeting", retargeted) if motions else None,
         _learning(learning),
     ]
     cards = cards or _headline_of(evaluated)
@@ -182,20 +191,7 @@ def _clip_fold(
     return parts.Fold(clip.name, [parts.Charts(charts), *footfall], state, is_open)
 
 
-def _walking(walking: PolicyEvaluation, clip: int | None) -> parts.Section:
-    content = policy_page.trial_parts(walking.task, walking.figures, walking.trial, clip)
-    return parts.Section("walking", "Walking on command", content)
-
-
 # ---- retargeting and learning
-
-
-def _retarget(motions: Sequence[ReferenceMotion]) -> parts.Section:
-    words = (
-        "How closely the robot's markers follow the recording, and how feet and joints keep to the "
-        "floor and limits."
-    )
-    return parts.Section("retargeting", "Retargeting", [parts.Words(words), motion_table(motions)])
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.

@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def command_line() -> str:
-    """This process's command, without Hydra's own settings."""
-    return " ".join(a for a in sys.argv if not a.startswith("hydra"))
 
 
 def machine_summary() -> dict[str, Any]:

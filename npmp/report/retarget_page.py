@@ -171,40 +171,22 @@ def _replay(
     if not chosen:
         return None, {}
     wholes = {entry.recording or entry.name: entry for entry in data.whole.motions}
-    clips = []
-    for title, motion in chosen:
-        recording = motion.recording or motion.name
-        given = wholes.get(recording, motion), data.clips.get(recording)
-        clips.append(replay_clip(title, motion, *given, data.robot, data.meter))
-    return replay_section(data.robot, clips, f"{len(chosen)} of {len(data.motions)} motions.")
-
-
-def replay_clip(
-    title: str,
-    motion: ReferenceMotion,
-    whole: ReferenceMotion,
-    clip: Clip | None,
-    robot: Robot,
-    meter: QualityMeter,
-) -> ReplayClip:
-    """A motion of the robot to watch, with what it was made from; whole: the motion before
-    cleaning; clip: its recording, None where the motion is all there is."""
+    robot, clips = data.robot, []
     centres = robot.foot_points.mean(axis=1, keepdims=True)
     soles = np.linalg.norm(robot.foot_points - centres, axis=2)
-    recorded: dict[str, Any] = {}
-    if clip is not None:
-        slower = whole.duration_s / clip.duration_s
-        scale, slower = whole.quality.get("body_scale", 1.0), slower if slower > 1.05 else 1.0
-        recorded = {"keypoints": keypoints_of(motion, clip, scale, slower), "bones": bones(clip)}
-    return ReplayClip(
-        title,
-        motion.qpos,
-        motion.rate_hz,
-        feet=meter.feet(motion).mean(axis=2),
-        contacts=meter.contacts(motion),
-        sole_m=max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max())),
-        **recorded,
-    )
+    sole_m = max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max()))
+    for title, motion in chosen:
+        recording = motion.recording or motion.name
+        whole, recorded = wholes.get(recording, motion), dict[str, Any]()
+        if (clip := data.clips.get(recording)) is not None:
+            slower = whole.duration_s / clip.duration_s
+            scale, slower = whole.quality.get("body_scale", 1.0), slower if slower > 1.05 else 1.0
+            points = keypoints_of(motion, clip, scale, slower)
+            recorded = {"keypoints": points, "bones": bones(clip)}
+        feet, contacts = data.meter.feet(motion).mean(axis=2), data.meter.contacts(motion)
+        of_feet: dict[str, Any] = {"feet": feet, "contacts": contacts, "sole_m": sole_m}
+        clips.append(ReplayClip(title, motion.qpos, motion.rate_hz, **of_feet, **recorded))
+    return replay_section(data.robot, clips, f"{len(chosen)} of {len(data.motions)} motions.")
 
 
 # ---- distributions

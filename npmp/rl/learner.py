@@ -331,7 +331,8 @@ class PPO(Learner):
         following = successor_values(rollout, values, self.critic)
         ends = rollout.terminated, rollout.truncated
         returns = lambda_returns(rewards, following, *ends, self.config.gamma, GAE_LAMBDA)
-        advantages = ppo.normalized(returns - values)
+        advantages = returns - values
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return mean, std, *(part.squeeze(-1) for part in (values, returns, advantages))
 
     def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:

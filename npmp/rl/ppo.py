@@ -14,11 +14,6 @@ RATE_STEP = 1.5  # the factor by which the learning rate adapts [rsl_rl]
 RATES = (1e-5, 1e-2)  # within which it does [rsl_rl]
 
 
-def normalized(advantages: Tensor) -> Tensor:
-    """Advantages of mean 0 and standard deviation 1."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-
-
 def surrogate_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tensor:
     """Mean of max(-A r, -A clip(r, 1 - eps, 1 + eps)), r = pi(a|s) / pi_old(a|s); all [...]."""
     ratio = torch.exp(log_prob - old_log_prob)

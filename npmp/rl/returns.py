@@ -29,15 +29,7 @@ def lambda_returns(
     Where the episode ends it is r_t + gamma V(s'_t), or r_t after a failure. lambda 1 is the return
     to the end of the unroll (A3C, Mnih et al. 2016); G_t - V(s_t) is the generalized advantage
     estimate (Schulman et al. 2016).
-
-    Raises:
-      ValueError: for shapes that do not fit.
     """
-    if rewards.dim() != 3 or next_values.shape != rewards.shape:
-        raise ValueError(
-            f"rewards and next_values must both be [T, B, K], got {list(rewards.shape)} and "
-            f"{list(next_values.shape)}"
-        )
     # a selection, so that a NaN after a failure does no harm
     one_step = rewards + gamma * torch.where(terminated.unsqueeze(-1), 0.0, next_values)
     ends = (terminated | truncated).unsqueeze(-1)

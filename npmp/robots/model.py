@@ -124,6 +124,17 @@ def in_world(data: mujoco.MjData, body: str, points: npt.ArrayLike) -> Array:
     return np.asarray(frame.xpos + points @ frame.xmat.reshape(3, 3).T)
 
 
+def touching(
+    model: mujoco.MjModel, data: mujoco.MjData, below_m: float = 0.0
+) -> set[tuple[int, int]]:
+    """Pairs of bodies, the lower id first, whose colliding geoms are nearer than that in the pose
+    of `data`; within their margins."""
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_collision(model, data)
+    geoms = data.contact.geom[data.contact.dist < below_m]
+    return {(min(pair), max(pair)) for pair in model.geom_bodyid[geoms].tolist()}
+
+
 def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
     """Kinematics and centres of mass with the root at the origin, unturned, and the hinges at
     `joints` (J,) [rad]."""

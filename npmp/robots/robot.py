@@ -245,7 +245,13 @@ def build(content: Any, path: Path) -> Robot:
         drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     joints, bodies = hinge_names(model, mjcf), _names(model.body, 1, model.nbody)
-    _check_names(said, joints, bodies, str(path))
+    match_names(said.joints, joints, f"{path}: joints")
+    for foot in said.feet.bodies:
+        one_of(foot, bodies, "body", f"{path}: feet.bodies")
+    if said.feet.points:
+        match_names(said.feet.points, said.feet.bodies, f"{path}: feet.points")
+    for name, marker in said.markers.items():
+        one_of(marker.body, bodies, "body", f"{path}: markers.{name}.body")
     kp, kd, torque_limit = _drives(model, joints, mjcf)
     rows, feet = [said.joints[name] for name in joints], said.feet
     markers = {
@@ -290,18 +296,6 @@ def build(content: Any, path: Path) -> Robot:
 
 def _names(of: Any, start: int, stop: int) -> tuple[str, ...]:
     return tuple(of(i).name for i in range(start, stop))
-
-
-def _check_names(
-    said: Description, joints: Sequence[str], bodies: Sequence[str], where: str
-) -> None:
-    match_names(said.joints, joints, f"{where}: joints")
-    for foot in said.feet.bodies:
-        one_of(foot, bodies, "body", f"{where}: feet.bodies")
-    if said.feet.points:
-        match_names(said.feet.points, said.feet.bodies, f"{where}: feet.points")
-    for name, marker in said.markers.items():
-        one_of(marker.body, bodies, "body", f"{where}: markers.{name}.body")
 
 
 def _physics_rate(model: mujoco.MjModel, said: Description, mjcf: Path, path: Path) -> float:

@@ -122,7 +122,13 @@ def make_symmetry(
     joints = _name_permutation(joint_names, partners, "joint", where)
     body_names = [model.body(i).name for i in range(1, model.nbody)]
     bodies = _name_permutation(body_names, partners, "body", where)
-    turns, shifts = _body_frames(zero, bodies, reflection)
+    # of each body (B, 4) S A'^T S A, for `Symmetry.mirror_body_quaternions`, and (B, 3) [m] from
+    # its origin to the image of its partner's, in its own frame; none exactly where only rounding
+    own, origins, mirror = zero.xmat[1:].reshape(-1, 3, 3), zero.xpos[1:], np.diag(reflection)
+    turns = rotations.from_matrix(mirror @ own[bodies].swapaxes(-1, -2) @ mirror @ own)
+    turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = rotations.IDENTITY
+    shifts = np.einsum("bij,bi->bj", own, origins[bodies] * reflection - origins)
+    shifts[np.abs(shifts).max(axis=-1) < 1e-9] = 0.0
     axes = zero.xaxis[1:]
     # +1 where the image of the partner's axis points along the joint's axis, -1 where against it
     alignment = np.sum(-axes[joints] * reflection * axes, axis=-1)
@@ -130,6 +136,17 @@ def make_symmetry(
         if abs(cosine) < 1.0 - tolerance:
             pair = f"'{joint}' and '{joint_names[partner]}'"
             raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
+    # of each marker the one that sits where its image is, on the image of its body
+    opposite, on = [], np.array([zero.body(m.body).id - 1 for m in markers.values()], int)
+    places = [in_world(zero, marker.body, marker.position) for marker in markers.values()]
+    positions = np.array(places).reshape(-1, 3)
+    for marker, body, image in zip(markers, on, positions * reflection, strict=True):
+        distance = np.linalg.norm(positions - image, axis=-1)
+        images = np.flatnonzero((distance < tolerance) & (on == bodies[body]))
+        if len(images) != 1:
+            has = f"has {len(images)} mirror images; expected one"
+            raise InputError(f"{where}: marker '{marker}' {has}")
+        opposite.append(images[0])
     return Symmetry(
         name=name,
         normal=frozen(normal),
@@ -137,7 +154,7 @@ def make_symmetry(
         joint_sign=frozen(np.sign(alignment)),
         body_permutation=bodies,
         foot_permutation=_name_permutation(feet, partners, "foot", where),
-        marker_permutation=_marker_permutation(zero, markers, bodies, reflection, tolerance, where),
+        marker_permutation=frozen(opposite, np.int64),
         body_turns=frozen(turns),
         body_shifts=frozen(shifts),
         tolerance=tolerance,
@@ -170,40 +187,3 @@ def swapped(name: str, part: str, partner: str) -> str | None:
     if part.startswith("*"):
         return name.removesuffix(old) + new if name.endswith(old) else None
     return new + name.removeprefix(old) if name.startswith(old) else None
-
-
-def _body_frames(
-    zero: mujoco.MjData, permutation: Indices, reflection: Array
-) -> tuple[Array, Array]:
-    """Of each body (B, 4) S A'^T S A, for `Symmetry.mirror_body_quaternions`, and (B, 3) [m] from
-    its origin to the image of its partner's, in its own frame; none exactly where only rounding."""
-    own, origins = zero.xmat[1:].reshape(-1, 3, 3), zero.xpos[1:]
-    mirror, partners = np.diag(reflection), own[permutation].swapaxes(-1, -2)
-    turns = rotations.from_matrix(mirror @ partners @ mirror @ own)
-    turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = rotations.IDENTITY
-    shifts = np.einsum("bij,bi->bj", own, origins[permutation] * reflection - origins)
-    return turns, np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)
-
-
-def _marker_permutation(
-    zero: mujoco.MjData,
-    markers: Mapping[str, Marker],
-    body_permutation: Indices,
-    reflection: Array,
-    tolerance: float,
-    where: str,
-) -> Indices:
-    """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
-    permutation = []
-    bodies = np.array([zero.body(marker.body).id - 1 for marker in markers.values()], int)
-    places = [in_world(zero, marker.body, marker.position) for marker in markers.values()]
-    positions = np.array(places).reshape(-1, 3)
-    for name, body, image in zip(markers, bodies, positions * reflection, strict=True):
-        distance = np.linalg.norm(positions - image, axis=-1)
-        images = np.flatnonzero((distance < tolerance) & (bodies == body_permutation[body]))
-        if len(images) != 1:
-            raise InputError(
-                f"{where}: marker '{name}' has {len(images)} mirror images; expected one"
-            )
-        permutation.append(images[0])
-    return frozen(permutation, np.int64)

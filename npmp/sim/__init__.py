@@ -2,6 +2,6 @@
 
 from npmp.sim.batch import BatchSim
 from npmp.sim.scene import add_contact_sensors, flat_scene
-from npmp.sim.staged import Simulator, make_simulator
+from npmp.sim.staged import Simulator, StagedBatchSim
 
-__all__ = ["BatchSim", "Simulator", "add_contact_sensors", "flat_scene", "make_simulator"]
+__all__ = ["BatchSim", "Simulator", "StagedBatchSim", "add_contact_sensors", "flat_scene"]

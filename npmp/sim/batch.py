@@ -40,16 +40,16 @@ class BatchSim:
         """All simulations are in the model's default state.
 
         Args:
-          control_rate_hz: how often `step` is called, in simulated time [Hz].
+          control_rate_hz: how often `step` is called, in simulated time [Hz]; it divides the
+            model's physics rate.
           num_threads: 0 for all cores. The result does not depend on it, to the bit.
           actuators: move the joints, K kinds, in simulation i the kind i % K; None: the model's own
             drives, which are ideal.
 
         Raises:
-          ValueError: when the control period is no multiple of the timestep.
           InputError: for an actuator at another rate than the physics.
         """
-        self.substeps = substeps_of(model, control_rate_hz)
+        self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
         driven = any(law is not None for law in actuators)
         self.drives = Drives(actuators, model, num_envs) if driven else None
         kinds = [model if law is None else with_motors(model, law.armature) for law in actuators]
@@ -58,7 +58,15 @@ class BatchSim:
             model.actuator_ctrllimited[:] = 0
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
-        self._tell_apart(kinds)
+        for name in MOTOR_FIELDS:  # simulations have the drives of the kinds in turn
+            values = [getattr(kind, name) for kind in kinds]
+            if all((value == values[0]).all() for value in values):
+                continue
+            own = self.batch.expand(name)
+            for k, value in enumerate(values):
+                own[k :: len(kinds)] = value
+            if name == "dof_armature":
+                self.batch.set_const(np.arange(num_envs))
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))
         self.qvel = torch.from_numpy(self.batch.bind("qvel"))
         self._ctrl = torch.from_numpy(self.batch.bind("ctrl"))
@@ -74,18 +82,6 @@ class BatchSim:
         # share of the way to the new controls at each physics step of a first-order hold
         steps = torch.arange(1, self.substeps + 1, dtype=torch.float64)
         self._share = (steps / self.substeps).view(1, -1, 1)
-
-    def _tell_apart(self, kinds: Sequence[mujoco.MjModel]) -> None:
-        """Give simulations the drives of kinds (K,), in turn."""
-        for name in MOTOR_FIELDS:
-            values = [getattr(kind, name) for kind in kinds]
-            if all((value == values[0]).all() for value in values):
-                continue
-            own = self.batch.expand(name)
-            for k, value in enumerate(values):
-                own[k :: len(kinds)] = value
-            if name == "dof_armature":
-                self.batch.set_const(np.arange(self.num_envs))
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Place simulations ids (k,) int64 at qpos (k, nq), qvel (k, nv), with every internal state
@@ -115,25 +111,20 @@ class BatchSim:
         # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at
         # zero can tell
         self._warnings[...] = 0
-        if self.drives is not None:
-            self._step_driven(self.drives, ctrl, previous)
-            return
-        if previous is None:
+        if self.drives is not None:  # whose torque is another at every physics step
+            ctrl = ctrl.to(self._ctrl)
+            self.drives.begin_step()
+            for share in self._share.flatten():
+                target = ctrl if previous is None else torch.lerp(previous.to(ctrl), ctrl, share)
+                self._ctrl.copy_(self.drives.controls(target, self.qpos, self.qvel))
+                self.batch.step(nstep=1)
+        elif previous is None:
             self._ctrl.copy_(ctrl)
             self.batch.step(nstep=self.substeps)
-            return
-        start = previous.to(self._course).unsqueeze(1)
-        torch.lerp(start, ctrl.to(self._course).unsqueeze(1), self._share, out=self._course)
-        self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
-
-    def _step_driven(self, drives: Drives, ctrl: Tensor, previous: Tensor | None) -> None:
-        """`step` with the drives' torque at every physics step."""
-        ctrl = ctrl.to(self._ctrl)
-        drives.begin_step()
-        for share in self._share.flatten():
-            target = ctrl if previous is None else torch.lerp(previous.to(ctrl), ctrl, share)
-            self._ctrl.copy_(drives.controls(target, self.qpos, self.qvel))
-            self.batch.step(nstep=1)
+        else:
+            start = previous.to(self._course).unsqueeze(1)
+            torch.lerp(start, ctrl.to(self._course).unsqueeze(1), self._share, out=self._course)
+            self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
 
     def wrench(self, body: int) -> Tensor:
         """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: what is written
@@ -184,18 +175,6 @@ class BatchSim:
         self.batch.state[:] = state[:, :size].numpy()
         if self.drives is not None:
             self.drives.restore(state[:, size:])
-
-
-def substeps_of(model: mujoco.MjModel, control_rate_hz: float) -> int:
-    """Physics steps in a control step. Raises: ValueError when the control period is no multiple of
-    the timestep."""
-    ratio = 1.0 / (control_rate_hz * model.opt.timestep)
-    if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
-        raise ValueError(
-            f"a control period of {1 / control_rate_hz} s is no multiple of the timestep"
-            f" {model.opt.timestep} s"
-        )
-    return round(ratio)
 
 
 def sensor_columns(model: mujoco.MjModel, name: str) -> slice:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import mujoco
+import numpy as np
 
 from npmp.robots import Robot
+from npmp.robots.model import touching
 
 FLOOR = "floor"
 
@@ -55,12 +57,7 @@ def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
     model = spec.compile()
     data = mujoco.MjData(model)
     data.qpos[: len(robot.home_qpos)] = robot.home_qpos
-    mujoco.mj_forward(model, data)
-    pairs = {
-        tuple(sorted(int(model.geom_bodyid[geom]) for geom in contact.geom))
-        for contact in data.contact
-    }
-    for first, second in sorted(pairs):
+    for first, second in sorted(touching(model, data, below_m=np.inf)):
         names = model.body(first).name, model.body(second).name
         if set(names) <= set(robot.body_names):
             apart = f"apart_{names[0]}_{names[1]}"

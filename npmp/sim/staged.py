@@ -116,13 +116,3 @@ class StagedBatchSim:
 
 
 Simulator = BatchSim | StagedBatchSim
-
-
-def make_simulator(
-    model: mujoco.MjModel, num_envs: int, *, device: torch.device, **settings: Any
-) -> Simulator:
-    """Simulations of a model for an environment whose tensors are on a device; settings and errors
-    as `BatchSim`."""
-    if device.type == "cpu":
-        return BatchSim(model, num_envs, **settings)
-    return StagedBatchSim(model, num_envs, device=device, **settings)

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
+from mocap_data.outside import require_memory
 from npmp import ranges
-from npmp.memory import require_terrain
 from npmp.sim.rooms import rooms
 from npmp.sim.scene import FLOOR
 
@@ -265,7 +265,9 @@ class Terrain:
         grid = Grid(round(PERIOD_M / self.cell), self.cell)
         margin = grid.of(MARGIN_M)
         slot = grid.points + 2 * margin
-        require_terrain(config.fields, slot**2)
+        # heights as they are made, as a tensor, in MuJoCo's scene and in its model
+        size_b, key = (8 + 4 + 4 + 4) * config.fields * slot**2, "task.terrain_fields"
+        require_memory(size_b, f"{key}={config.fields}: that many fields")
         first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
         row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
         self.kinds = [names[(i - first[row]) % len(names)] for i, row in enumerate(row_of)]

@@ -200,7 +200,8 @@ def train_module(
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
-    chosen, module = settings or ImitationSettings(), None if module is None else Path(module)
+    chosen = settings or ImitationSettings()
+    module = None if module is None else Path(module).resolve()
     plan = _plan(
         motions, robot, Path(out), chosen, trained_on or motions, module, about or {}, seed
     )
@@ -218,7 +219,6 @@ def _plan(
     seed: int,
 ) -> run.TrainingPlan:
     """What is made, judged and saved of a run."""
-    module = None if module is None else module.resolve()
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
         task = Imitation(robot, settings.task, learned_on)
@@ -250,7 +250,15 @@ def _plan(
         if isinstance(trainer, ModelBasedTrainer):
             trainer.fit.save(folder / "module")
 
-    described = _described(motions, chosen, about)
+    described = {
+        **about,
+        "clips": [m.name for m in motions.motions],
+        "command_range": command_range_from_motions(motions),
+        "licences": sorted({m.licence for m in motions.motions}),
+        "algorithm": chosen.algorithm,
+        "hold": chosen.robots.hold,
+        "accelerometer": chosen.robots.accelerometer,
+    }
     return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
@@ -274,19 +282,4 @@ def _judges(
     return {
         ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)
         for ending, config in endings.items()
-    }
-
-
-def _described(
-    motions: MotionSet, settings: ImitationSettings, about: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the summary says of what the module was trained on and how."""
-    return {
-        **about,
-        "clips": [m.name for m in motions.motions],
-        "command_range": command_range_from_motions(motions),
-        "licences": sorted({m.licence for m in motions.motions}),
-        "algorithm": settings.algorithm,
-        "hold": settings.robots.hold,
-        "accelerometer": settings.robots.accelerometer,
     }

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from signal import Signals
 from typing import Any, ClassVar, Self
 
 import mujoco
@@ -239,7 +238,12 @@ class _Run:
                     self.save(log, guard)
             if trainer.iteration_count < total:
                 log.close()
-                raise self._stopped(caller.command, noted[0])
+                again = f"{caller.command} resume={folder}".strip()
+                raise Stopped(
+                    f"{noted[0].name} after iteration {trainer.iteration_count} of {total}: its "
+                    f"checkpoint is kept, {again} goes on",
+                    128 + noted[0],
+                )
             summary = self.save(log, guard)
         log.close()
         summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
@@ -305,15 +309,6 @@ class _Run:
             resume_from=self.resume,
             board=board,
             progress=caller.progress,
-        )
-
-    def _stopped(self, command: str, number: Signals) -> Stopped:
-        """What ends a run for a signal, once the checkpoint of where it is has been written."""
-        again = f"{command} resume={self.folder}".strip()
-        return Stopped(
-            f"{number.name} after iteration {self.trainer.iteration_count} of {self.total}: its "
-            f"checkpoint is kept, {again} goes on",
-            128 + number,
         )
 
 

@@ -32,6 +32,7 @@ from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 
 CLIP_GRAD = 1.0  # norm
+Answer = tuple[Tensor, Tree]  # a teacher's output (n, a), and its memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +76,8 @@ class Teacher(Protocol):
     def initial_memory(self, n: int) -> Tree:
         """The memory of n fresh episodes."""
 
-    def answer(
-        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
-    ) -> tuple[Tensor, Tree]:
-        """The output (n, a) that it would give where the student is given this, and its memory."""
+    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
+        """What it would do where the student is given this."""
 
 
 class Lesson(NamedTuple):
@@ -250,9 +249,7 @@ class ScriptTeacher:
         """scale: of a unit of what the student's network says, (nu,) or one for all [rad]."""
         self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
 
-    def answer(
-        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
-    ) -> tuple[Tensor, Tree]:
+    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
         """As `Teacher.answer`."""
         decision = self.script.act(env, memory, first)
         return decision.action / self.scale, decision.memory
@@ -266,9 +263,7 @@ class PolicyTeacher:
         self.policy = copy.deepcopy(policy).requires_grad_(False).eval()
         self.initial_memory = self.policy.initial_state
 
-    def answer(
-        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
-    ) -> tuple[Tensor, Tree]:
+    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
         """As `Teacher.answer`: the mean of its latents."""
         latent, memory = self.policy.step(given, memory)
         return latent.mean, memory
@@ -284,9 +279,7 @@ class CommandTeacher:
         """None."""
         return ()
 
-    def answer(
-        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
-    ) -> tuple[Tensor, Tree]:
+    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
         """As `Teacher.answer`."""
         return self.decoder.range(env.task.commands.current).clamp(-1.0, 1.0), memory
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import mujoco
 import numpy as np
@@ -14,7 +12,6 @@ import torch
 from npmp import robots
 from npmp.envs.feet import Feet, SteppingConfig, dragging, stepping, unlifted
 from npmp.envs.state import RobotState, pose_from_qpos
-from tests.refusals import refusal
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
@@ -65,19 +62,6 @@ def test_legs_may_have_fewer_joints_than_others(robot: robots.Robot) -> None:
     thigh = data.body("LH_THIGH")
     wanted = thigh.xpos + thigh.xmat.reshape(3, 3) @ robot.foot_points[2, 0]
     np.testing.assert_allclose(found[0][0, 2, 0], wanted, atol=1e-6)
-
-
-def test_a_leg_that_slides_is_refused() -> None:
-    free = "<freejoint/><geom size='.1'/>"
-    leg = "<body name='foot'><joint name='lift' type='slide'/><geom size='.1'/></body>"
-    model = mujoco.MjModel.from_xml_string(
-        f"<mujoco><worldbody><body>{free}{leg}</body></worldbody></mujoco>"
-    )
-    sliding = SimpleNamespace(
-        model=lambda: model, foot_bodies=("foot",), foot_points=np.zeros((1, 1, 3)), foot_radius=0.1
-    )
-    message = "joint 'lift': only hinges are supported between the root and a foot"
-    refusal(message, Feet, cast(robots.Robot, sliding))
 
 
 def test_dragging_by_hand() -> None:

@@ -170,3 +170,8 @@ def test_the_physics_rate_is_a_multiple_of_the_control_rate(robot: Robot) -> Non
     physics = PhysicsConfig(physics_rate_hz=333.0)
     with pytest.raises(InputError, match=r"physics_rate_hz=333: must be a multiple of .* 50 Hz"):
         RobotBatch(robot, flat_scene(robot), 1, RobotBatchConfig(physics=physics))
+    own = flat_scene(robot)
+    for timestep in (0.003, 0.03, 0.05):  # a task's scene may say it
+        own.opt.timestep = timestep
+        with pytest.raises(InputError, match="must be a multiple of"):
+            RobotBatch(robot, own, 1, RobotBatchConfig())

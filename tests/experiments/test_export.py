@@ -61,6 +61,15 @@ def test_there_and_back(
     assert f"export to {kind}" in printed("inspect", str(out))
 
 
+def test_bodies_of_another_model_are_refused(robot: Robot, tmp_path: Path, refused: Says) -> None:
+    given = motion_set(robot)
+    other = dataclasses.replace(given, body_names=("world", *given.body_names))
+    write_motions(tmp_path / "other.h5", other)
+    out = tmp_path / "exported"
+    said = refused("data", "export", str(tmp_path / "other.h5"), f"out={out}")
+    assert "body 0 is 'world', expected 'base'" in said and not list(out.glob("*.npz"))
+
+
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:
     for wanted, clip in (
         ("clips=[sway]", "sway"),

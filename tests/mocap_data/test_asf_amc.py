@@ -10,8 +10,6 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import mocap_data
-from mocap_data import rotations
-from mocap_data.readers import asf_amc
 from mocap_data.readers.asf_amc import bone_ends, find_asf, read_amc, read_asf
 from mocap_data.readers.common import MissingOptions
 from tests.refusals import refusal
@@ -132,8 +130,7 @@ def test_root_orientation_turns_the_axes_of_its_angles(tmp_path: Path, amc: Path
 
 
 def test_bone_rotations_by_another_path(amc: Path) -> None:
-    """R_b = R_parent C R C^-1 with scipy's matrices, at random angles, and the ends that follow
-    from it."""
+    """The ends of bones by R_b = R_parent C R C^-1 with scipy's matrices, at random angles."""
     skeleton = read_asf(amc.with_name("7.asf"))
     rows = np.random.default_rng(0).uniform(-180, 180, size=(5, 10))
     frames = [
@@ -147,9 +144,6 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     root = Rotation.from_euler("xyz", rows[:, 3:6], degrees=True)
     thigh = root * Rotation.from_euler("xyz", rows[:, 6:9], degrees=True)
     shin = thigh * c * Rotation.from_euler("z", rows[:, 9:], degrees=True) * c.inv()
-    expected = [turn.as_matrix() for turn in (root, thigh, shin)]
-    found = np.stack(asf_amc.orientations(skeleton, angles), axis=1)
-    np.testing.assert_allclose(rotations.to_matrix(found), np.stack(expected, axis=1), atol=1e-12)
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
     got = bone_ends(skeleton, angles)[:, 2]

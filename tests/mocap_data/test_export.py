@@ -7,15 +7,13 @@ from pathlib import Path
 
 import mujoco
 import numpy as np
-import pytest
 
-from mocap_data import InputError, ReferenceMotion, rotations
+from mocap_data import ReferenceMotion, rotations
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.motion import BodyStates
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
-from tests.refusals import refusal
 
 RATE = 50.0
 
@@ -125,18 +123,3 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
     expected = (robot.joint_names, RATE, robot.name, "made up")
     assert (back.joint_names, back.rate_hz, back.robot, back.source) == expected
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
-
-
-def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
-    motion = smooth_motion(robot, frames=3)
-    with pytest.raises(InputError, match="has 12 joints, but there are 1 joint names"):
-        write_mjlab_npz(
-            tmp_path / "a.npz", motion, ["a"], robot.body_names, bodies_of(robot, motion)
-        )
-    message = r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"
-    with pytest.raises(InputError, match=message):
-        write_mjlab_npz(
-            tmp_path / "a.npz", motion, robot.joint_names, ["a"], bodies_of(robot, motion)
-        )
-    refusal(r"ends in \.csv", write_unitree_csv, tmp_path / "a.json", motion, robot.joint_names)
-    assert not list(tmp_path.iterdir())

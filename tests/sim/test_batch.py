@@ -29,12 +29,6 @@ def wild(robot: Robot, n: int, seed: int) -> Tensor:
     return home + 0.5 * torch.randn(n, len(home), generator=torch.Generator().manual_seed(seed))
 
 
-def test_the_control_period_must_be_whole_physics_steps(robot: Robot) -> None:
-    assert standing(robot, 1).substeps == 8
-    with pytest.raises(ValueError, match="no multiple"):
-        BatchSim(flat_scene(robot), 1, control_rate_hz=60.0)
-
-
 def test_equals_a_loop_over_mj_step_to_the_bit(robot: Robot) -> None:
     sim, target = standing(robot, 2), wild(robot, 2, 0)
     data = mujoco.MjData(sim.model)

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import mujoco
 import numpy as np
 
 from mocap_data.arrays import Array
@@ -73,7 +72,14 @@ def propose(
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
     """
     spec = read_spec(mjcf)
-    drives, keys, timestep = model_drives(spec), _standing_keys(spec), float(spec.option.timestep)
+    drives, timestep = model_drives(spec), float(spec.option.timestep)
+    # keyframes that sound like standing, the best first
+    keys = [
+        np.array(key.qpos, dtype=np.float64)
+        for word in ("home", "stand", "default", "init")
+        for key in spec.keys
+        if word in key.name.lower()
+    ]
     model_name = spec.modelname
     left_out = strip(spec, mjcf)
     drop_visuals(spec)
@@ -145,13 +151,3 @@ def _fill(
     gains = choose_gains(draft, drives, joints)
     find_mirrors(draft, where)
     return strong_enough(draft, gains, where), draft
-
-
-def _standing_keys(spec: mujoco.MjSpec) -> list[Array]:
-    """qpos of keyframes that sound like standing, the best first."""
-    return [
-        np.array(key.qpos, dtype=np.float64)
-        for word in ("home", "stand", "default", "init")
-        for key in spec.keys
-        if word in key.name.lower()
-    ]
