@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, recorded
 from npmp.envs.state import RobotState
-from npmp.nets.eyes import FINER, UNSURE, Eyes
+from npmp.nets.eyes import FINER, SHARES, UNSURE, Eyes
 from npmp.sim.terrain import Terrain
 
 FLOOR, WALL, SKY = range(3)
 FAR_M = 6.0  # of what is painted; beyond is sky
 GROUT = 0.12  # of a tile's side
+BASE_M = 0.25  # at least, between where two pictures were taken that are compared
+REACH_M = 4.0  # at most, a level floor's depth at which they are
 _EDGE_M = 0.05  # a cell of the ground: how wide a wall's face is there
 # what makes a look: numbers of each robot, drawn uniformly from the first to the second
 DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
@@ -32,7 +34,9 @@ DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
     "mixed": ((3,), 0.0, 1.0),  # below 0.8: with a pattern
     "pattern": ((3,), 0.0, 5.0),
     "waves": ((3, 2), math.log(2.0), math.log(40.0)),  # logarithms of [rad/m]
-    "turn": ((3,), 0.0, math.pi),
+    "turn": ((3,), -math.pi, math.pi),  # below 0: level
+    "band": ((), -0.8, 0.8),  # of another colour, up to there on walls [m]
+    "strong": ((), 0.0, 1.0),  # the band, beside patterns
     "bearing": ((), 0.0, 2.0 * math.pi),  # of the light
     "height": ((), 0.3, 1.4),  # likewise [rad]
     "ambient": ((), 0.25, 0.8),  # share of the light that is everywhere
@@ -85,7 +89,11 @@ class Looks(SimpleNamespace):
             across,
             torch.where(wall, up, y),
             own(self.waves.exp()),
-            own(self.turn),
+            own(self.turn.clamp(min=0.0)),
+        )
+        band, below = self.band[:, None], (up < self.band[:, None]).float()
+        share = torch.where(
+            wall & (band > 0.0), torch.lerp(share, below, self.strong[:, None]), share
         )
         first, second = own(self.colors).unbind(-2)
         faces = torch.where(along_x, ray[..., 0].sign(), ray[..., 1].sign())
@@ -163,12 +171,58 @@ def level_of(fine: DepthCamera, up: Tensor, height: float) -> Tensor:
     return down.clamp(min=0.0).unflatten(1, (rows, columns))
 
 
-class PictureCamera(DepthCamera):
-    """A camera in rooms whose pictures a network makes depths of. Imagined robots are told depths
-    with the noise that the settings say."""
+class Sight(NamedTuple):
+    """What robots see, and from where."""
 
-    kept = (*DepthCamera.kept, "eye.looks")
+    picture: Tensor  # (k, rows, columns, 3) in [0, 1]
+    position: Tensor  # of the roots, (k, 3) [m]
+    rotation: Tensor  # (k, 3, 3)
+
+
+def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Tensor:
+    """How far the colours of an earlier picture differ from one of now where each pixel would see
+    the same at `SHARES` of a level floor's depth, -1 where it was out of sight, and last how far
+    the eye has moved (k, S + 1, rows, columns) [m]; below `BASE_M` all -1 and 0. Roots are taken
+    for equally high, as what a robot knows of its height is that of its home pose.
+
+    level: (k, rows, columns), as `level_of` has it.
+    """
+    pitch = math.radians(fine.config.pitch_deg)
+    axes = [[math.cos(pitch), 0.0, -math.sin(pitch)], [0.0, -1.0, 0.0]]
+    axes.append([-math.sin(pitch), 0.0, -math.cos(pitch)])
+    along, right, down = torch.tensor(axes, device=level.device)
+    half = [math.tan(math.radians(fov / 2.0)) for fov in fine.config.fov_deg]
+    moved = (now.position - earlier.position) * torch.tensor([1.0, 1.0, 0.0], device=level.device)
+    eye = now.rotation @ fine.place + moved
+    apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
+    depth = 1.0 / level.clamp(min=1.0 / REACH_M).flatten(1)
+    picture, found = earlier.picture.movedim(-1, 1), []
+    for share in SHARES:
+        point = eye[:, None] + share * depth[..., None] * (fine.rays @ now.rotation.mT)
+        seen = point @ earlier.rotation - fine.place
+        away = seen @ along
+        at = torch.stack((seen @ right / half[0], seen @ down / half[1]), -1)
+        at = at / away.clamp(min=0.05)[..., None]
+        there = nn.functional.grid_sample(
+            picture, at.unflatten(1, level.shape[1:]), padding_mode="border", align_corners=False
+        )
+        off = (there.movedim(1, -1) - now.picture).abs().mean(-1)
+        inside = (away > 0.05) & (at.abs() < 1.0).all(-1)
+        found.append(torch.where(inside.view_as(off), off, -1.0))
+    apart = apart.where(apart >= BASE_M, 0.0)[:, None, None, None]
+    off = torch.where(apart > 0.0, torch.stack(found, 1), -1.0)
+    return torch.cat((off, apart.expand_as(off[:, :1])), 1)
+
+
+class PictureCamera(DepthCamera):
+    """A camera in rooms whose pictures a network makes depths of, each beside an earlier one from
+    `BASE_M` away or farther. Imagined robots are told depths with the noise that the settings
+    say."""
+
+    kept = (*DepthCamera.kept, "eye.looks", "eye.views", "eye.poses")
     looks: Tensor  # (n, NUMBERS), another one in each episode
+    views: Tensor  # (n, 2, rows, columns, 3) earlier pictures, bytes, the latest last
+    poses: Tensor  # (n, 2, 12) of the root where they were taken; NaN before the first
 
     def __init__(self, config: CameraConfig, height: float):
         """height: of the root of a robot that stands [m]. Raises InputError for eyes of another
@@ -193,6 +247,9 @@ class PictureCamera(DepthCamera):
         super().bind(n, dt, device)
         self.fine, self.eyes = finer(self.config, device), self.eyes.to(device)
         self.looks, self.houses = torch.zeros(n, NUMBERS, device=device), None
+        columns, rows = self.fine.config.size
+        self.views = torch.zeros(n, 2, rows, columns, 3, dtype=torch.uint8, device=device)
+        self.poses = torch.full((n, 2, 12), math.nan, device=device)
         if self.config.look == "mujoco":
             from npmp.envs.houses import MujocoHouses
 
@@ -201,19 +258,43 @@ class PictureCamera(DepthCamera):
     def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
         drawn = torch.rand(len(ids), NUMBERS, generator=generator, device=ids.device)
         self.looks = self.looks.index_copy(0, ids, drawn)
+        self.poses = self.poses.index_fill(0, ids, math.nan)
         super().begin(env, ids, generator)
 
-    def pictures(self, env: Any, ids: Tensor) -> Tensor:
-        """What robots ids (k,) see now, (k, rows, columns, 3) in [0, 1]."""
+    def view(self, env: Any, ids: Tensor) -> Sight:
+        """What robots ids (k,) see now."""
         state = RobotState.unpack(env.state.pack()[ids])
         where, ground = (state.root_pos, state.root_rot), env.ground
         if self.houses is not None:
-            return self.houses.pictures(*where, ground.terrain, ground.field[ids])
-        return pictures_of(self.fine, *where, ground.terrain, self.looks[ids], env.generator)
+            picture = self.houses.pictures(*where, ground.terrain, ground.field[ids])
+        else:
+            given = self.fine, *where, ground.terrain, self.looks[ids], env.generator
+            picture = pictures_of(*given)
+        return Sight(picture, *where)
+
+    def _beside(self, now: Sight, ids: Tensor) -> Sight:
+        """What robots ids (k,) saw before their eyes moved by `BASE_M`, or when they began. Keeps
+        what they see now where the eye is `BASE_M` or farther from where the last was kept."""
+        views, poses = self.views[ids], self.poses[ids]
+        pose = torch.cat((now.position, now.rotation.flatten(1)), -1)
+        picture = (255.0 * now.picture).round().byte()
+        eyes = [
+            (at[:, :3] + at[:, 3:].view(-1, 3, 3) @ self.place)[:, :2] for at in (pose, poses[:, 1])
+        ]
+        first = poses[:, 1, 0].isnan()
+        new = first | (torch.linalg.vector_norm(eyes[0] - eyes[1], dim=-1) >= BASE_M)
+        views[first], poses[first] = picture[first, None], pose[first, None]
+        views[new] = torch.stack((views[new, 1], picture[new]), 1)
+        poses[new] = torch.stack((poses[new, 1], pose[new]), 1)
+        self.views = self.views.index_copy(0, ids, views)
+        self.poses = self.poses.index_copy(0, ids, poses)
+        at, turned = poses[:, 0].split((3, 9), -1)
+        return Sight(views[:, 0] / 255.0, at, turned.view(-1, 3, 3))
 
     @torch.no_grad()
     def _true(self, env: Any, ids: Tensor) -> Tensor:
-        up = env.state.root_rot[ids, 2]
-        level = level_of(self.fine, up, self.eyes.contract.height_m)
-        depth, spread = self.eyes(self.pictures(env, ids), level)
+        now = self.view(env, ids)
+        level = level_of(self.fine, now.rotation[:, 2], self.eyes.contract.height_m)
+        before = compared(self.fine, now, self._beside(now, ids), level)
+        depth, spread = self.eyes(now.picture, level, before)
         return torch.where(spread < UNSURE, depth, self.config.range_m[1])

@@ -1,5 +1,5 @@
-"""Eyes: a small network that makes depths of a colour picture, so that what plans by depths needs
-no depth camera (modular perception, as in Mueller et al. 2018)."""
+"""Eyes: a small network that makes depths of colour pictures, so that what plans by depths needs no
+depth camera (modular perception, as in Mueller et al. 2018)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from npmp import artifact
 FINER = 4  # pixels of a picture along each side of a depth's
 UNSURE = 0.3  # scale of a logarithm's error: from here on a pixel knows nothing
 GROUPS = 8  # that channels are normalized in
+# of a level floor's depths, at which an earlier picture is compared
+SHARES = (1.0, 0.85, 0.7, 0.55, 0.42, 0.3)
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,10 @@ class _Residual(nn.Module):
 
 
 class Eyes(nn.Module):
-    """Convolutions of a picture about its mean, of where its pixels are, and of how far a level
-    floor would be there, of which depths are multiples: at the depths' own resolution, and at half
-    of it for what is around. Raises ValueError for channels that are no multiple of `GROUPS`."""
+    """Convolutions of a picture about its mean, of where its pixels are, of how far a level floor
+    would be there, of which depths are multiples, and of how little an earlier picture agrees at
+    some of these (plane sweep, Collins 1996): at the depths' own resolution, and at half of it for
+    what is around. Raises ValueError for channels that are no multiple of `GROUPS`."""
 
     place: Tensor
 
@@ -51,7 +54,7 @@ class Eyes(nn.Module):
         super().__init__()
         self.contract, c = contract, contract.channels
         columns, rows = contract.camera["size"]
-        self.into = nn.Conv2d(7, c // 2, 5, 2, 2)
+        self.into = nn.Conv2d(8 + len(SHARES), c // 2, 5, 2, 2)
         self.coarse = nn.Conv2d(c // 2, c, 3, 2, 1)
         self.around = nn.Sequential(
             _Residual(c), nn.Conv2d(c, 2 * c, 3, 2, 1), *(_Residual(2 * c) for _ in range(4))
@@ -63,14 +66,26 @@ class Eyes(nn.Module):
         place = torch.stack((up, across, torch.ones_like(up)))[None]
         self.register_buffer("place", place, persistent=False)
 
-    def forward(self, pictures: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-        """Pictures (B, rows, columns, 3) in [0, 1], from the top left, and a level floor's nearness
-        in each of their pixels (B, rows, columns) [1/m], 0 above the horizon -> depths (B, pixels)
-        [m] and the scales of their logarithms' errors, by Laplace's distribution, (B, pixels)."""
+    def forward(self, pictures: Tensor, level: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+          pictures: (B, rows, columns, 3) in [0, 1], from the top left.
+          level: a level floor's nearness in each pixel (B, rows, columns) [1/m], 0 above the
+            horizon.
+          before: how far an earlier picture differs (B, S + 1, rows, columns), as
+            `npmp.envs.pictures.compared` has it.
+
+        Returns:
+          Depths (B, pixels) [m] and the scales of their logarithms' errors, by Laplace's
+          distribution, (B, pixels).
+        """
         x, far = pictures.movedim(-1, 1), 1.0 / self.contract.camera["range_m"][1]
         x = x - x.mean((1, 2, 3), keepdim=True)
-        x = x / (x.std((1, 2, 3), keepdim=True) + 0.02)
-        x = torch.cat((x, level[:, None], self.place.expand(len(x), -1, -1, -1)), 1)
+        strong = x.std((1, 2, 3), keepdim=True) + 0.02
+        other, base = before[:, :-1], before[:, -1:]
+        other = torch.where(other < 0.0, other, other / strong)
+        place = self.place.expand(len(x), -1, -1, -1)
+        x = torch.cat((x / strong, level[:, None], place, other, base), 1)
         x = self.coarse(torch.relu(self.into(x)))
         around = nn.functional.interpolate(self.around(x), x.shape[-2:])
         log, spread = self.out(self.both(torch.cat((x, around), 1))).unbind(1)
@@ -80,11 +95,11 @@ class Eyes(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write `eyes.json` and `eyes.safetensors`. Raises OSError where that fails."""
         artifact.write(
-            Path(folder), "eyes", "npmp.eyes", 2, asdict(self.contract), self.state_dict()
+            Path(folder), "eyes", "npmp.eyes", 3, asdict(self.contract), self.state_dict()
         )
 
     @staticmethod
     def load(folder: str | Path) -> Eyes:
         """Those of a folder. Raises InputError as `artifact.load`."""
-        given = "eyes", "eyes", "npmp.eyes", 2, EyesContract, Eyes
+        given = "eyes", "eyes", "npmp.eyes", 3, EyesContract, Eyes
         return artifact.load(Path(folder), *given).requires_grad_(False)

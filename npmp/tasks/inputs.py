@@ -20,6 +20,9 @@ SETTINGS = ("clock_s", "sees_ground", "camera")  # of a task: whether policies o
 CLOCK = ("clock_sin", "clock_cos")
 # heights about each foot and on its way: forwards and to the left of it [m]
 SEEN = tuple((0.05 * i, y) for i in range(-2, 10) for y in (-0.05, 0.05))
+EYE_M = (0.45, 0.0, 0.1)  # where an ANYmal looks from, in its root frame
+HIDES_M = 0.02  # above a line of sight, at least
+SIGHTS = 8  # places on each line of sight
 SEEN_RANGE = (-0.5, 0.5)  # [m] above where the floor is under a robot that stands in its home pose
 
 
@@ -66,6 +69,8 @@ class MapConfig:
     ground_delay_s: float = 0.0
     # share of heights that are unknown at a look; they say that the floor is level
     ground_holes: float = 0.0
+    # whether what lies behind an edge is unknown, too, as seen from an ANYmal's front
+    ground_hidden: bool = False
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "ground_noise_m", "ground_drift_m", "ground_delay_s")
@@ -113,7 +118,10 @@ class GroundMap:
         ground at places (..., F g, 2)."""
         feet = env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
         place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(-3, -2)
-        found = height(place - drift[..., None, :2])
+        place = place - drift[..., None, :2]
+        found = height(place)
+        if self.config.ground_hidden:
+            found = found.masked_fill(_hidden(state, place, found, height), math.nan)
         return found + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
 
     def read(self, env: Any) -> Tensor:
@@ -140,6 +148,19 @@ class GroundMap:
     def _looked(self, known: Tensor, noise: Tensor, holes: Tensor) -> Tensor:
         seen = known + self.config.ground_noise_m * noise
         return torch.where(holes, 0.0, seen).nan_to_num(0.0).clamp(*SEEN_RANGE)
+
+
+def _hidden(
+    state: RobotState, place: Tensor, found: Tensor, height: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Whether robots (...) cannot see the ground at places (..., k, 2), which is found (..., k)
+    high: (..., k)."""
+    eye = state.root_pos + state.root_rot @ torch.tensor(EYE_M, device=place.device)
+    share = torch.arange(1, SIGHTS, device=place.device) / SIGHTS
+    way = eye[..., None, None, :2].lerp(place.unsqueeze(-2), share.unsqueeze(-1))
+    ground = height(way.flatten(-3, -2)).unflatten(-1, way.shape[-3:-1])
+    sight = eye[..., None, 2:].lerp(found.unsqueeze(-1), share)
+    return (ground > sight + HIDES_M).any(-1)
 
 
 def ground_names(robot: Robot) -> tuple[str, ...]:

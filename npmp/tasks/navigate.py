@@ -42,7 +42,8 @@ HIGH_M, LOW_M = 0.2, 0.05  # above the floor: something stands, nothing does
 # of a map by pictures, which err: evidence of a floor, that is believed, and at most
 DOUBT, BELIEVED, SURE = 0.25, 2.0, 4.0
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
-_BODY_M = 0.45  # nearer to walls than this nobody gets: an ANYmal
+_BODY_M = 0.45  # nearer to walls than this an ANYmal does not fit
+_TIGHT = 300.0  # at most, what a way there counts for more
 _DEAR_M = 0.9  # nearer than this the way counts for more
 _TURN = 2.0  # rate of the turn to where the way leads [1/s]
 _SPEED_MPS = 0.7
@@ -86,25 +87,24 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
 
 
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
-    """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column."""
+    """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column. Where no robot's middle
+    fits a way is far longer, not closed: what stands may be an error of a map."""
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
-    free, dear = gap > _BODY_M, 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
-    index, edges = np.arange(free.size).reshape(free.shape), []
+    dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
+    dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
+    index, edges = np.arange(gap.size).reshape(gap.shape), []
     for rows, columns in ((0, 1), (1, 0), (1, 1), (1, -1)):
         left, right = max(0, -columns), max(0, columns)
-        here = (slice(0, free.shape[0] - rows), slice(left, free.shape[1] - right))
-        there = (slice(rows, None), slice(right, free.shape[1] - left))
-        both = free[here] & free[there]
+        here = (slice(0, gap.shape[0] - rows), slice(left, gap.shape[1] - right))
+        there = (slice(rows, None), slice(right, gap.shape[1] - left))
         cost = CELL_M * math.hypot(rows, columns) * 0.5 * (dear[here] + dear[there])
-        edges.append((index[here][both], index[there][both], cost[both]))
+        edges.append((index[here].ravel(), index[there].ravel(), cost.ravel()))
     begin, end, cost = (np.concatenate(part) for part in zip(*edges, strict=True))
-    graph = coo_matrix((cost, (begin, end)), shape=(free.size, free.size)).tocsr()
-    far, nearest = distance_transform_edt(~free, return_indices=True)
-    start = [index[tuple(nearest[:, r, c])] for r, c in goals]
-    length = dijkstra(graph, directed=False, indices=start).reshape(len(goals), *free.shape)
-    # who stands where no robot's middle fits gets out of there first
-    out = length[:, nearest[0], nearest[1]] + 100.0 * CELL_M * far
-    return torch.tensor(np.nan_to_num(out, posinf=1e3), dtype=torch.float32)
+    graph = coo_matrix((cost, (begin, end)), shape=(gap.size, gap.size)).tocsr()
+    near = distance_transform_edt(gap <= _BODY_M, return_distances=False, return_indices=True)
+    start = [index[tuple(near[:, r, c])] for r, c in goals]  # as near to them as one fits
+    length = dijkstra(graph, directed=False, indices=start)
+    return torch.tensor(length.reshape(-1, *gap.shape), dtype=torch.float32)
 
 
 class Navigate(Walk):
@@ -193,7 +193,7 @@ class Navigate(Walk):
         near, far = self.config.goal_m
         drawn = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
         fits = (left[ids] >= near) & (left[ids] <= far)
-        best = torch.where(fits.any(-1, keepdim=True), fits * drawn, left[ids] % 1e3).argmax(-1)
+        best = torch.where(fits.any(-1, keepdim=True), fits * drawn, left[ids]).argmax(-1)
         ground, field = self.env.ground, self.env.ground.field[ids]
         goal = ground.terrain.corner[field] + self.ways.goals[field, best]
         self.which = self.which.index_copy(0, ids, best)

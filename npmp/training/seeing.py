@@ -20,7 +20,7 @@ from torch.distributions import Laplace
 from mocap_data.errors import InputError
 from npmp import geometry, ranges, robots
 from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, camera_of, recorded
-from npmp.envs.pictures import NUMBERS, finer, level_of, pictures_of
+from npmp.envs.pictures import NUMBERS, Sight, compared, finer, level_of, pictures_of
 from npmp.nets.eyes import FINER, UNSURE, Eyes, EyesContract
 from npmp.robots import Robot
 from npmp.settings import from_mapping
@@ -41,8 +41,8 @@ class SeeingConfig:
     camera: str = "stereo"
     # that are drawn once, and of houses
     pictures: int = 60_000
-    houses: int = 64
-    updates: int = 8_000
+    houses: int = 128
+    updates: int = 10_000
     seed: int = 0
     out: str = "runs/eyes"
 
@@ -54,14 +54,16 @@ class SeeingConfig:
 class Drawn(NamedTuple):
     """What `Scenes.draw` gives."""
 
-    pictures: Tensor  # (k, rows, columns, 3), bytes
-    up: Tensor  # which way is up in the root frames, (k, 3)
-    depths: Tensor  # (k, pixels) [m]
+    pictures: Tensor  # (k, 2, rows, columns, 3), bytes: of now, and an earlier one
+    moved: Tensor  # where the root was then, from where it is, (k, 3) [m]
+    rotations: Tensor  # of the roots, (k, 2, 3, 3)
+    depths: Tensor  # of now (k, pixels) [m]
 
 
 class Scenes:
     """Pictures and depths from where a robot may be in rooms: `BODY_M` from everything or farther,
-    at its height to 3 cm, upright to 0.06 rad."""
+    1 cm below its height to 3 cm, upright to 0.06 rad; each with one from where it came walking or
+    turning."""
 
     def __init__(self, config: CameraConfig, robot: Robot, houses: int, seed: int):
         self.generator, here = torch.Generator().manual_seed(seed), torch.device("cpu")
@@ -71,42 +73,70 @@ class Scenes:
         self.camera = DepthCamera(config)
         self.camera.bind(1, 1.0, here)
 
-    def poses(self, n: int) -> tuple[Tensor, Tensor]:
-        """Roots at (k, 3), turned by (k, 3, 3), of at most n robots, their cameras in no wall."""
-        field = torch.randint(0, len(self.terrain.corner), (n,), generator=self.generator)
-        share = torch.rand(3, n, generator=self.generator)
-        flat = self.terrain.corner[field] + PERIOD_M * share[:2].T
-        off, floor = torch.randn(3, n, generator=self.generator), self.terrain.heights.min()
-        position = torch.cat((flat, (floor + self.height + 0.03 * off[0])[:, None]), -1)
-        lean = geometry.exp_so3(0.06 * torch.stack((off[1], off[2], torch.zeros(n)), -1))
-        rotation = geometry.yaw_matrix(2.0 * math.pi * share[2]) @ lean
+    def _stand(self, flat: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
+        """Roots at (k, 3), turned by (k, 3, 3), of robots at places (k, 2) that face yaws (k,)."""
+        off, floor = torch.randn(3, len(flat), generator=self.generator), self.terrain.heights.min()
+        height = floor + self.height - 0.01 + 0.03 * off[0]
+        lean = geometry.exp_so3(0.06 * torch.stack((off[1], off[2], torch.zeros(len(flat))), -1))
+        return torch.cat((flat, height[:, None]), -1), geometry.yaw_matrix(yaw) @ lean
+
+    def _free(self, position: Tensor, rotation: Tensor) -> Tensor:
+        """Whether robot and camera are in no wall, (k,)."""
         angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 6.0)
         ring = torch.stack((angle.cos(), angle.sin()), -1)
         eye = (position + rotation @ self.camera.place)[:, None, :2]
-        near = torch.cat((flat[:, None] + BODY_M * ring, eye + EYE_M * ring), 1)
-        free = self.terrain.height_at(near).amax(-1) < floor + 0.1
-        return position[free], rotation[free]
+        near = torch.cat((position[:, None, :2] + BODY_M * ring, eye + EYE_M * ring), 1)
+        return self.terrain.height_at(near).amax(-1) < self.terrain.heights.min() + 0.1
+
+    def poses(self, n: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Roots at (k, 3), turned by (k, 3, 3), of at most n robots, and earlier ones; the same
+        where nothing was before."""
+        field = torch.randint(0, len(self.terrain.corner), (n,), generator=self.generator)
+        share = torch.rand(7, n, generator=self.generator)
+        flat, yaw = self.terrain.corner[field] + PERIOD_M * share[:2].T, 2.0 * math.pi * share[2]
+        turns, off = share[3] < 0.3, torch.randn(2, n, generator=self.generator)
+        back = torch.where(turns, 0.15 * share[4], 0.2 + 0.45 * share[4])
+        way, turned = yaw + math.pi + 0.4 * off[0], torch.where(turns, share[5] - 0.5, 0.0)
+        before = flat + back[:, None] * torch.stack((way.cos(), way.sin()), -1)
+        now = self._stand(flat, yaw)
+        then = self._stand(before, yaw + 2.6 * turned + torch.where(turns, 0.0, 0.3 * off[1]))
+        free, starts = self._free(*now) & self._free(*then), share[6] < 0.1
+        then = (
+            then[0].where(~starts[:, None], now[0]),
+            then[1].where(~starts[:, None, None], now[1]),
+        )
+        return (now[0][free], now[1][free]), (then[0][free], then[1][free])
 
     def draw(self, n: int) -> Drawn:
         """At least n pictures."""
-        pictures, ups, depths = list[Tensor](), list[Tensor](), list[Tensor]()
-        while sum(map(len, pictures)) < n:
-            position, rotation = self.poses(512)
-            pairs = zip(position.split(AT_ONCE), rotation.split(AT_ONCE), strict=True)
-            height = self.terrain.height_at
-            depth = torch.cat([self.camera.depths(*pair, height) for pair in pairs])
-            looks = torch.rand(len(position), NUMBERS, generator=self.generator)
-            where = self.fine, position, rotation, self.terrain
-            seen = pictures_of(*where, looks, self.generator)
-            pictures.append((255.0 * seen).byte())
-            ups.append(rotation[:, 2])
-            depths.append(depth)
-        return Drawn(torch.cat(pictures), torch.cat(ups), torch.cat(depths))
+        found = list[Drawn]()
+        while sum(len(part.depths) for part in found) < n:
+            now, then = self.poses(768)
+            depth = torch.cat(
+                [
+                    self.camera.depths(at, turned, self.terrain.height_at)
+                    for at, turned in zip(*(part.split(AT_ONCE) for part in now), strict=True)
+                ]
+            )
+            looks = torch.rand(len(depth), NUMBERS, generator=self.generator)
+            seen = [
+                pictures_of(self.fine, *where, self.terrain, looks, self.generator)
+                for where in (now, then)
+            ]
+            brighter = 0.05 * torch.randn(len(depth), 1, 1, 1, generator=self.generator)
+            seen[1] = (brighter.exp() * seen[1]).clamp(max=1.0)
+            pictures = (255.0 * torch.stack(seen, 1)).round().byte()
+            rotations = torch.stack((now[1], then[1]), 1)
+            found.append(Drawn(pictures, then[0] - now[0], rotations, depth))
+        return Drawn(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-    def seen(self, eyes: Eyes, pictures: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-        """What eyes make (`Eyes.forward`) of pictures (k, rows, columns, 3), bytes, where up (k, 3)
-        is up."""
-        return eyes(pictures.float() / 255.0, level_of(self.fine, up, self.height))
+    def given(self, some: Drawn) -> tuple[Tensor, Tensor, Tensor]:
+        """What eyes are given of it (`Eyes.forward`)."""
+        pictures, turned = some.pictures / 255.0, some.rotations
+        level = level_of(self.fine, turned[:, 0, 2], self.height)
+        now = Sight(pictures[:, 0], torch.zeros_like(some.moved), turned[:, 0])
+        earlier = Sight(pictures[:, 1], some.moved, turned[:, 1])
+        return now.picture, level, compared(self.fine, now, earlier, level)
 
 
 def loss_of(made: Tensor, spread: Tensor, true: Tensor) -> Tensor:
@@ -119,7 +149,8 @@ def loss_of(made: Tensor, spread: Tensor, true: Tensor) -> Tensor:
 def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
     """How well eyes know depths below `NEAR_M`: their mean error [m]; the share that they are sure
     of; which share of these is off by 0.2 m."""
-    parts = [scenes.seen(eyes, *some) for some in zip(*(x.split(256) for x in drawn[:2]))]
+    some = (Drawn(*part) for part in zip(*(x.split(256) for x in drawn), strict=True))
+    parts = [eyes(*scenes.given(part)) for part in some]
     made, spread = (torch.cat(part) for part in zip(*parts, strict=True))
     near = drawn.depths < NEAR_M
     off, sure = (made - drawn.depths).abs()[near], spread[near] < UNSURE
@@ -132,15 +163,15 @@ def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
 
 @torch.no_grad()
 def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
-    """The first `SHOWN` pictures, their depths and those that eyes make of them, the nearer the
+    """The first `SHOWN` pictures, earlier ones, the depths and those that eyes make, the nearer the
     brighter, without what they are not sure of."""
-    pictures, up, true = (part[:SHOWN] for part in drawn)
-    made, spread = scenes.seen(eyes, pictures, up)
+    some = Drawn(*(part[:SHOWN] for part in drawn))
+    made, spread = eyes(*scenes.given(some))
     (columns, rows), (_, far) = scenes.camera.config.size, scenes.camera.config.range_m
-    depths = torch.cat((true, torch.where(spread < UNSURE, made, far)), -1)
+    depths = torch.cat((some.depths, torch.where(spread < UNSURE, made, far)), -1)
     near = (255.0 * (1.0 - depths / far)).clamp(0.0, 255.0).byte().view(-1, 2, rows, columns, 1)
     near = near.expand(-1, -1, -1, -1, 3).repeat_interleave(FINER, 2).repeat_interleave(FINER, 3)
-    sheet = torch.cat((pictures[:, None], near), 1).permute(0, 2, 1, 3, 4).flatten(0, 1)
+    sheet = torch.cat((some.pictures, near), 1).permute(0, 2, 1, 3, 4).flatten(0, 1)
     image = Image.fromarray(sheet.flatten(1, 2).numpy())
     return image.resize((2 * image.width, 2 * image.height), Image.Resampling.NEAREST)
 
@@ -160,12 +191,14 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     optimizer = torch.optim.Adam(eyes.parameters(), LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
     for update in range(1, config.updates + 1):
-        chosen = torch.randint(0, len(drawn.up), (BATCH,), generator=scenes.generator)
-        some, up, depth = (part[chosen] for part in drawn)
+        chosen = torch.randint(0, len(drawn.depths), (BATCH,), generator=scenes.generator)
+        some = Drawn(*(part[chosen] for part in drawn))
+        given, depth = list(scenes.given(some)), some.depths
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
-            some, up = some.flip(2), up * torch.tensor([1.0, -1.0, 1.0])
+            given = [given[0].flip(2), given[1].flip(-1), given[2].flip(-1)]
             depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)
-        loss = loss_of(*scenes.seen(eyes, some, up), depth)
+        made, spread = eyes(*given)
+        loss = loss_of(made, spread, depth)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(eyes.parameters(), 1.0)

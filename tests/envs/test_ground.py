@@ -18,7 +18,7 @@ from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.inputs import SEEN, ground_names
+from npmp.tasks.inputs import SEEN, _hidden, ground_names
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import WalkConfig, WalkEnv
 from npmp.world_model.imagination import above_ground
@@ -318,3 +318,22 @@ def test_a_map_is_as_old_as_it_says(robot: robots.Robot, steps: int) -> None:
     assert 0.2 < (heights == 0.0).float().mean() < 0.3
     off = heights.abs().amax(-1)  # of N(0, 5 cm) each
     assert 0.04 < off.square().mean().sqrt() < 0.06
+
+
+def test_what_lies_below_an_edge_is_hidden(robot: robots.Robot) -> None:
+    """From a step 0.3 m high that ends at x = 1 m, an eye at 0.45 m, 0.6 m above it, sees the floor
+    from x = 1.275 m on: the sight over the edge falls by 0.6 m in 0.55 m."""
+    step, floor = walk_env(robot, 1).state, torch.tensor([0.3, 0.0])
+
+    def height(place: Tensor) -> Tensor:
+        return torch.where(place[..., 0] < 1.0, *floor)
+
+    state = step._replace(root_pos=torch.tensor([[0.0, 0.0, 0.8]]), root_rot=torch.eye(3)[None])
+    place = torch.tensor([[[0.9, 0.0], [1.15, 0.0], [1.4, 0.0], [1.15, 0.3]]])
+    hidden = _hidden(state, place, height(place), height)
+    assert hidden.tolist() == [[False, True, False, True]]
+    for kind, least, most in (("flat", 0.0, 0.0), ("stairs", 1e-3, 0.5)):
+        env = walk_env(robot, 32, terrain=kind, sees_ground=True, ground_hidden=True)
+        known = env.task.map._heights(env)
+        assert least <= known.isnan().float().mean() <= most
+        assert env.task.map.read(env).isfinite().all()

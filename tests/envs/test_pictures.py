@@ -13,8 +13,9 @@ import torch
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS, camera_of, recorded
-from npmp.envs.pictures import NUMBERS, Looks, PictureCamera, level_of, pictures_of
-from npmp.nets.eyes import Eyes, EyesContract
+from npmp.envs.pictures import NUMBERS, Looks, PictureCamera, Sight, compared, level_of, pictures_of
+from npmp.geometry import exp_so3
+from npmp.nets.eyes import SHARES, Eyes, EyesContract
 from npmp.robots import Robot
 from npmp.tasks import Walk, WalkConfig
 from npmp.tasks.navigate import Mapped, NavigateConfig
@@ -57,7 +58,7 @@ def test_colors_by_hand() -> None:
 
 def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
-    where = scenes.poses(2)
+    where = scenes.poses(2)[0]
     drawn = torch.rand(len(where[0]), NUMBERS, generator=scenes.generator)
     drawn[:, -1] = 0.0  # noise
     made = list[torch.Tensor]()
@@ -74,7 +75,7 @@ def test_faces_are_along_x_or_y(robot: Robot) -> None:
     """Faces of walls in real houses, as the camera's rays end on them: told apart by which side of
     the hit the wall goes on."""
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
-    position, rotation = scenes.poses(64)
+    position, rotation = scenes.poses(64)[0]
     rays, at = scenes.fine.rays @ rotation.mT, position + rotation @ scenes.fine.place
     height = scenes.terrain.height_at
     depth = scenes.fine.depths(position, rotation, height)
@@ -96,15 +97,21 @@ def test_faces_are_along_x_or_y(robot: Robot) -> None:
 
 
 def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
-    """A task that goes on from a checkpoint sees the same pictures; who begins sees others."""
+    """A task that goes on from a checkpoint sees the same pictures; one that begins sees others."""
     made = [Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2)) for _ in range(2)]
     envs = [TaskEnv(task, 3, seed=seed, num_threads=1) for seed, task in enumerate(made)]
     before = made[0].eye.looks.clone()
     envs[0].reset(torch.tensor([False, True, False]))
     same = (made[0].eye.looks == before).all(-1)
     assert same.tolist() == [True, False, True]
+    envs[0].robots.shift(torch.arange(3), torch.tensor([[0.3, 0.0, 0.0]]).expand(3, -1))
+    made[0].eye.age.fill_(made[0].eye.period)
+    made[0].eye.advance(envs[0])
     made[1].load_state_dict(made[0].state_dict())
-    assert torch.equal(made[1].eye.looks, made[0].eye.looks)
+    for name in ("looks", "views", "poses"):
+        kept = getattr(made[0].eye, name)
+        assert torch.equal(getattr(made[1].eye, name), kept)
+    assert not torch.equal(kept[:, 0], kept[:, 1])
 
 
 def test_eyes_are_for_rooms(robot: Robot, folder: Path) -> None:
@@ -126,9 +133,11 @@ def test_eyes_take_the_depths_place(
     assert isinstance(eye, PictureCamera) and eye.config.holes == 0.0
     ids = torch.arange(3)
     eye.looks[:, -1] = 0.0  # noise
-    pictures = eye.pictures(env, ids)
-    assert pictures.shape == (3, 36, 64, 3) and 0.0 <= pictures.min() < pictures.max() <= 1.0
-    depth, spread = eye.eyes(pictures, level_of(eye.fine, env.state.root_rot[:, 2], 0.5))
+    view = eye.view(env, ids)
+    assert view.picture.shape == (3, 36, 64, 3)
+    assert 0.0 <= view.picture.min() < view.picture.max() <= 1.0
+    level = level_of(eye.fine, env.state.root_rot[:, 2], 0.5)
+    depth, spread = eye.eyes(view.picture, level, compared(eye.fine, view, view, level))
     sure = spread < spread.median()  # the others are holes
     monkeypatch.setattr("npmp.envs.pictures.UNSURE", spread.median())
     eye.age.fill_(eye.period)
@@ -141,13 +150,63 @@ def test_eyes_take_the_depths_place(
 def test_a_level_floor_is_where_rays_end(robot: Robot) -> None:
     """What eyes are told of a floor, against where the same camera's rays end on one."""
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
-    position, rotation = scenes.poses(32)
+    position, rotation = scenes.poses(32)[0]
     position[:, 2] = scenes.height
     depth = scenes.fine.depths(position, rotation, lambda place: torch.zeros(place.shape[:-1]))
     level = level_of(scenes.fine, rotation[:, 2], scenes.height).flatten(1)
     seen = depth < 5.9
     assert 0.5 < seen.float().mean() < 1.0 and level[~seen].max() < 1.02 / 5.9
     torch.testing.assert_close(level[seen], 1.0 / depth[seen], rtol=0.01, atol=0.0)
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.3])
+def test_an_earlier_picture_agrees_where_things_are(robot: Robot, turn: float) -> None:
+    """A robot walks 0.4 m ahead, and may turn and lean, over a floor whose brightness is a wave
+    along x and y: its two pictures agree at the floor's own depth, best of all shares; those of a
+    plane that is nearer at its own share. What it sees before its feet after a way back was out of
+    sight."""
+    scenes, still = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0), torch.eye(3)[None]
+    fine, turned = scenes.fine, exp_so3(torch.tensor([[0.1 * turn, -0.2 * turn, turn]]))
+
+    def seen(x: float, share: float, turned: torch.Tensor) -> Sight:
+        at = torch.tensor([[x, 0.0, scenes.height]])
+        depth = share / level_of(fine, turned[:, 2], scenes.height).clamp(min=0.1).flatten(1)
+        point = (at + turned @ fine.place)[:, None] + depth[..., None] * (fine.rays @ turned.mT)
+        wave = 0.5 + 0.25 * torch.sin(9.0 * point[..., 0]) + 0.25 * torch.sin(7.0 * point[..., 1])
+        return Sight(wave.view(1, 36, 64, 1).expand(-1, -1, -1, 3), at, turned)
+
+    level = level_of(fine, still[:, 2], scenes.height)
+    for number, share in enumerate(SHARES):
+        now, before = seen(0.4, share, still), seen(0.0, share, turned)
+        found = compared(fine, now, before, level)[0]
+        off = found[:-1].masked_fill(found[:-1] < 0.0, math.nan)
+        mean = off[:, 12:28].flatten(1).nanmean(-1)
+        best, second = mean.sort().values[:2]
+        assert mean.argmin() == number and best < 0.7 * second and (turn or best < 0.03)
+        assert turn or (found[0] >= 0.0).all()
+        back = compared(fine, before, now, level)[0]
+        assert turn or ((back[0, -1] == -1.0).all() and (back[0, 9, 16:48] >= 0.0).all())
+    alone = compared(fine, now, now, level)
+    assert (alone[:, :-1] == -1.0).all() and (alone[:, -1] == 0.0).all()
+
+
+def test_earlier_pictures_are_from_elsewhere(robot: Robot, folder: Path) -> None:
+    """A robot that is shifted by 0.1 m each time compares with a place 0.25 to 0.5 m away, from the
+    third on; one that begins anew has none."""
+    task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
+    env, eye = TaskEnv(task, 2, num_threads=1), task.eye
+    assert isinstance(eye, PictureCamera)
+    ids, apart = torch.arange(2), list[float]()
+    for _ in range(12):
+        env.robots.shift(ids, torch.tensor([[0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+        now = eye.view(env, ids)
+        away = (now.position - eye._beside(now, ids).position)[:, :2].norm(dim=-1)
+        assert away[1] == 0.0
+        apart.append(away[0].item())
+    assert max(apart[:2]) < 0.25 and 0.29 < min(apart[2:]) < max(apart) < 0.51
+    eye.begin(env, torch.tensor([0]), env.generator)
+    now = eye.view(env, ids)
+    assert torch.equal(eye._beside(now, ids).position[0], now.position[0])
 
 
 def test_eyes_are_of_one_camera(folder: Path) -> None:
@@ -165,7 +224,9 @@ def test_eyes_are_of_one_camera(folder: Path) -> None:
 def test_the_network_sees_no_brightness(folder: Path) -> None:
     """A picture of half the contrast is the same to it, but for what keeps it finite."""
     eyes, picture, level = Eyes.load(folder), torch.rand(2, 36, 64, 3), torch.rand(2, 36, 64)
-    made, spread = eyes(picture, level)
+    before = torch.rand(2, len(SHARES) + 1, 36, 64)
+    made, spread = eyes(picture, level, before)
     assert made.shape == spread.shape == (2, 16 * 9) and made.min() > 0.2
-    dim = eyes(0.3 + 0.5 * picture, level)[0]
+    before[:, :-1] *= 0.5
+    dim = eyes(0.3 + 0.5 * picture, level, before)[0]
     assert (made.log() - dim.log()).abs().max() < 0.05 * math.log(4.0 / 0.2)

@@ -155,6 +155,21 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
     assert (task.way_left(at) < known + 3.0).all()
 
 
+def test_a_way_where_none_is_known() -> None:
+    """A wall at x = 2 m with a gap of 0.6 m about y = 3 m, too narrow: ways lead through the gap,
+    not the wall; where there is none they lead through the wall. A goal in the wall is where a
+    middle fits, 0.5 m before it."""
+    stands, goal = np.zeros((81, 81), bool), np.array([[10, 30]])
+    stands[:, 40] = True
+    closed = _lengths(stands, 0.05, 2, goal)[0]
+    stands[54:67, 40] = False
+    narrow = _lengths(stands, 0.05, 2, goal)[0]
+    assert closed[10, 10] > narrow[10, 10] + 20.0 > 25.0 and closed.isfinite().all()
+    assert narrow[:, 20].argmin() == 30
+    inside = _lengths(stands, 0.05, 2, np.array([[10, 20]]))[0]
+    assert inside[10].argmin() in (15, 25) and inside.min() == 0.0
+
+
 def test_what_a_map_believes(robot: Robot) -> None:
     """A measured depth that ends above the floor at once and for good. One of a picture the second
     time; on the floor it speaks against. The farthest say nothing."""

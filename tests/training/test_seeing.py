@@ -23,12 +23,18 @@ def test_the_loss_by_hand() -> None:
 
 def test_scenes_are_outside_of_walls(robot: Robot) -> None:
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=3)
-    pictures, up, depths = scenes.draw(64)
-    assert pictures.shape[1:] == (36, 64, 3) and depths.shape == (len(pictures), 144)
-    assert up.shape == (len(pictures), 3) and 0.9 < up[:, 2].min() < up[:, 2].max() < 1.0
+    drawn = scenes.draw(64)
+    pictures, moved, rotations, depths = drawn
+    assert pictures.shape[1:] == (2, 36, 64, 3) and depths.shape == (len(pictures), 144)
+    assert rotations.shape == (len(pictures), 2, 3, 3)
+    assert 0.9 < rotations[..., 2, 2].min() < rotations[..., 2, 2].max() < 1.0
     assert depths.amax(-1).min() > 0.25
+    alone = (moved == 0.0).all(-1)
+    assert 0.0 < alone.float().mean() < 0.4 and moved[..., :2].norm(dim=-1).max() < 0.66
+    before = scenes.given(drawn)[2]
+    assert (before[alone, :-1] == -1.0).all() and (before[:, -1] > 0.0).float().mean() > 0.6
     again = Scenes(CAMERAS["stereo"], robot, houses=2, seed=3).draw(64)
-    assert all(map(torch.equal, (pictures, up, depths), again))
+    assert all(map(torch.equal, drawn, again))
 
 
 def test_a_few_pictures_are_learned(tmp_path: Path, robot: Robot) -> None:
@@ -37,7 +43,7 @@ def test_a_few_pictures_are_learned(tmp_path: Path, robot: Robot) -> None:
     eyes = learn(config, said.append)
     assert said[-1].startswith("80/80")
     with Image.open(tmp_path / "eyes/examples.png") as sheet:
-        assert sheet.size == (2 * 3 * 64, 2 * 12 * 36)
+        assert sheet.size == (2 * 4 * 64, 2 * 12 * 36)
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
     drawn = scenes.draw(64)
     torch.manual_seed(0)
