@@ -57,11 +57,7 @@ def unit(vectors: Array) -> Array:
 
 
 def unique(names: Sequence[object], what: str) -> tuple[str, ...]:
-    """`names` as a tuple of texts.
-
-    Raises:
-      InputError: for one that appears twice.
-    """
+    """`names` as a tuple of texts. Raises InputError for one that appears twice."""
     found = tuple(str(name) for name in names)
     repeated = sorted({name for name in found if found.count(name) > 1})
     if repeated:

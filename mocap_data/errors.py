@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
@@ -51,14 +52,19 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
 
 
 def check_known(kind: str, names: Iterable[object], known: Collection[object]) -> None:
-    """Refuse names that do not exist.
-
-    Raises:
-      InputError: for the first, see `unknown`.
-    """
+    """Refuse names that do not exist. Raises InputError for the first, see `unknown`."""
     for name in names:
         if name not in known:
             raise unknown(kind, name, known)
+
+
+@contextmanager
+def importing(advice: str) -> Iterator[None]:
+    """Around the import of a package that may be absent. Raises InputError with the advice."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{advice} ({error})") from error
 
 
 def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:

@@ -64,11 +64,7 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-      InputError: as `read_text` and `parse_json`.
-    """
+    """The content of a JSON file. Raises InputError as `read_text` and `parse_json`."""
     return parse_json(read_text(path, at_most=MAX_JSON_BYTES), str(path))
 
 

@@ -19,11 +19,7 @@ IDENTITY.flags.writeable = False
 
 
 def normalize(q: ArrayLike) -> Array:
-    """`q` (..., 4) scaled to length 1.
-
-    Raises:
-      ValueError: for a quaternion of length 0.
-    """
+    """`q` (..., 4) scaled to length 1. Raises ValueError for a quaternion of length 0."""
     q = np.asarray(q, dtype=np.float64)
     length = np.linalg.norm(q, axis=-1, keepdims=True)
     if np.any(length == 0.0):

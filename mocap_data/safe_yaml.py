@@ -27,11 +27,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-      InputError: as `outside.read_text` and `parse_yaml`.
-    """
+    """The content of a YAML file. Raises InputError as `outside.read_text` and `parse_yaml`."""
     return parse_yaml(read_text(path, at_most=MAX_YAML_BYTES), str(path))
 
 

@@ -95,7 +95,6 @@ class MotionSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the motions."""
         return tuple(motion.name for motion in self.motions)
 
     def __getitem__(self, name: str) -> ReferenceMotion:

@@ -66,14 +66,14 @@ class PriorActor:
 
     def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
         """z of the coming step, (n, d)."""
-        drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
+        drawn = torch.randn(memory.z.shape, generator=self.generator, device=self.generator.device)
+        drawn = drawn.to(memory.z)
         alpha, still = self.skill.alpha, torch.zeros_like(drawn)
         # of the prior
         step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)
         return torch.where(first.unsqueeze(-1), drawn, step)
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         z = self.latent(memory, first)
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
         return Decision(action, SkillMemory(z, decoder))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +34,8 @@ from retarget.recorded import bones, keypoints_of
 GROUND_M = 0.05  # between the points of rough ground
 # of a policy by default; of a path, which takes what it takes
 TRIAL_S, LONGEST_S = 10.0, 60.0
-
-
-class Filmed(NamedTuple):
-    """A shot, and when the robot fell or lost its motion, where the shot ends [s]."""
-
-    shot: Shot
-    ended_s: float | None = None
+# a shot, and when the robot fell or lost its motion, where the shot ends [s]
+Filmed = tuple[Shot, float | None]
 
 
 def of_policy(
@@ -77,7 +72,7 @@ def of_policy(
     if eye := getattr(task, "eye", None):
         mount = Mount(eye.config.place_m, eye.config.pitch_deg, eye.config.fov_deg[1])
     shot = Shot(env.robot, clip, path=path, mount=mount)
-    return Filmed(shot, count * trial.dt if bool(fell[:count].any()) else None)
+    return shot, count * trial.dt if bool(fell[:count].any()) else None
 
 
 def commands_of(
@@ -133,7 +128,7 @@ def of_module(
     part = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
     qpos = found.qpos[: part.num_frames, 0].numpy()
     lost = steps / motion.rate_hz if steps < motion.num_frames - 1 else None
-    return Filmed(of_motion(env.robot, part, recording, qpos), lost)
+    return of_motion(env.robot, part, recording, qpos), lost
 
 
 def of_motion(

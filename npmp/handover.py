@@ -17,10 +17,9 @@ from mocap_data.errors import InputError
 from npmp import policies
 from npmp.envs.feet import Feet
 from npmp.envs.task_env import TaskEnv
-from npmp.policy import HighLevelPolicy, PolicyActor, PolicyMemory, find_module
+from npmp.policy import PolicyActor, PolicyMemory, load_actor
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
-from npmp.skill import SkillModule
 from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tree import Tree, where_tree
@@ -51,7 +50,6 @@ class GetUpActor:
         self.recovery, self.initial_memory = recovery, recovery.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         return self.answer(env.observe(), memory)
 
     def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
@@ -98,7 +96,6 @@ class HandoverActor:
         self.standing = float(robot.home_qpos[2])
 
     def initial_memory(self, n: int) -> HandoverMemory:
-        """As `Actor.initial_memory`."""
         memory = self.recovery.initial_memory(n)
         asleep = torch.zeros(n, dtype=torch.bool, device=self.home.device)
         return HandoverMemory(
@@ -160,9 +157,6 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
     Raises:
       InputError: for no such policy, or one of another task or robot.
     """
-    folder = policies.find(str(name))
-    policy = HighLevelPolicy.load(folder, device=device)
-    policy.check_task(Recover)
-    skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
-    skill.check_robot(robot)
-    return Recovery(PolicyActor(policy, skill), trained_config(Recover, policy.contract.training))
+    actor = load_actor(policies.find(str(name)), robot, device=device)
+    actor.policy.check_task(Recover)
+    return Recovery(actor, trained_config(Recover, actor.policy.contract.training))

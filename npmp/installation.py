@@ -61,7 +61,6 @@ def look(timeout_s: float) -> list[Finding]:
 
 
 def check_python() -> Finding:
-    """The interpreter."""
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return Finding("core", "python", "ok", f"{detail}, {cpus()} CPUs")

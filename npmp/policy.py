@@ -29,6 +29,7 @@ from npmp.nets.normalizer import Normalizer
 from npmp.nets.prior import Habit, Latent, divergence
 from npmp.nets.skill_nets import DecoderState
 from npmp.rl.unroll import unroll_lstm
+from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
@@ -116,11 +117,9 @@ class EncoderPolicy:
         self.weights, self.alpha = skill, skill.alpha
 
     def initial_state(self, n: int) -> tuple[()]:
-        """As `HighLevelPolicy.initial_state`."""
         return ()
 
     def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        """As `HighLevelPolicy.step`."""
         mu, sigma = self.weights.encode(given.task, given.z_prev)
         return Latent(self.alpha * given.z_prev + mu, sigma), state
 
@@ -153,6 +152,8 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
+        # correlation of the AR(1) prior that it is held to; dimension of the latent command
+        self.alpha, self.latent_dim = contract.alpha, contract.latent_dim
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
         self.commander = None
@@ -298,16 +299,6 @@ class HighLevelPolicy(nn.Module):
     def weights(self) -> nn.Module:
         """What is learned of it: all."""
         return self
-
-    @property
-    def alpha(self) -> float:
-        """Correlation of the AR(1) prior that it is held to."""
-        return self.contract.alpha
-
-    @property
-    def latent_dim(self) -> int:
-        """Dimension of the latent command."""
-        return self.contract.latent_dim
 
     def initial_state(self, n: int) -> DecoderState:
         """The state of n fresh episodes."""
@@ -459,7 +450,6 @@ class PolicyActor:
         self.initial_memory = partial(policy_memory, policy, skill)
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         return self.answer(env.observe(), env.task.observe(), memory)
 
     def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> Decision:
@@ -467,6 +457,17 @@ class PolicyActor:
         latent, state = self.policy.step(PolicyInput(senses, asked, memory.z), memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
+
+
+def load_actor(
+    folder: Path, robot: Robot, module: Path | None = None, device: torch.device | str = "cpu"
+) -> PolicyActor:
+    """A policy's folder with its module, the one given or found. Raises InputError as
+    `HighLevelPolicy.load`, `find_module`, and for a policy of another robot."""
+    policy = HighLevelPolicy.load(folder, module=module, device=device)
+    skill = SkillModule.load(module or find_module(folder, policy.contract.module_sha256), device)
+    skill.check_robot(robot)
+    return PolicyActor(policy, skill)
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

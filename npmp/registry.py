@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from mocap_data.outside import read_json, read_text
 
 
@@ -57,8 +57,7 @@ class Registry:
     def card(self, artefact: str | Path) -> str:
         """The card of a shipped artefact or of a folder. Raises InputError where there is none."""
         if str(artefact) not in self.names() and not Path(artefact).is_dir():
-            word, shipped = self.kind.split()[-1], ", ".join(self.names()) or "none"
-            raise InputError(f"no shipped {word} '{artefact}'; there are: {shipped}")
+            raise unknown(f"shipped {self.kind.split()[-1]}", artefact, self.names())
         path = self.find(artefact) / self.card_name
         if not path.is_file():
             maker = f"; {self.maker} writes one" if self.maker else ""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_known
 from npmp import artifact, ranges
 from npmp.envs.features import (
     ReferenceFeatures,
@@ -220,10 +220,7 @@ class SkillModule(nn.Module):
           OSError: when the folder cannot be written; InputError for an unknown dtype or a weight
             beyond its range.
         """
-        if dtype not in STORED_AS:
-            raise InputError(
-                f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}"
-            )
+        check_known("dtype", [dtype], STORED_AS)
         content = asdict(self.contract) | {"weights_dtype": dtype}
         content |= {} if training is None else {"training": training}
         tensors = self.state_dict()

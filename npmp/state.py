@@ -47,11 +47,7 @@ class Numbers:
         return torch.tensor(values if len(values) > 1 else values[0], dtype=kind)
 
     def take(self, tensor: Tensor) -> None:
-        """Set them.
-
-        Raises:
-          ValueError: for another number of them.
-        """
+        """Set them. Raises ValueError for another number of them."""
         if tensor.shape != self.tensor().shape:
             raise ValueError(f"{list(tensor.shape)} numbers are not {', '.join(self.names)}")
         for name, value in zip(self.names, tensor.reshape(-1).tolist(), strict=True):

@@ -21,11 +21,7 @@ MJLAB, UNITREE = "mjlab", "unitree_csv"
 
 
 def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
-    """The names of the clips to write.
-
-    Raises:
-      InputError: for one that there is not, or none.
-    """
+    """The names of the clips to write. Raises InputError for one that there is not, or none."""
     of = splits_in(data)
     known = list(of)
     check_known(f"clip in {data}", asked or [], known)

@@ -24,11 +24,7 @@ def recording_of(motion: ReferenceMotion) -> str:
 
 
 def require_share(validation: float) -> None:
-    """Refuse a share for validation outside of [0, 1).
-
-    Raises:
-      InputError: naming it.
-    """
+    """Refuse a share for validation outside of [0, 1). Raises InputError naming it."""
     if not 0.0 <= validation < 1.0:
         limits = "the share for validation is at least 0 and below 1"
         raise InputError(f"validation={validation}: {limits}")

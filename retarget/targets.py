@@ -115,11 +115,7 @@ def _bones(clip: Clip) -> Array:
 def markers_of(
     clip: Clip, skeleton: Skeleton, prepared: PreparedRobot, options: Options
 ) -> RecordedMarkers:
-    """The clip's markers on the floor, with stances.
-
-    Raises:
-      InputError: for an unfit clip.
-    """
+    """The clip's markers on the floor, with stances. Raises InputError for an unfit clip."""
     if clip.num_frames < MIN_FRAMES:
         has = f"has {counted(clip.num_frames, 'frame')}"
         raise InputError(f"clip {clip.name!r} {has}; retargeting needs at least {MIN_FRAMES}")

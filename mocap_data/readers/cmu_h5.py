@@ -137,11 +137,7 @@ def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Cli
 
 
 def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies:
-    """The humanoid's poses in one clip.
-
-    Raises:
-      InputError: as `read_cmu_h5`.
-    """
+    """The humanoid's poses in one clip. Raises InputError as `read_cmu_h5`."""
     with open_hdf5(Path(path)) as file:
         opened = _File(path, file, _chosen(path, file, clip))
         root = opened.array("position", 3)
@@ -181,11 +177,7 @@ def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
 
 
 class _File:
-    """A clip of an open file.
-
-    Raises:
-      InputError: for a group that is no clip.
-    """
+    """A clip of an open file. Raises InputError for a group that is no clip."""
 
     def __init__(self, path: Any, file: h5py.File, name: str) -> None:
         self.where = f"{path}, clip {name!r}"

@@ -203,11 +203,7 @@ def _character(path: Path, numbers: int) -> Path:
 
 
 def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
-    """The joints of a DeepMimic character file.
-
-    Raises:
-      InputError: naming it, for other contents.
-    """
+    """The joints of a DeepMimic character file. Raises InputError naming it, for other contents."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no character file {str(path)!r} (character=)")

@@ -180,11 +180,7 @@ def read_npz(
 
 
 def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:
-    """An array of texts as a tuple.
-
-    Raises:
-      InputError: for anything else.
-    """
+    """An array of texts as a tuple. Raises InputError for anything else."""
     if array.ndim != 1 or array.dtype.kind not in "US":
         raise InputError(f"{path}: {key} must be a list of texts, is {array.dtype} {array.shape}")
     return tuple(
@@ -193,11 +189,7 @@ def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:
 
 
 def one_number(path: Path, key: str, array: np.ndarray) -> float:
-    """An array of one number as that.
-
-    Raises:
-      InputError: for anything else.
-    """
+    """An array of one number as that. Raises InputError for anything else."""
     if array.size != 1 or array.dtype.kind not in "fiu":
         raise InputError(f"{path}: {key} must be one number")
     return float(array.reshape(()))

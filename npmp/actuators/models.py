@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_known
 from mocap_data.outside import read_json
 from npmp import artifact, ranges
 from npmp.actuators.actuator_log import Float32s, Trace
@@ -87,8 +87,7 @@ class ActuatorContract:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"no kind '{self.kind}'; there are: {', '.join(KINDS)}")
+        check_known("kind", [self.kind], KINDS)
         if not len(self.input_scale) == len(self.input_mean) == 2 + len(self.channels):
             raise ValueError(
                 "input_scale and input_mean need a number for effort, velocity and each channel"
@@ -120,11 +119,7 @@ def reference(
 
 
 def inputs_of(trace: Trace, contract: ActuatorContract) -> Float32s:
-    """A model's inputs (T, C) from a trace.
-
-    Raises:
-      InputError: where the trace lacks one of them.
-    """
+    """A model's inputs (T, C) from a trace. Raises InputError where the trace lacks one of them."""
     where = f"{trace.recording}, {trace.actuator}"
     effort = trace.position_error
     if contract.gains:
@@ -440,7 +435,6 @@ class Hybrid(PD):
         self.layers = nn.Sequential(first, nn.Softsign(), second, nn.Softsign(), last)
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """As `PD.left`."""
         scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
         inputs = torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
         added: Tensor = self.layers(inputs)

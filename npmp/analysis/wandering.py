@@ -108,7 +108,6 @@ class _WanderRecorder:
         self._place = env.state.root_pos[:, :2]
 
     def __call__(self, moment: Moment) -> bool:
-        """As `npmp.rollout.Recorder`."""
         env, state = self.env, moment.step.state
         # the state after a breakdown is that of before, and stands
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)

@@ -13,7 +13,7 @@ import logging
 import mujoco
 import numpy as np
 
-from mocap_data.errors import InputError
+from mocap_data.errors import importing
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.robots import Robot
@@ -24,17 +24,9 @@ class DrakeRobot(SimulatedRobot):
     MuJoCo is stepped."""
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 1.0):
-        """As `SimulatedRobot`.
-
-        Raises:
-          InputError: where Drake is absent.
-        """
-        try:
+        """As `SimulatedRobot`. Raises InputError where Drake is absent."""
+        with importing("simulator=drake needs Drake: pip install 'npmp[drake]'"):
             from pydrake import all as drake
-        except ImportError as error:
-            raise InputError(
-                f"simulator=drake needs Drake: pip install 'npmp[drake]' ({error})"
-            ) from error
         self._drake = drake
         logger = logging.getLogger("drake")  # warns of what it leaves out of an MJCF
         level = logger.level
@@ -96,7 +88,6 @@ class DrakeRobot(SimulatedRobot):
         plant.get_actuation_input_port(instance).FixValue(self._context, np.zeros(len(joints)))
 
     def place(self, crouch: float = 1.0) -> None:
-        """As `SimulatedRobot.place`."""
         super().place(crouch)
         positions = np.empty(len(self._qpos))
         positions[self._qpos] = self.data.qpos

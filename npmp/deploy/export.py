@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, importing
 from npmp import actuators, artifact
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import (
@@ -273,13 +273,9 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
     Raises:
       InputError: where onnx or onnxscript is absent.
     """
-    try:
+    with importing("exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]'"):
         import onnx  # noqa: F401 - the exporter's own messages do not say which package is meant
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
-        ) from error
     observed = sum(width for _, width, _, _ in contract.observation)
     widths = {"obs": observed, "command": contract.command_width, **contract.memory}
     # it warns of operators that are not used here

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, importing
 from mocap_data.outside import reading
 from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray
@@ -128,12 +128,8 @@ def _session(graph: bytes, name: str) -> Any:
         raise InputError(
             f"'{name}' holds a Loop or Scan, which may never end; npmp deploy export makes none"
         )
-    try:
+    with importing("a bundle needs onnxruntime: pip install 'npmp[deploy]'"):
         import onnxruntime
-    except ImportError as error:
-        raise InputError(
-            f"a bundle needs onnxruntime: pip install 'npmp[deploy]' ({error})"
-        ) from error
     options = onnxruntime.SessionOptions()
     # its own pool would take the loop's core
     options.intra_op_num_threads = options.inter_op_num_threads = 1

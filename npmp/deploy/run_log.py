@@ -64,7 +64,6 @@ class DeployLog:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Of the file."""
         return {
             "schema": SCHEMA,
             "version": VERSION,
@@ -123,7 +122,6 @@ class DeployLogger:
             self.file = None
 
     def log(self) -> DeployLog:
-        """All of it."""
         columns = _columns(np.array(self.rows), self.widths)
         contract = self.contract
         joints, commands = tuple(contract.joint_names), tuple(contract.command_names)

@@ -90,7 +90,6 @@ class SimulatedRobot:
         self._gains(np.zeros_like(self.robot.kp), self.robot.kd)
 
     def step(self) -> None:
-        """One physics step."""
         self.left = max(0, self.left - 1)
         self._advance(self.setpoint())
         self.past.append(self._moment())

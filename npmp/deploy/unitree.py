@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, importing
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
 from npmp.deploy.safety import SafetyConfig, Watchdog
@@ -88,12 +88,8 @@ class DdsLine:
     """
 
     def __init__(self, package: str, interface: str):
-        try:
+        with importing("Unitree's messages need CycloneDDS: pip install 'npmp[unitree]'"):
             from cyclonedds import core, domain
-        except ImportError as error:
-            raise InputError(
-                f"Unitree's messages need CycloneDDS: pip install 'npmp[unitree]' ({error})"
-            ) from error
         self.local = interface == LOOPBACK
         where = f'<NetworkInterface name="{interface}" multicast="default"/>'
         general = f"<General><Interfaces>{where}</Interfaces></General>"

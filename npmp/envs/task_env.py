@@ -104,11 +104,6 @@ class TaskEnv(Generic[T]):
         """The exact state of all robots."""
         return self.robots.state
 
-    @property
-    def objectives(self) -> tuple[str, ...]:
-        """Names of the columns of the rewards."""
-        return self.task.objectives
-
     def observe(self) -> Tensor:
         """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws
         noise and delay anew."""

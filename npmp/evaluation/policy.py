@@ -283,7 +283,6 @@ class Pushed:
         self.initial_memory = actor.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         force = (
             self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
         )

@@ -113,7 +113,6 @@ class _TrialRecorder:
         return soles.nan_to_num(0.0)
 
     def __call__(self, moment: Moment) -> None:
-        """As `npmp.rollout.Recorder`."""
         state, step = self.env.state, moment.step
         own = {"first": moment.first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)

@@ -42,7 +42,6 @@ class CommandDecoder(Recurrent):
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """As `Decoder.forward`."""
         (high, low, before), (cell, deep, _) = (part.split(self._parts, -1) for part in state)
         told = torch.cat((observation, self.scale(self.command(z))), -1)
         latent, memory = self.policy(told, before, DecoderState(high, cell))

@@ -62,13 +62,6 @@ def where_free(latent: Latent, free: Tensor, z_prev: Tensor, alpha: float) -> La
     return Latent(torch.where(free, alpha * z_prev, latent.mean), std)
 
 
-def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Latents from the prior's stationary distribution N(0, I), on the generator's device."""
-    return torch.randn(
-        shape, generator=generator, device=None if generator is None else generator.device
-    )
-
-
 def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:
     """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled
     z_{t-1}; all (..., d) -> (...), summed over the latent dimensions [nats].

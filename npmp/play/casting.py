@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from mocap_data.errors import InputError
-from mocap_data.outside import read_json
 from npmp import modules, policies, tasks
 from npmp.handover import HandoverActor, Recovery, load_recovery
-from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.policy import PolicyActor, load_actor, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk
@@ -30,7 +28,7 @@ def actors_of(
     named = None if module is None else modules.find(module)
     actors: dict[str, PolicyActor] = {}
     if policy is not None:
-        first = _actor(policy, named, robot)
+        first = load_actor(policies.find(policy), robot, named)
         task = first.policy.contract.task
         if wanted is not None and wanted != task:
             first.policy.check_task(tasks.find(wanted))
@@ -41,9 +39,9 @@ def actors_of(
         for name in policies.of_robot(robot.name, f"_{task}"):
             if task in actors:
                 break
-            theirs = read_json(policies.find(name) / "policy.json")["module_sha256"]
+            theirs = policies.REGISTRY.said(name, "module_sha256")
             if sha256 in (None, theirs):
-                actors[task] = _actor(name, named, robot)
+                actors[task] = load_actor(policies.find(name), robot, named)
     shipped = modules.of_robot(robot.name)
     if named is not None or (shipped and not actors):
         skill = SkillModule.load(named or modules.find(shipped[0]))
@@ -54,14 +52,6 @@ def actors_of(
         raise InputError(f"nothing is shipped for '{robot.name}': {how}")
     skill.check_robot(robot)
     return actors, skill
-
-
-def _actor(policy: str, module: Path | None, robot: Robot) -> PolicyActor:
-    folder = policies.find(policy)
-    found = HighLevelPolicy.load(folder, module=module)
-    skill = SkillModule.load(module or find_module(folder, found.contract.module_sha256))
-    skill.check_robot(robot)
-    return PolicyActor(found, skill)
 
 
 def recovery_of(

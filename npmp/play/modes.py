@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mocap_data import rotations
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp import geometry, ranges, tasks
 from npmp.actors import PriorActor, TrackingActor
 from npmp.envs.camera import camera_of
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -127,6 +127,8 @@ class Mode:
     rough: ClassVar[bool] = False
     # whether it takes commands
     steers: ClassVar[bool] = False
+    # the task's attribute (n, 2) that says where ball or robot is to go [m]; "": none
+    aim: ClassVar[str] = ""
     # names of the clips to choose from, and the index of the present one
     clips: Sequence[str] = ()
     clip: int = 0
@@ -191,7 +193,10 @@ class Mode:
     @property
     def target(self) -> tuple[float, float] | None:
         """Where the ball, or the robot, is to go [m]."""
-        return None
+        if not self.aim:
+            return None
+        x, y = getattr(self.task, self.aim)[0].tolist()
+        return x, y
 
     @property
     def eye(self) -> NDArray[np.uint8] | None:
@@ -235,15 +240,15 @@ class Steer(Mode):
         self.env.task.commands.fix(command.view(1, 1, 3))
 
     def command(self) -> list[float]:
-        """As `Mode.command`."""
-        return self.env.task.goal()[0].tolist()
+        return self.env.task.commands.current[0].tolist()
 
 
 class Navigating(Mode):
     """A walking policy in a house, by a planner that maps what a camera shows; it goes where the
     viewer points."""
 
-    name = "navigate"
+    name, aim = "navigate", "place"
+    command = Steer.command  # type: ignore[assignment]  # the planner's
 
     def __init__(self, cast: Cast, world: World, seed: int):
         self.actor = cast.policies[Walk.name]
@@ -254,10 +259,6 @@ class Navigating(Mode):
             raise InputError("look=mujoco draws in one thread: npmp play has several")
         super().__init__(cast, world, seed, Mapped(cast.robot, asked), self.actor.skill)
 
-    def command(self) -> list[float]:
-        """As `Mode.command`: the planner's."""
-        return self.env.task.commands.current[0].tolist()
-
     def point(self, x: float, y: float) -> None:
         """The goal, as near as the house allows."""
         self.task.aim(torch.tensor([[x, y]]))
@@ -265,12 +266,6 @@ class Navigating(Mode):
     def put_back(self) -> None:
         """Elsewhere in the house, with another goal."""
         self.env.reset()
-
-    @property
-    def target(self) -> tuple[float, float]:
-        """As `Mode.target`."""
-        x, y = self.task.place[0].tolist()
-        return x, y
 
     @property
     def eye(self) -> NDArray[np.uint8]:
@@ -297,7 +292,7 @@ class Wander(Mode):
 class Dribbling(Mode):
     """A dribbling policy, whose target is where the viewer points."""
 
-    name = "dribble"
+    name, aim = "dribble", "target"
 
     def __init__(self, cast: Cast, world: World, seed: int):
         self.actor = cast.policies[Dribble.name]
@@ -325,16 +320,9 @@ class Dribbling(Mode):
 
     @property
     def ball(self) -> tuple[Floats, float]:
-        """As `Mode.ball`."""
         sim, radius = self.env.sim, self.task.ball_radius[0].item()
         q = int(sim.model.joint(BALL).qposadr[0])
         return sim.qpos[0, q : q + 7].double().numpy().copy(), radius
-
-    @property
-    def target(self) -> tuple[float, float]:
-        """As `Mode.target`."""
-        x, y = self.task.target[0].tolist()
-        return x, y
 
 
 class Imitate(Mode):
@@ -380,7 +368,6 @@ class Imitate(Mode):
         return pose
 
     def choose(self, clip: str) -> None:
-        """As `Mode.choose`."""
         if clip not in self.clips:
             super().choose(clip)
         self.clip = self.clips.index(clip)
@@ -391,8 +378,6 @@ class Perform(Mode):
     """A policy at its task, which the viewer only watches."""
 
     def __init__(self, cast: Cast, world: World, seed: int, task: str):
-        from npmp import tasks
-
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
         config = cast.settings.get(task, kind.config_type())

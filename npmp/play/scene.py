@@ -175,7 +175,6 @@ class Scene:
         self._tiles: tuple[int, int] | None = None
 
     def draw(self, seen: Snapshot) -> None:
-        """A step."""
         root = seen.bodies[0, :3]
         aim = np.array([root[0], root[1], 0.0 if self._ground is None else root[2] - self._home])
         far = np.linalg.norm(aim - self.centre) > JUMP_M
@@ -212,7 +211,6 @@ class Scene:
             self._ground.batched_positions = places.astype(np.float32)
 
     def close(self) -> None:
-        """Stop viser's server."""
         with _quiet():
             self.server.stop()
 

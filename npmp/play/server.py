@@ -168,7 +168,6 @@ class Server:
             telling.cancel()
 
     def close(self) -> None:
-        """End all connections."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=5.0)
 

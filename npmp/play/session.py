@@ -128,7 +128,6 @@ class Session:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One control step."""
         mode, env = self.mode, self.mode.env
         mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:

@@ -195,7 +195,6 @@ class Film:
 
 
 def main(folder: Path, out: BinaryIO) -> None:
-    """Draw all frames."""
     film = Film(folder)
     with film.renderer:
         for t in range(len(film.given["qpos"])):

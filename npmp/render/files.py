@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, importing
 from mocap_data.files import atomic_path
 from npmp.render.film import Frames
 
@@ -38,13 +38,9 @@ def check_format(out: Path) -> str:
             f"out={out}: the name of a film ends in {', '.join(FORMATS[:-1])}, of a still in .png"
         )
     if suffix == ".mp4":
-        try:
+        needs = "an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and .gif do not"
+        with importing(f"out={out}: {needs}"):
             import imageio_ffmpeg  # noqa: F401
-        except ImportError as error:
-            raise InputError(
-                f"out={out}: an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and "
-                ".gif do not"
-            ) from error
     return suffix
 
 

@@ -70,7 +70,6 @@ class RetargetReport:
 
     @cached_property
     def meter(self) -> QualityMeter:
-        """The robot's."""
         return QualityMeter(self.robot)
 
     def known(self, key: str) -> FloatArray:

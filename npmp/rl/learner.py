@@ -83,6 +83,7 @@ class Learner(Resumable, ABC):
     """
 
     optimizer: torch.optim.Optimizer
+    acting: nn.Module  # the policy that collects
 
     def __init__(self, policy: nn.Module, critic: Critic):
         """Both are trained in place, on the device they are on."""
@@ -90,11 +91,6 @@ class Learner(Resumable, ABC):
         weights = (*policy.parameters(), *critic.parameters())
         self._learned = [weight for weight in weights if weight.requires_grad]
         self.steps = 0  # gradient steps made
-
-    @property
-    @abstractmethod
-    def acting(self) -> nn.Module:
-        """The policy that collects."""
 
     @torch.no_grad()
     def act(
@@ -202,7 +198,7 @@ class VMPO(Learner):
                 f"epsilon_temperature needs 1 or {len(objectives)} values (one for each of "
                 f"{', '.join(objectives)}), got {len(epsilons)}"
             )
-        self.target = copy.deepcopy(policy).requires_grad_(False)
+        self.target = self.acting = copy.deepcopy(policy).requires_grad_(False)
         self._epsilon = torch.tensor(epsilons, device=device).expand(len(objectives))
         self.duals = nn.ParameterDict(
             {
@@ -218,11 +214,6 @@ class VMPO(Learner):
                 {"params": list(self.duals.values()), "lr": config.dual_learning_rate},
             ]
         )
-
-    @property
-    def acting(self) -> nn.Module:
-        """As `Learner.acting`: the target network."""
-        return self.target
 
     def known(self, rollout: Rollout) -> Tree:
         """As `Learner.known`: mean and std of the target network, [T, B, A] each."""
@@ -311,13 +302,8 @@ class PPO(Learner):
     def __init__(self, policy: nn.Module, critic: Critic, config: PPOConfig):
         """critic: of one value."""
         super().__init__(policy, critic)
-        self.config, self.rate = config, config.learning_rate
+        self.acting, self.config, self.rate = policy, config, config.learning_rate
         self.optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate)
-
-    @property
-    def acting(self) -> nn.Module:
-        """As `Learner.acting`: the policy itself."""
-        return self.policy
 
     def outdated(self) -> bool:
         """As `Learner.outdated`: never, all of it is of the policy and critic that collected."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
-from mocap_data.errors import InputError, one_line
+from mocap_data.errors import InputError, importing, one_line
 
 PREFIX = "menagerie:"
 ROOT = "MENAGERIE_ROOT"
@@ -35,14 +35,10 @@ def locate(reference: str, folder: Path) -> Path:
         if not path.is_dir():
             raise InputError(f"{reference}: no folder '{model}' under {ROOT}={root}")
         return path / file
-    try:
+    how = "install the extra (pip install 'npmp[menagerie]')"
+    needs = f"needs the package mujoco-menagerie; {how} or let {ROOT} name a checkout"
+    with importing(f"{reference}: {needs} of MuJoCo Menagerie"):
         import mujoco_menagerie
-    except ImportError as error:
-        how = "install the extra (pip install 'npmp[menagerie]')"
-        raise InputError(
-            f"{reference}: needs the package mujoco-menagerie; {how} or let {ROOT} name a checkout"
-            " of MuJoCo Menagerie"
-        ) from error
     try:
         return Path(mujoco_menagerie.get(model).path()) / file
     except (mujoco_menagerie.MenagerieError, OSError) as error:

@@ -79,7 +79,6 @@ class Drives:
             kind.fresh[ids[ids % self._count == k] // self._count] = True
 
     def begin_step(self) -> None:
-        """A control step begins."""
         for kind in self._kinds.values():
             kind.begin_step()
 
@@ -153,7 +152,6 @@ class _Kind:
         self._squares, self._steps = torch.zeros(self._shape), 0
 
     def begin_step(self) -> None:
-        """A control step begins."""
         self._squares.zero_()
         self._steps = 0
 

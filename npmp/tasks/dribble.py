@@ -221,7 +221,6 @@ class Dribble(Task):
         )
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         super().bind(env)
         n, device, model = env.num_envs, env.device, env.sim.model
         self.starts = self.starts.to(device)
@@ -413,13 +412,12 @@ class Dribble(Task):
         speed; how often it was lost."""
         figures, seen = super().figures(trial), trial.seen
         late = trial.error[before_jump(trial)]
+        late = late if len(late) else trial.error[-1]
         minutes = trial.fell.numel() * trial.dt / 60.0
         return {
             **figures,
             "ball_target_median_m": trial.error.median().item(),
-            "ball_target_before_jump_median_m": (late if len(late) else trial.error[-1])
-            .median()
-            .item(),
+            "ball_target_before_jump_median_m": late.median().item(),
             "ball_speed_mps": seen["ball_speed"].mean().item(),
             "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
         }

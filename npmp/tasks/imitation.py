@@ -27,23 +27,13 @@ from npmp.tasks import rewards as rew
 
 
 @dataclass(frozen=True)
-class ClipStartConfig:
-    """Where episodes of a task on recordings start. Raises ValueError for values out of range."""
+class ImitationConfig:
+    """The imitation task's settings. Raises ValueError for values out of range."""
 
     # frames at a clip's end where no episode starts
     start_tail: int = 10
     # share of start frames drawn uniformly; the rest go where tracking fails
     uniform_starts: float = 0.5
-
-    def __post_init__(self) -> None:
-        ranges.not_negative(self, "start_tail")
-        ranges.share(self, "uniform_starts")
-
-
-@dataclass(frozen=True)
-class ImitationConfig(ClipStartConfig):
-    """The imitation task's settings. Raises ValueError for values out of range."""
-
     # of the reference that the policy sees [P]
     future_frames: int = 5
     # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
@@ -59,10 +49,9 @@ class ImitationConfig(ClipStartConfig):
     discount: float = 0.97
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         ranges.at_least_one(self, "future_frames")
-        ranges.not_negative(self, "grace_s")
-        ranges.share(self, "discount")
+        ranges.not_negative(self, "start_tail", "grace_s")
+        ranges.share(self, "uniform_starts", "discount")
         RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
 
 

@@ -32,7 +32,7 @@ from npmp.robots import Robot
 from npmp.sim.rooms import THICK_M, WALL_M
 from npmp.sim.terrain import PERIOD_M, Terrain
 from npmp.tasks.commands import MODEST_RANGE
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig, first_step
 
 INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # of each field
@@ -118,6 +118,7 @@ class Navigate(Walk):
     described: ClassVar[Mapping[str, str]] = {"goal": "place"}
     inputs: Mapping[str, tuple[float, float]] = INPUTS
     steerable, guides, imagined_loss = False, True, Task.imagined_loss
+    schedule = Task.schedule  # what is asked follows from house and goal
     config: NavigateConfig
 
     def __init__(
@@ -213,18 +214,11 @@ class Navigate(Walk):
         super().advance(outcome, generator)
         self._ask(torch.arange(self.env.num_envs, device=self.place.device))
 
-    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Task.schedule`: what is asked follows from house and goal."""
-
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Of each robot's first episode: `missed`, the share that did not arrive in time without a
         touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
         arrived; beside those of walking."""
-        never = len(trial.fell)
-        arrived, fell = (
-            torch.where(rows.any(0), rows.float().argmax(0), never)
-            for rows in (trial.seen["arrived"], trial.fell)
-        )
+        arrived, fell = first_step(trial.seen["arrived"]), first_step(trial.fell)
         well = arrived < fell
         times = (arrived[well] + 1) * trial.dt
         return {

@@ -23,10 +23,10 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.task import Outcome, Trial
+from npmp.envs.task import Outcome, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig, first_step
 
 SPACING_M = 0.02  # between the points of a path as it is followed
 BLEND_M = 0.25  # ahead and behind, over which a path's direction is taken: corners become turns
@@ -195,6 +195,7 @@ class Path(Walk):
     judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
     kept = (*Walk.kept, "origin", "near", "target")
     steerable = False
+    schedule = Task.schedule  # what is asked follows from the path alone
     config: PathConfig
 
     def __init__(
@@ -275,22 +276,15 @@ class Path(Walk):
         self.target = torch.minimum(moved, SPACING_M * self.near + c.lead_m).clamp(max=end)
         self._ask(torch.arange(len(self.near), device=self.near.device))
 
-    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Task.schedule`: what is asked follows from the path alone."""
-
     def figures(self, trial: Trial) -> dict[str, Any]:
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
         share of robots that came to the end without a fall before; `path_lag_m` behind p_bar;
         beside those of walking."""
-        never = len(trial.fell)
-        first = [
-            torch.where(rows.any(0), rows.float().argmax(0), never)
-            for rows in (trial.seen["finished"], trial.fell)
-        ]
+        done, fell = first_step(trial.seen["finished"]), first_step(trial.fell)
         return {
             **super().figures(trial),
             "path_error_max_m": trial.error.max().item(),
-            "finished": (first[0] < first[1]).float().mean().item(),
+            "finished": (done < fell).float().mean().item(),
             "path_lag_m": trial.seen["lag"].mean().item(),
             "path_length_m": self.course.length,
         }

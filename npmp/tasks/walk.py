@@ -207,7 +207,6 @@ class Walk(Task):
         return self.starts.draw(len(ids), generator, **where)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """New commands."""
         self.commands.begin(ids, generator)
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
         self.clock.begin(ids)
@@ -268,6 +267,11 @@ class Walk(Task):
         off = course_loss(heading_velocity(after), goals[-1], c, env.dt)
         style = stepping(env.feet, after, c, env.dt, lambda at: env.ground.above(at, patch))
         return TaskLoss(off, style)
+
+
+def first_step(happens: Tensor) -> Tensor:
+    """The first of T steps (T, n) in which something happens, (n,); T where it never does."""
+    return torch.where(happens.any(0), happens.float().argmax(0), len(happens))
 
 
 WalkEnv = TaskEnv[Walk]

@@ -56,7 +56,6 @@ class Demonstrator:
         self.initial_memory = actor.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         note = {"before": env.state.pack(), "seen": env.observe(), "z_prev": memory.z}
         action, after, latents = self.actor.act(env, memory, first)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)

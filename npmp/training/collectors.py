@@ -85,7 +85,6 @@ class Collector:
         self.trainer = make(robots, seed)
 
     def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
-        """A batch by these weights."""
         begun, robots = time.perf_counter(), self.trainer.env.robots
         self.trainer.act_as({name: torch.tensor(value) for name, value in weights.items()})
         gathered = self.trainer.gather(progress)
@@ -144,7 +143,6 @@ class OnRay:
         return self._ray.put(as_arrays(weights))
 
     def ask(self, i: int, *asked: Any) -> None:
-        """As `Inline.ask`."""
         self._under_way[i] = self._all[i].gather.remote(*asked), asked
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
@@ -176,7 +174,6 @@ class OnRay:
             return None
 
     def close(self) -> None:
-        """As `Inline.close`."""
         for actor in self._all:
             self._ray.kill(actor)
 
@@ -253,7 +250,6 @@ class Distributed:
         return batches
 
     def iteration(self, progress: float) -> dict[str, float]:
-        """As `Trainer.iteration`."""
         begun, trainer = time.perf_counter(), self.trainer
         batches = self._batches(progress)
         self._waited += time.perf_counter() - begun
@@ -283,7 +279,6 @@ class Distributed:
         return {"waited_share": round(share, 3), "collect_s": round(mean, 4)}
 
     def close(self) -> None:
-        """End the collectors."""
         self._collectors.close()
 
 

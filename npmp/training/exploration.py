@@ -108,7 +108,6 @@ class Explorer:
         return first | ends | jumps
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         (policy, skill), free = self.player, torch.zeros_like(first)
         if self.tracks:
             first = self._switch(env, first)

@@ -50,7 +50,6 @@ class LiveLine:
                 print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave the line."""
         with outliving(self._terminals):
             if sys.stderr.isatty():
                 sys.stderr.write("\n")

@@ -69,7 +69,6 @@ class TensorBoard:
         self._writer.flush()
 
     def close(self) -> None:
-        """Nothing more comes."""
         self._writer.close()
 
 
@@ -100,7 +99,6 @@ class WandB:
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """As `TensorBoard.write`."""
         kept = {key: value for key, value in metrics.items() if math.isfinite(value)}
         self._run.log(kept, step=env_steps)
 
@@ -108,7 +106,6 @@ class WandB:
         """Nothing: another process writes, and lives on for a moment when this one is killed."""
 
     def close(self) -> None:
-        """As `TensorBoard.close`."""
         self._run.finish()
 
 

@@ -60,8 +60,8 @@ class VMPOTraining(OnPolicyConfig, VMPOConfig):
     """V-MPO; with a task of several objectives MO-V-MPO."""
 
     def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> VMPO:
-        critic = Critic(known, self.critic_hidden, len(env.objectives)).to(env.device)
-        return VMPO(agent.network, critic, self, tuple(env.objectives))
+        critic = Critic(known, self.critic_hidden, len(env.task.objectives)).to(env.device)
+        return VMPO(agent.network, critic, self, env.task.objectives)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,12 +63,10 @@ class RunSettings:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm's name."""
         return next(name for name, kind in self.algorithms.items() if isinstance(self.algo, kind))
 
     @property
     def robots_at_once(self) -> int:
-        """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
 
     def check_sizes(self) -> None:

@@ -118,7 +118,6 @@ class RunLog:
             self._board.flush()
 
     def close(self) -> None:
-        """Nothing more comes."""
         if self._progress is not None:
             self._progress.close()
         if self._board is not None:

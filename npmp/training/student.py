@@ -138,7 +138,6 @@ class StudentTrainer(Trainer):
         self.iteration_count = self.env_steps = 0
 
     def initial_memory(self, n: int) -> StudentMemory:
-        """As `npmp.rollout.Actor.initial_memory`."""
         taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
         return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), taught)
 
@@ -250,7 +249,6 @@ class ScriptTeacher:
         self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
 
     def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        """As `Teacher.answer`."""
         decision = self.script.act(env, memory, first)
         return decision.action / self.scale, decision.memory
 
@@ -276,11 +274,9 @@ class CommandTeacher:
         self.decoder = decoder
 
     def initial_memory(self, n: int) -> Tree:
-        """None."""
         return ()
 
     def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        """As `Teacher.answer`."""
         return self.decoder.range(env.task.commands.current).clamp(-1.0, 1.0), memory
 
 

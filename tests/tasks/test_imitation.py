@@ -287,7 +287,8 @@ def test_currents_are_an_objective_of_their_own(
         make(robot, motions, 3, robots=plant, reward=RewardConfig(current_weight=w))
         for w in (5e-4, 0)
     )
-    assert with_it.objectives == (*REWARD_TERMS, CURRENT) and without.objectives == REWARD_TERMS
+    assert with_it.task.objectives == (*REWARD_TERMS, CURRENT)
+    assert without.task.objectives == REWARD_TERMS
     for _ in range(2):
         both = [env.step(torch.zeros(3, 12)).rewards for env in (with_it, without)]
     squares = with_it.robots.current_squares

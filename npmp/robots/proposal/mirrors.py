@@ -110,7 +110,9 @@ def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
     found: list[list[str]] = []
     done: set[str] = set()
     for left, right in words:
-        for form in _forms(left):
+        # where a side's word may stand: "left_*", "*_left", "*_left_*", "LeftHip"
+        long = (left, f"*{left}") if len(left) > 2 else ()
+        for form in (f"{left}_", f"*_{left}", f"*_{left}_*", f"{left}-", *long):
             other = form.replace(left, right)
             images = {n: swapped(n, form, other) for n in names if n not in done}
             images = {name: image for name, image in images.items() if image is not None}
@@ -118,9 +120,3 @@ def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
                 found.append([form, other])
                 done |= set(images) | {str(image) for image in images.values()}
     return found
-
-
-def _forms(side: str) -> tuple[str, ...]:
-    """Where a side's word may stand in a name: "left_*", "*_left", "*_left_*", "LeftHip"."""
-    long = (side, f"*{side}") if len(side) > 2 else ()
-    return (f"{side}_", f"*_{side}", f"*_{side}_*", f"{side}-", *long)

@@ -40,7 +40,6 @@ _TABLES = (
 
 
 def text_of(draft: Draft) -> str:
-    """The text of robot.yaml."""
     content = draft.robot_yaml()
     lines = [
         f"# {draft.name}: proposed by `npmp robots add` from {draft.mjcf.name}."

@@ -102,12 +102,10 @@ class RightingTeacher:
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
 
     def initial_memory(self, n: int) -> RightingMemory:
-        """As `Actor.initial_memory`."""
         none = self.home.new_zeros(n)
         return RightingMemory(none, none.clone(), none.bool())
 
     def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         c, state = self.config, env.state
         up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
         roll = torch.atan2(up[..., 1], up[..., 2])

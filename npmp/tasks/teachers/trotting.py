@@ -135,12 +135,10 @@ class TrotTeacher:
         self.feet = self.feet.to(device)
 
     def initial_memory(self, n: int) -> TrotMemory:
-        """As `Actor.initial_memory`."""
         feet, none = self.home.new_zeros(n, 4, 3), self.home.new_zeros(n, 4, dtype=torch.bool)
         return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
     def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
         c, task, dt = self.config, env.task, env.dt
         clock, state = task.clock, env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
