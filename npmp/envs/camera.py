@@ -167,8 +167,7 @@ class DepthCamera:
     def _true(self, env: Any, ids: Tensor) -> Tensor:
         """Depths before noise."""
         state = RobotState.unpack(env.state.pack()[ids])
-        pairs = zip(state.root_pos.split(AT_ONCE), state.root_rot.split(AT_ONCE), strict=True)
-        return torch.cat([self.depths(*pair, env.ground.height_in_world) for pair in pairs])
+        return self.images(state.root_pos, state.root_rot, env.ground.height_in_world)
 
     def read(self, env: Any) -> Tensor:
         """The latest image that is old enough to have arrived, (n, pixels) [m]."""
@@ -191,6 +190,13 @@ class DepthCamera:
         off = c.noise_stereo * depth.square() + c.noise_flight * depth
         lost = (torch.special.ndtr(other) < c.holes) | (depth >= far)
         return torch.where(lost, far, (depth + off * noise).clamp(near, far)).nan_to_num(far)
+
+    def images(
+        self, position: Tensor, rotation: Tensor, height: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """As `depths`, a few at a time: of heights that follow from places alone."""
+        pairs = zip(position.split(AT_ONCE), rotation.split(AT_ONCE), strict=True)
+        return torch.cat([self.depths(*pair, height) for pair in pairs])
 
     @torch.no_grad()
     def depths(

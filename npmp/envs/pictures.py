@@ -33,10 +33,10 @@ DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
     "contrast": ((3,), 0.0, 1.0),  # between these
     "mixed": ((3,), 0.0, 1.0),  # below 0.8: with a pattern
     "pattern": ((3,), 0.0, 5.0),
-    "waves": ((3, 2), math.log(2.0), math.log(40.0)),  # logarithms of [rad/m]
+    "waves": ((3, 2), math.log(0.7), math.log(40.0)),  # logarithms of [rad/m]
     "turn": ((3,), -math.pi, math.pi),  # below 0: level
-    "band": ((), -0.8, 0.8),  # of another colour, up to there on walls [m]
-    "strong": ((), 0.0, 1.0),  # the band, beside patterns
+    "band": ((), -0.8, 0.8),  # up to there walls have their colours the other way round [m]
+    "strong": ((), 0.0, 1.0),  # as far as this
     "bearing": ((), 0.0, 2.0 * math.pi),  # of the light
     "height": ((), 0.3, 1.4),  # likewise [rad]
     "ambient": ((), 0.25, 0.8),  # share of the light that is everywhere
@@ -91,10 +91,8 @@ class Looks(SimpleNamespace):
             own(self.waves.exp()),
             own(self.turn.clamp(min=0.0)),
         )
-        band, below = self.band[:, None], (up < self.band[:, None]).float()
-        share = torch.where(
-            wall & (band > 0.0), torch.lerp(share, below, self.strong[:, None]), share
-        )
+        below = wall & (up < self.band[:, None])
+        share = torch.where(below, (share - self.strong[:, None]).abs(), share)
         first, second = own(self.colors).unbind(-2)
         faces = torch.where(along_x, ray[..., 0].sign(), ray[..., 1].sign())
         flat = self.height.cos()
@@ -195,11 +193,10 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
     moved = (now.position - earlier.position) * torch.tensor([1.0, 1.0, 0.0], device=level.device)
     eye = now.rotation @ fine.place + moved
     apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
-    depth = 1.0 / level.clamp(min=1.0 / REACH_M).flatten(1)
+    floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
     picture, found = earlier.picture.movedim(-1, 1), []
     for share in SHARES:
-        point = eye[:, None] + share * depth[..., None] * (fine.rays @ now.rotation.mT)
-        seen = point @ earlier.rotation - fine.place
+        seen = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
         away = seen @ along
         at = torch.stack((seen @ right / half[0], seen @ down / half[1]), -1)
         at = at / away.clamp(min=0.05)[..., None]

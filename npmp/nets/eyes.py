@@ -26,7 +26,7 @@ class EyesContract:
 
     camera: dict[str, Any]
     height_m: float
-    channels: int = 48
+    channels: int = 64
     training: dict[str, Any] = field(default_factory=dict)
 
 
@@ -88,7 +88,7 @@ class Eyes(nn.Module):
         x = torch.cat((x / strong, level[:, None], place, other, base), 1)
         x = self.coarse(torch.relu(self.into(x)))
         around = nn.functional.interpolate(self.around(x), x.shape[-2:])
-        log, spread = self.out(self.both(torch.cat((x, around), 1))).unbind(1)
+        log, spread = self.out(self.both(torch.cat((x, around), 1))).float().unbind(1)
         floor = nn.functional.avg_pool2d(level, FINER).clamp(min=far)
         return (torch.exp(log) / floor).flatten(1), torch.exp(spread).clamp(min=1e-3).flatten(1)
 

@@ -19,7 +19,7 @@ from torch.distributions import Laplace
 
 from mocap_data.errors import InputError
 from npmp import geometry, ranges, robots
-from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, camera_of, recorded
+from npmp.envs.camera import CameraConfig, DepthCamera, camera_of, recorded
 from npmp.envs.pictures import NUMBERS, Sight, compared, finer, level_of, pictures_of
 from npmp.nets.eyes import FINER, UNSURE, Eyes, EyesContract
 from npmp.robots import Robot
@@ -40,9 +40,9 @@ class SeeingConfig:
     # a camera's name or YAML file
     camera: str = "stereo"
     # that are drawn once, and of houses
-    pictures: int = 60_000
-    houses: int = 128
-    updates: int = 10_000
+    pictures: int = 100_000
+    houses: int = 256
+    updates: int = 16_000
     seed: int = 0
     out: str = "runs/eyes"
 
@@ -112,12 +112,7 @@ class Scenes:
         found = list[Drawn]()
         while sum(len(part.depths) for part in found) < n:
             now, then = self.poses(768)
-            depth = torch.cat(
-                [
-                    self.camera.depths(at, turned, self.terrain.height_at)
-                    for at, turned in zip(*(part.split(AT_ONCE) for part in now), strict=True)
-                ]
-            )
+            depth = self.camera.images(*now, self.terrain.height_at)
             looks = torch.rand(len(depth), NUMBERS, generator=self.generator)
             seen = [
                 pictures_of(self.fine, *where, self.terrain, looks, self.generator)
@@ -197,7 +192,8 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
             given = [given[0].flip(2), given[1].flip(-1), given[2].flip(-1)]
             depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)
-        made, spread = eyes(*given)
+        with torch.autocast("cpu", torch.bfloat16):
+            made, spread = eyes(*given)
         loss = loss_of(made, spread, depth)
         optimizer.zero_grad()
         loss.backward()
