@@ -152,11 +152,8 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
     """A policy of task `recover`, shipped or a folder, and the task that it was trained for.
 
     In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has
-    them, its `robot` and its `add_to_scene`.
-
-    Raises:
-      InputError: for no such policy, or one of another task or robot.
+    them, its `robot` and its `add_to_scene`. Raises InputError for no such policy, or one of
+    another task or robot.
     """
-    actor = load_actor(policies.find(str(name)), robot, device=device)
-    actor.policy.check_task(Recover)
+    actor = load_actor(policies.find(str(name)), robot, task=Recover, device=device)
     return Recovery(actor, trained_config(Recover, actor.policy.contract.training))

@@ -460,11 +460,17 @@ class PolicyActor:
 
 
 def load_actor(
-    folder: Path, robot: Robot, module: Path | None = None, device: torch.device | str = "cpu"
+    folder: Path,
+    robot: Robot,
+    module: Path | None = None,
+    task: type[Task] | None = None,
+    device: torch.device | str = "cpu",
 ) -> PolicyActor:
     """A policy's folder with its module, the one given or found. Raises InputError as
-    `HighLevelPolicy.load`, `find_module`, and for a policy of another robot."""
+    `HighLevelPolicy.load`, `find_module`, and for a policy of another task or robot."""
     policy = HighLevelPolicy.load(folder, module=module, device=device)
+    if task is not None:
+        policy.check_task(task)
     skill = SkillModule.load(module or find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
     return PolicyActor(policy, skill)

@@ -29,7 +29,7 @@ def test_the_code_does_not_grow() -> None:
         files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
         return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
-    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 54_628
+    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 54_627
     assert lines("experiments") <= 6_000
     assert lines("tests") <= 36_868
 

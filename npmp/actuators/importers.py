@@ -185,13 +185,13 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
     arrays = _with(path, *needed)
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
     try:
-        real = {k: v.astype(np.float32, casting="same_kind") for k, v in arrays.items()}
+        told = [k for k in arrays if k.startswith(("lstm.", "linear.")) or k == "in_scale"]
+        real = {key: arrays[key].astype(np.float32, casting="same_kind") for key in told}
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
         linear = torch.nn.Linear(lstm.hidden_size, 1)
-        for net, prefix in ((lstm, "lstm."), (linear, "linear.")):
-            own = [key for key in arrays if key.startswith(prefix)]
-            net.load_state_dict({k.removeprefix(prefix): torch.tensor(real[k]) for k in own})
-        in_scale = torch.tensor(real["in_scale"]).reshape(2)
+        in_scale = torch.tensor(real.pop("in_scale")).reshape(2)
+        net = torch.nn.ModuleDict({"lstm": lstm, "linear": linear})
+        net.load_state_dict({key: torch.tensor(values) for key, values in real.items()})
         out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -126,9 +127,10 @@ class DepthCamera:
         )
         pitch = math.radians(config.pitch_deg)
         up, left = (part.flatten() for part in torch.meshgrid(up, left, indexing="ij"))
-        ahead = math.cos(pitch) + up * math.sin(pitch)
-        # in the root frame, 1 along the optical axis, (pixels, 3)
-        self.rays = torch.stack((ahead, left, up * math.cos(pitch) - math.sin(pitch)), -1)
+        cos, sin = math.cos(pitch), math.sin(pitch)
+        # in the root frame: the optical axis, to the right, down; and (pixels, 3), 1 along the axis
+        self.axes = np.array([[cos, 0.0, -sin], [0.0, -1.0, 0.0], [-sin, 0.0, -cos]])
+        self.rays = torch.stack((cos + up * sin, left, up * cos - sin), -1)
         reach = config.range_m[1] * float(self.rays.norm(dim=-1).max())
         share = torch.arange(DISTANCES) / (DISTANCES - 1)
         self.distances = _FIRST_M * (reach / _FIRST_M) ** share

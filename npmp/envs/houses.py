@@ -49,10 +49,9 @@ class MujocoHouses:
         renderer."""
         self.config, self.place, self.size = config, fine.place.cpu(), fine.config.size
         self.houses = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
-        pitch = np.radians(config.pitch_deg)
-        away, up = [np.cos(pitch), 0, -np.sin(pitch)], [np.sin(pitch), 0, np.cos(pitch)]
+        along, right, down = fine.axes
         # OpenGL's camera in the root frame: x to the right, y up, looking along -z
-        self.turned = np.stack((np.cross(away, up), up, np.negative(away)), 1)
+        self.turned = np.stack((right, -down, -along), 1)
         _window()
 
     def pictures(

@@ -185,10 +185,7 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
 
     level: (k, rows, columns), as `level_of` has it.
     """
-    pitch = math.radians(fine.config.pitch_deg)
-    axes = [[math.cos(pitch), 0.0, -math.sin(pitch)], [0.0, -1.0, 0.0]]
-    axes.append([-math.sin(pitch), 0.0, -math.cos(pitch)])
-    along, right, down = torch.tensor(axes, device=level.device)
+    along, right, down = torch.tensor(fine.axes, dtype=torch.float32, device=level.device)
     half = [math.tan(math.radians(fov / 2.0)) for fov in fine.config.fov_deg]
     moved = (now.position - earlier.position) * torch.tensor([1.0, 1.0, 0.0], device=level.device)
     eye = now.rotation @ fine.place + moved

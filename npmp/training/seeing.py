@@ -101,11 +101,9 @@ class Scenes:
         now = self._stand(flat, yaw)
         then = self._stand(before, yaw + 2.6 * turned + torch.where(turns, 0.0, 0.3 * off[1]))
         free, starts = self._free(*now) & self._free(*then), share[6] < 0.1
-        then = (
-            then[0].where(~starts[:, None], now[0]),
-            then[1].where(~starts[:, None, None], now[1]),
-        )
-        return (now[0][free], now[1][free]), (then[0][free], then[1][free])
+        at = then[0].where(~starts[:, None], now[0])
+        turned = then[1].where(~starts[:, None, None], now[1])
+        return (now[0][free], now[1][free]), (at[free], turned[free])
 
     def draw(self, n: int) -> Drawn:
         """At least n pictures."""

@@ -127,7 +127,7 @@ def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
         "in_scale": np.array([[[0.01, 0.002]]], np.float32),
         "out_scale": np.array([20.0], np.float32),
     }
-    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "a.npz", **arrays, joints=np.array(["HAA"]), response=np.zeros(3, complex))
     log = anydrive(tmp_path / "a.npz")
     assert log.rate_hz == 200.0 and log.actuators == ["anydrive"] and log.licence == "BSD-3-Clause"
     assert len(log.traces) == 16 and all(len(trace) == 6000 for trace in log.traces)

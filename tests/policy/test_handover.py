@@ -165,8 +165,10 @@ def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_
 
 
 def test_who_is_wired_otherwise_or_does_something_else_is_refused(
-    robot: Robot, recovery: Recovery, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, recovery: Recovery, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
 ) -> None:
+    policy.save(tmp_path / "alone")  # without a module
+    refusal("trained for task 'walk'", load_recovery, tmp_path / "alone", robot)
     refusal("trained for task 'walk'", HandoverActor, Still(), PolicyActor(policy, skill), robot)
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
     message = "hold is first_order for the walking policy, zero_order for the rec"

@@ -23,12 +23,10 @@ def test_the_loss_by_hand() -> None:
 
 def test_scenes_are_outside_of_walls(robot: Robot) -> None:
     scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=3)
-    drawn = scenes.draw(64)
-    pictures, moved, rotations, depths = drawn
+    pictures, moved, rotations, depths = drawn = scenes.draw(64)
     assert pictures.shape[1:] == (2, 36, 64, 3) and depths.shape == (len(pictures), 144)
-    assert rotations.shape == (len(pictures), 2, 3, 3)
+    assert rotations.shape == (len(pictures), 2, 3, 3) and depths.amax(-1).min() > 0.25
     assert 0.9 < rotations[..., 2, 2].min() < rotations[..., 2, 2].max() < 1.0
-    assert depths.amax(-1).min() > 0.25
     alone = (moved == 0.0).all(-1)
     assert 0.0 < alone.float().mean() < 0.4 and moved[..., :2].norm(dim=-1).max() < 0.66
     before = scenes.given(drawn)[2]
