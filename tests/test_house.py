@@ -1,37 +1,18 @@
-"""Counts that keep the house in order."""
+"""Rules of the code that no linter knows."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
 
-from npmp.experiments import cli, groups
-from npmp.experiments.compose import defaults, group_values, load
+from npmp.experiments import groups
+from npmp.experiments.compose import load
 from npmp.settings import as_plain, flat
 from npmp.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def test_the_documentation_is_short() -> None:
-    words = {page: len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md")}
-    assert sum(words.values()) <= 17_500, sorted(words.items(), key=lambda item: -item[1])[:5]
-
-
-def test_the_code_does_not_grow() -> None:
-    """Lines: 45,000 of product, 6,000 of experiments/ and 31,000 of tests are where they are to
-    go."""
-
-    def lines(*folders: str) -> int:
-        files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-        return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
-
-    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 54_627
-    assert lines("experiments") <= 6_000
-    assert lines("tests") <= 36_868
 
 
 def test_lines_of_prose_have_at_most_100_columns() -> None:
@@ -48,27 +29,6 @@ def test_lines_of_prose_have_at_most_100_columns() -> None:
         if len(line) > 100 and not free.match(line) and path.parent != ROOT / "docs" / "pictures"
     ]
     assert not wide
-
-
-def class_of(path: str, name: str) -> ast.ClassDef:
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-
-
-def test_a_task_has_few_hooks() -> None:
-    """Public methods that a task may override."""
-    hooks = [
-        node.name
-        for node in class_of("npmp/envs/task.py", "Task").body
-        if isinstance(node, ast.FunctionDef)
-        and not node.name.startswith("_")
-        and "final" not in {ast.unparse(decorator) for decorator in node.decorator_list}
-    ]
-    assert len(hooks) <= 14, hooks
-
-
-def test_walking_fits_on_a_few_screens() -> None:
-    assert len((ROOT / "npmp/tasks/walk.py").read_text(encoding="utf-8").splitlines()) <= 300
 
 
 def test_no_branch_hangs_on_a_task() -> None:
@@ -99,22 +59,6 @@ def test_no_branch_hangs_on_a_task() -> None:
                     if kinds & tasks - ({"Path"} if "pathlib" in path.read_text() else set()):
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found
-
-
-def keys_of(name: str) -> set[str]:
-    """The dotted keys of a command, with every choice of its groups."""
-    keys = cli.command_of(name).keys
-    found = set(flat(defaults(keys))) | {field.name for field in dataclasses.fields(keys)}
-    for field in dataclasses.fields(keys):
-        if "group" in field.metadata and field.name != "scenario":
-            for choice in groups.names(name, field.name):
-                found |= set(flat(group_values(name, field.name, choice, ()), field.name))
-    return found
-
-
-def test_there_are_few_verbs_and_keys() -> None:
-    every = {key for verb in cli.VERBS for name in cli.commands(verb) for key in keys_of(name)}
-    assert len(cli.VERBS) <= 16 and len(every) <= 451, len(every)
 
 
 def test_a_preset_says_only_what_differs() -> None:
@@ -158,13 +102,11 @@ def modules() -> dict[Path, ast.Module]:
     return {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def test_functions_are_short_and_classes_named_once() -> None:
-    long, classes = [], Counter[str]()
-    for path, tree in modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:  # type: ignore[operator]
-                long.append(f"{path}: {node.name}")
-            if isinstance(node, ast.ClassDef):
-                classes[node.name] += 1
-    assert not long
+def test_a_class_name_is_used_once() -> None:
+    classes = Counter(
+        node.name
+        for tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
     assert sum(number > 1 for number in classes.values()) <= 1
