@@ -13,9 +13,10 @@ EXTRAS ?= dev,menagerie,wandb,ray,deploy,unitree,render,play,docs
 PIP_ARGS ?=
 WORKERS ?= 2
 
-# Tests whose numbers the processor decides: torch sums in another order with other vector
-# instructions.
+# Tests whose numbers the processor decides: torch and its oneDNN sum in another order with other
+# vector instructions.
 CAPABILITY ?= default
+ONEDNN_ISA := $(if $(filter avx512,$(CAPABILITY)),DEFAULT,AVX2)
 NUMERIC := tests/rl tests/nets tests/policy tests/world_model tests/envs tests/evaluation \
   tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
 
@@ -100,8 +101,8 @@ test-all: lint docs test-portable
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -rs -m commands tests/test_docs_commands.py
 
 test-portable: $(STAMP)
-	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
-	  -m "not slow and not commands" $(NUMERIC)
+	ATEN_CPU_CAPABILITY=$(CAPABILITY) ONEDNN_MAX_CPU_ISA=$(ONEDNN_ISA) $(BIN)/python -m pytest \
+	  -n $(WORKERS) --dist worksteal -m "not slow and not commands" $(NUMERIC)
 
 # Nothing is fetched; a broken link or anchor ends it (--quiet would not count warnings). Searching
 # the pages needs a server:

@@ -30,6 +30,20 @@ def check_device(device: str) -> str:
     return device
 
 
+def has_native_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16 itself; where it does not, torch's CPU kernels
+    emulate that, several times slower than float32. False where torch cannot tell, and where
+    ONEDNN_MAX_CPU_ISA keeps oneDNN from using all instructions."""
+    import torch
+
+    if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper() not in ("DEFAULT", "ALL"):
+        return False
+    # torch 2.10 and later
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    names = ("avx512_bf16", "amx_bf16", "bf16")
+    return any(capabilities.get(name, False) for name in names)
+
+
 def cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

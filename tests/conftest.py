@@ -35,11 +35,17 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, max_exa
 settings.load_profile("repeatable")
 
 
+# of a slow test; pyproject.toml has that of a quick one
+SLOW_TIMEOUT_S = 1800
+
+
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Whatever opens a browser is marked so."""
+    """Mark tests that open a browser, and give slow tests more time."""
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+        if any(item.get_closest_marker(name) for name in ("slow", "browser", "commands")):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
 
 
 def pytest_collection_finish() -> None:

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from mocap_data.store import MotionSet
 from npmp import geometry
+from npmp.devices import has_native_bfloat16
 from npmp.envs import TaskEnv
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -188,6 +189,24 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
 def numbers(x: Tensor) -> Tensor:
     """A tensor of any place as one of the CPU."""
     return x.detach().cpu()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "isa", "native"),
+    [
+        ({"avx512_bf16": True}, "ALL", True),
+        ({"bf16": True}, "DEFAULT", True),
+        ({"avx512_bf16": False, "avx512_f": True}, "ALL", False),
+        ({"avx512_bf16": True}, "AVX2", False),
+        ({}, "ALL", False),
+    ],
+)
+def test_bfloat16_is_native_where_the_processor_and_onednn_have_it(
+    capabilities: dict[str, bool], isa: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
+    assert has_native_bfloat16() is native
 
 
 def test_the_pretended_device_refuses_what_cuda_refuses(elsewhere: torch.device) -> None:

@@ -30,6 +30,8 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 NEAR = 0.005
 # [m/s] a base that is faster walks
 MOVING = 0.1
+# robots that track recordings with a module, and for how long [s]
+TRACKED, TRACKED_S = 64, 20.0
 # shorter ones are bounces of a contact
 SHORTEST_SWING_S = 0.06
 # of a module and of recordings those moments count whose velocity is so near a command [m/s, m/s,
@@ -218,8 +220,8 @@ def module_stepping(
     """How a module steps while it tracks recordings from random frames, and its mean velocities
     over the half second around each step (T, n, 3). place: of the robots, as `TaskEnv` takes it."""
     task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-    env = TaskEnv(task, 64, seed=seed, **place)
-    trial = run_trial(TrackingActor(skill), env, seconds=20.0, seed=seed)
+    env = TaskEnv(task, TRACKED, seed=seed, **place)
+    trial = run_trial(TrackingActor(skill), env, seconds=TRACKED_S, seed=seed)
     seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["first"]))
     return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
 

@@ -19,6 +19,7 @@ from torch.distributions import Laplace
 
 from mocap_data.errors import InputError
 from npmp import geometry, ranges, robots
+from npmp.devices import has_native_bfloat16
 from npmp.envs.camera import CameraConfig, DepthCamera, camera_of, recorded
 from npmp.envs.pictures import NUMBERS, Sight, compared, finer, level_of, pictures_of
 from npmp.nets.eyes import FINER, UNSURE, Eyes, EyesContract
@@ -109,7 +110,7 @@ class Scenes:
         """At least n pictures."""
         found = list[Drawn]()
         while sum(len(part.depths) for part in found) < n:
-            now, then = self.poses(768)
+            now, then = self.poses(min(768, 4 * n))
             depth = self.camera.images(*now, self.terrain.height_at)
             looks = torch.rand(len(depth), NUMBERS, generator=self.generator)
             seen = [
@@ -183,6 +184,7 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     eyes = Eyes(contract)
     optimizer = torch.optim.Adam(eyes.parameters(), LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
+    reduced = has_native_bfloat16()
     for update in range(1, config.updates + 1):
         chosen = torch.randint(0, len(drawn.depths), (BATCH,), generator=scenes.generator)
         some = Drawn(*(part[chosen] for part in drawn))
@@ -190,7 +192,7 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
             given = [given[0].flip(2), given[1].flip(-1), given[2].flip(-1)]
             depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=reduced):
             made, spread = eyes(*given)
         loss = loss_of(made, spread, depth)
         optimizer.zero_grad()

@@ -143,8 +143,15 @@ def test_the_grid_covers_the_range_one_component_at_a_time() -> None:
 
 
 def test_rows_are_of_their_robots(
-    robot: Robot, skill: SkillModule, walking: WalkConfig, motions: MotionSet
+    robot: Robot,
+    skill: SkillModule,
+    walking: WalkConfig,
+    motions: MotionSet,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(gait, "TRACKED", 4)
+    monkeypatch.setattr(gait, "TRACKED_S", 3.0)
+
     def actor() -> PriorActor:
         return PriorActor(skill, torch.Generator().manual_seed(3))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npmp import robots
+from npmp.evaluation import dead_zones
 from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
 from npmp.policy import HighLevelPolicy
@@ -16,6 +17,12 @@ from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
+
+
+@pytest.fixture(autouse=True)
+def short_trials_of_dead_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_zones, "SECONDS", 1.0)
+    monkeypatch.setattr(dead_zones, "LAST_S", 0.5)
 
 
 def suite(policy: Path, out: Path, *more: str) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from PIL import Image
 
 from npmp.envs.camera import CAMERAS
 from npmp.nets.eyes import Eyes
 from npmp.robots import Robot
+from npmp.training import seeing
 from npmp.training.seeing import Scenes, SeeingConfig, judge, learn, loss_of
 
 
@@ -35,15 +37,18 @@ def test_scenes_are_outside_of_walls(robot: Robot) -> None:
     assert all(map(torch.equal, drawn, again))
 
 
-def test_a_few_pictures_are_learned(tmp_path: Path, robot: Robot) -> None:
+def test_a_few_pictures_are_learned(
+    tmp_path: Path, robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeing, "BATCH", 16)
     said = list[str]()
-    config = SeeingConfig(pictures=64, houses=2, updates=80, out=str(tmp_path / "eyes"))
+    config = SeeingConfig(pictures=32, houses=1, updates=80, out=str(tmp_path / "eyes"))
     eyes = learn(config, said.append)
     assert said[-1].startswith("80/80")
     with Image.open(tmp_path / "eyes/examples.png") as sheet:
         assert sheet.size == (2 * 4 * 64, 2 * 12 * 36)
-    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
-    drawn = scenes.draw(64)
+    scenes = Scenes(CAMERAS["stereo"], robot, houses=1, seed=0)
+    drawn = scenes.draw(32)
     torch.manual_seed(0)
     untrained = judge(Eyes(eyes.contract), scenes, drawn)
     found = judge(Eyes.load(tmp_path / "eyes"), scenes, drawn)
