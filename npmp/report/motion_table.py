@@ -26,7 +26,7 @@ COLUMNS: dict[str, tuple[str, float, int]] = {
     "velocity_violations": ("beyond velocity limits", 1.0, 0),
     "self_collision_share": ("self-collision (%)", 100.0, 1),
     "jerk_rms": ("jerk (rad/s³)", 1.0, 0),
-    "leg_orientation_deg": ("leg orientation (deg)", 1.0, 1),
+    "leg_orientation_deg": ("legs off (deg)", 1.0, 1),
 }
 # Key of quality -> how motions are summed up; "mean", weighted by time, where it is not here.
 SUMMED = {
