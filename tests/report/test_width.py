@@ -34,6 +34,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 PRACTICE = Path(report.__file__).parents[1] / "conf" / "scenario" / "practice.yaml"
+SCENARIOS = sorted(yaml.safe_load(PRACTICE.read_text(encoding="utf-8")).keys() - {"for"})
 # sections, tables and drawings that are wider than their place, with all folds open
 WIDER = """() => {
   document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
@@ -63,7 +64,9 @@ def retargeting(folder: Path, robot: Robot, motions: MotionSet) -> Path:
 
 
 def logs(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    names = [f"{what}/{joint}" for what in ("joint_pos", "joint_torque") for joint in robot.joint_names]
+    names = [
+        f"{what}/{joint}" for what in ("joint_pos", "joint_torque") for joint in robot.joint_names
+    ]
     low, high = ({name: shift + np.arange(50.0) for name in names} for shift in (0.0, 1e3))
     path = folder / "comparison.html"
     compared_logs(path, robot.name, low, high, compare(low, high))
@@ -143,7 +146,7 @@ def suite(folder: Path, robot: Robot, motions: MotionSet) -> Path:
         "actuator": "none",
         "teacher": None,
         "success": {"last_s": 3.0},
-        "scenarios": [row | {"name": name} for name in yaml.safe_load(PRACTICE.read_text())],
+        "scenarios": [row | {"name": name} for name in SCENARIOS],
         "red_flags": [flag | {"name": name} for name in names],
         "dead_zones": [side],
         "joint_speeds": dict.fromkeys(robot.joint_names, speeds),
