@@ -29,8 +29,8 @@ _ON_ROUGH = (
 # of a trial's figures; the rest say all by their names
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
-    "falls": "of all robots",
-    "falls_per_minute": "of a robot",
+    "falls": "of all robots together",
+    "falls_per_minute": "of one robot, mean of all",
     "survived": "share of robots that never fell",
     "mechanical_power_w": "positive power of the joints, mean",
     "energy_j_per_m": "positive work of the joints per metre of the base's path",
@@ -149,7 +149,7 @@ def _tables(found: Mapping[str, Any]) -> list[parts.Table]:
         if key not in shown
     ]
     tables = [parts.Table(("mean absolute error", *ways.values()), rows)] if rows else []
-    return [*tables, parts.Table(("figure", "value", "what it is"), others)]
+    return [*tables, parts.Table(("figure", "value", ""), others)]
 
 
 def _time(trial: Trial) -> np.ndarray:
