@@ -25,13 +25,19 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from mocap_data.errors import InputError
+from npmp.evaluation.dead_zones import ANSWERED
+from npmp.evaluation.suite import SuccessConfig
 from npmp.experiments import cli, compose
 from npmp.experiments.sweeping.launch import chosen
+from npmp.play.modes import MODES
 from npmp.settings import flat
+from npmp.sim.rooms import DOOR_M, WALL_M
+from npmp.sim.terrain import PERIOD_M
 from tests.refusals import refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SUCCESS = SuccessConfig()
 # what commands earlier on a page have made
 MADE = ("runs/sysid/preset.yaml", "robots/my_dog/robot.yaml")
 
@@ -238,6 +244,52 @@ def test_defaults_are_those_of_the_configuration() -> None:
             assert config[name] == yaml.safe_load(default), (
                 f"{name}: the page says {default}, the configuration {config[name]}"
             )
+
+
+# what a page says in numbers, from the code
+CLAIMS = {
+    "navigate.md": (
+        f"{PERIOD_M:g} m by {PERIOD_M:g} m, walls {WALL_M:g} m high, doors {DOOR_M:g} m wide",
+    ),
+    "suite.md": (
+        f"within {SUCCESS.velocity_mps:g} m/s and {SUCCESS.yaw_rate_rps:g} rad/s",
+        f"less than {100 * ANSWERED:g} %",
+    ),
+}
+
+
+@pytest.mark.parametrize("page", CLAIMS)
+def test_numbers_are_those_of_the_code(page: str) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+    for claim in CLAIMS[page]:
+        assert claim in text
+
+
+def first_column(page: str, heading: str) -> list[str]:
+    """The names in the first column of the table under a heading's row."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    _, _, table = text.partition(heading)
+    rows = table.split("\n\n")[0].splitlines()[2:]
+    return [name.strip() for row in rows for name in row.split("|")[1].split(",")]
+
+
+def test_every_scenario_and_mode_is_in_its_table() -> None:
+    practice = ROOT / "conf" / "scenario" / "practice.yaml"
+    scenarios = first_column("suite.md", "| scenario | command | what differs |")
+    known = yaml.safe_load(practice.read_text(encoding="utf-8")).keys() - {"for"}
+    assert sorted(scenarios) == sorted(known)
+    assert first_column("play.md", "| mode | needs | what is asked |") == list(MODES)
+
+
+COUNT = r"\b(?:[a-z]+teen|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\d+) "
+GROWING = COUNT + "(?:scenarios|verbs|modes|trainers|come with|are shipped|shipped)"
+
+
+@pytest.mark.parametrize("document", [page for page in PAGES if page.stem != "measured"], ids=named)
+def test_no_page_counts_what_grows(document: Path) -> None:
+    """Such counts are soon wrong; pages of dated figures may have them."""
+    text = " ".join(document.read_text(encoding="utf-8").split())
+    assert not re.findall(GROWING, text, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("card", sorted((ROOT / "npmp").glob("[mp]o*/*/*.md")), ids=named)

@@ -43,6 +43,18 @@ GROUNDS = tuple(kind for kind in TERRAINS if kind != "mixed")
 # from a robot to its ghost
 BESIDE_M = 1.0
 
+# keys and gestures, and what they do: of every mode, of those that take commands, and of those
+# that take a place on the floor
+KEYS = (("P", "pause"), ("N", "one step"), ("drag robot", "push it"), ("drag", "look around"))
+DRIVING = (
+    ("W S, ↑ ↓", "forwards, backwards"),
+    ("A D, ← →", "turn"),
+    ("Q E", "sideways"),
+    ("Shift", "half as fast"),
+    ("gamepad", "left stick drives, right stick turns"),
+)
+AIMING = (("click floor", "choose the goal"), ("drag red disc", "move the goal"))
+
 
 @dataclass(frozen=True)
 class World:
@@ -129,6 +141,8 @@ class Mode:
     steers: ClassVar[bool] = False
     # the task's attribute (n, 2) that says where ball or robot is to go [m]; "": none
     aim: ClassVar[str] = ""
+    # its keys and gestures beside `KEYS`
+    keys: ClassVar[tuple[tuple[str, str], ...]] = (("R", "upright again"),)
     # names of the clips to choose from, and the index of the present one
     clips: Sequence[str] = ()
     clip: int = 0
@@ -204,6 +218,16 @@ class Mode:
         return None
 
     @property
+    def caption(self) -> str:
+        """What `eye` is, in words."""
+        return ""
+
+    @property
+    def house(self) -> bool:
+        """Whether its ground is floor and walls."""
+        return getattr(getattr(self.task, "config", None), "terrain", "") == "rooms"
+
+    @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
         """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins
         [m]."""
@@ -218,6 +242,7 @@ class Steer(Mode):
     """A walking policy by the viewer's command."""
 
     name, rough, steers = "steer", True, True
+    keys = (*DRIVING, ("R", "upright again"))
     actor: PolicyActor
 
     def __init__(self, cast: Cast, world: World, seed: int):
@@ -248,6 +273,7 @@ class Navigating(Mode):
     viewer points."""
 
     name, aim = "navigate", "place"
+    keys = (*AIMING, ("R", "to another place, with another goal"))
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
     def __init__(self, cast: Cast, world: World, seed: int):
@@ -275,6 +301,15 @@ class Navigating(Mode):
         nearer = 255.0 * (far - camera.past[0, 0]) / (far - near)
         return nearer.view(rows, columns).byte().numpy()
 
+    @property
+    def caption(self) -> str:
+        config = self.task.eye.config
+        near, far = config.range_m
+        wide, high = config.fov_deg
+        what = "Depth that a network estimates" if config.eyes else "Depth camera"
+        view = f"{wide:g}° × {high:g}°, {config.rate_hz:g} images/s"
+        return f"{what}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
+
 
 class Wander(Mode):
     """A module on latents of its prior."""
@@ -293,6 +328,7 @@ class Dribbling(Mode):
     """A dribbling policy, whose target is where the viewer points."""
 
     name, aim = "dribble", "target"
+    keys = (*AIMING, ("R", "upright again, the ball at its feet"))
 
     def __init__(self, cast: Cast, world: World, seed: int):
         self.actor = cast.policies[Dribble.name]
@@ -329,6 +365,7 @@ class Imitate(Mode):
     """A module that tracks a clip, over and over; the ghost beside is the clip itself."""
 
     name = "imitate"
+    keys = (("R", "onto the clip again"),)
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast.skill
@@ -376,6 +413,8 @@ class Imitate(Mode):
 
 class Perform(Mode):
     """A policy at its task, which the viewer only watches."""
+
+    keys = (("R", "to where episodes begin"),)
 
     def __init__(self, cast: Cast, world: World, seed: int, task: str):
         self.name, self.actor = task, cast.policies[task]

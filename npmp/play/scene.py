@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 import trimesh
 import viser
+from numpy.typing import NDArray
 from websockets.asyncio import server as serving
 
 from npmp.play.modes import Floats
@@ -26,6 +27,15 @@ FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
 GHOST, BALL, TARGET = (90, 140, 220), (240, 140, 40), (210, 50, 50)
 PUSH, GROUND, SKIN, SKY = (220, 40, 40), (176, 178, 172), (245, 242, 236), (255, 255, 255)
+WALL = (201, 192, 178)
+# walls fade in blocks of this side [m], where they hide the robot
+BLOCK_M = 0.5
+# of a wall that hides the robot
+FADED = 0.15
+# from the robot's middle to its sides, and more [m]
+BESIDE_M = 0.35
+# above the floor, what is looked at [m]
+AIM_M = 0.25
 COLOURS = {
     "base": (58, 62, 70),
     "link0": (104, 110, 120),
@@ -90,7 +100,12 @@ class Scene:
         self._target = scene.add_cylinder("/world/target", color=TARGET, visible=False, **flat)
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
-        self._ground: Any = None
+        self._ground: list[Any] = []  # meshes of one period
+        # blocks of walls among them, their boxes (B, 2, 3) [m] from the corner, and whether each
+        # hides the robot in the tiles around it (B, 4)
+        self._walls: list[Any] = []
+        self._boxes = np.zeros((0, 2, 3))
+        self._hides = np.zeros((0, 4), dtype=bool)
         self._corner, self._floor = np.zeros(2), 0.0
         self._listen()
 
@@ -150,9 +165,10 @@ class Scene:
 
     def ground(self, session: Session) -> None:
         """Draw the ground of the present mode."""
-        if self._ground is not None:
-            self._ground.remove()
-            self._ground = None
+        for part in self._ground:
+            part.remove()
+        self._ground, self._walls = [], []
+        self._boxes, self._hides = np.zeros((0, 2, 3)), np.zeros((0, 4), dtype=bool)
         found = session.mode.ground
         self._grid.visible = found is None
         self._floor = 0.0 if found is None else float(found[0].min())
@@ -167,16 +183,37 @@ class Scene:
         low = row * n + column
         corners = (low, low + 1, low + n + 1), (low, low + n + 1, low + n)
         faces = np.concatenate([np.stack(each, -1) for each in corners])
-        level, tiles = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3))
-        look: Any = {"batched_colors": GROUND, "flat_shading": True, "cast_shadow": False}
-        self._ground = self.server.scene.add_batched_meshes_simple(
-            "/world/ground", vertices, faces, level, tiles, lod="off", **look
-        )
+        blocks = np.full(len(faces), -1)
+        if session.mode.house:
+            corner = vertices[faces]
+            place = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
+            stands = corner[..., 2].max(1) > self._floor + 0.01
+            blocks = np.where(stands, place[:, 0] * round(PERIOD_M / BLOCK_M) + place[:, 1], -1)
+        for block in np.unique(blocks):
+            used, part = np.unique(faces[blocks == block], return_inverse=True)
+            mesh = self._period(int(block), vertices[used], part.reshape(-1, 3))
+            self._ground.append(mesh)
+            if block >= 0:
+                self._walls.append(mesh)
+                box = np.stack((vertices[used].min(0), vertices[used].max(0)))[None]
+                self._boxes = np.concatenate((self._boxes, box))
+        self._hides = np.zeros((len(self._walls), 4), dtype=bool)
         self._tiles: tuple[int, int] | None = None
+
+    def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
+        """A mesh of the ground, four times; block: of walls, -1: floor."""
+        level, tiles = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3))
+        look: Any = {"flat_shading": True, "cast_shadow": False, "lod": "off"}
+        look["batched_colors"] = GROUND if block < 0 else WALL
+        if block >= 0:
+            look["batched_opacities"] = np.ones(4)
+        return self.server.scene.add_batched_meshes_simple(
+            f"/world/ground/{block}", vertices, faces, level, tiles, **look
+        )
 
     def draw(self, seen: Snapshot) -> None:
         root = seen.bodies[0, :3]
-        aim = np.array([root[0], root[1], 0.0 if self._ground is None else root[2] - self._home])
+        aim = np.array([root[0], root[1], root[2] - self._home if self._ground else 0.0])
         far = np.linalg.norm(aim - self.centre) > JUMP_M
         self.centre = aim if far else self.centre + FOLLOW * (aim - self.centre)
         with self.server.atomic():
@@ -198,8 +235,9 @@ class Scene:
                 point, force = seen.push
                 ends = np.stack((point, point + force / 100.0))[None]
                 self._arrow.points = ends.astype(np.float32)
-            if self._ground is not None:
+            if self._ground:
                 self._lay(root)
+                self._fade(root)
 
     def _lay(self, root: Floats) -> None:
         """The four tiles around the robot."""
@@ -207,12 +245,39 @@ class Scene:
         if self._tiles != (x, y):
             self._tiles = x, y
             cells = np.array([(x + i, y + j) for i in (0, 1) for j in (0, 1)])
-            places = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
-            self._ground.batched_positions = places.astype(np.float32)
+            self._places = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
+            for part in self._ground:
+                part.batched_positions = self._places.astype(np.float32)
+
+    def _fade(self, root: Floats) -> None:
+        """Let the viewers see through walls between them and the robot."""
+        views = [
+            np.array(client.camera.position) + self.centre
+            for client in self.server.get_clients().values()
+        ]
+        aim = np.array([root[0], root[1], self._floor + AIM_M])
+        wider = np.array([BESIDE_M, BESIDE_M, 0.0])
+        # (B, 4, 3)
+        low, high = (self._boxes[:, None, end] + self._places for end in (0, 1))
+        hides = np.zeros_like(self._hides)
+        for view in views:
+            hides |= between(view, aim, low - wider, high + wider)
+        for i in np.flatnonzero((hides != self._hides).any(1)):
+            self._walls[i].batched_opacities = np.where(hides[i], FADED, 1.0).astype(np.float32)
+        self._hides = hides
 
     def close(self) -> None:
         with _quiet():
             self.server.stop()
+
+
+def between(start: Floats, end: Floats, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Whether the line from start to end (3,) [m] meets boxes from low to high (..., 3) [m]."""
+    way = np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
+    shares = np.stack(((low - start) / way, (high - start) / way))
+    enters = shares.min(0).max(-1)
+    leaves = shares.max(0).min(-1)
+    return np.asarray((enters <= leaves) & (leaves >= 0.0) & (enters <= 1.0))
 
 
 def _quiet() -> contextlib.redirect_stdout[io.StringIO]:

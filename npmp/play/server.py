@@ -33,7 +33,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mocap_data.errors import InputError
-from npmp.play.modes import GROUNDS, Mode
+from npmp.play.modes import GROUNDS, KEYS, Mode
 from npmp.play.realtime import SPEEDS, Player
 from npmp.play.scene import Scene
 from npmp.play.session import Session, Snapshot
@@ -396,7 +396,8 @@ def _controls(session: Session) -> dict[str, Any]:
         "mode": mode.name,
         "rough": mode.rough,
         "steers": mode.steers,
-        "aims": mode.target is not None,
+        "keys": [*mode.keys, *KEYS],
+        "caption": mode.caption,
         "world": asdict(session.world),
         "clips": list(mode.clips),
         "clip": mode.clips[mode.clip] if mode.clips else None,

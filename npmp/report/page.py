@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluation.policy import PolicyEvaluation
@@ -19,6 +20,7 @@ from npmp.report import figures, parts, policy_page
 from npmp.report.figures import FloatArray, Line
 from npmp.report.motion_table import motion_table
 from npmp.report.replay import ReplayClip, replay_section
+from npmp.tasks.rewards import RewardConfig
 from npmp.training.tables import read_metrics
 
 # Beyond these the page would grow past what a browser opens at once; the figures of the rest are in
@@ -27,6 +29,18 @@ MAX_CLIPS_DRAWN = 20
 MAX_METRICS_OPEN, MAX_METRICS = 12, 60
 # how the replay lists it
 WALKING = "walking on command"
+LOST = (
+    "A clip is tracked while the mean difference of body coordinates [m] plus that of joint angles "
+    f"[rad] is at most {RewardConfig().termination_threshold:g} (eq. 2). Beyond, it is lost: the "
+    "trial ends there, and no figure counts what follows."
+)
+MEANINGS = {
+    "tracked (%)": "share of the clip before it is lost; of all clips, the share of their time",
+    "tracked (s)": "time before the clip is lost",
+    "base deviation, mean (cm)": "distance of the robot's base from the reference's while tracked",
+    "max (cm)": "the largest distance of the base while tracked",
+    "joint error (rad)": "mean absolute difference of joint angles while tracked",
+}
 
 
 def build(
@@ -90,22 +104,33 @@ def build(
     return parts.assemble(Path(out), **text, cards=cards, sections=sections, provenance=provenance)
 
 
-def _mean(values: Iterable[float]) -> float:
-    kept = [v for v in values if math.isfinite(v)]
-    return sum(kept) / len(kept) if kept else math.nan
+def _all_clips(clips: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The last row of `_evaluation_table`: sums of times, the share of time that is tracked, means
+    over that time, the largest deviation."""
+    tracked = np.array([clip["tracked_s"] for clip in clips], dtype=np.float64)
+    seconds = sum(clip["duration_s"] for clip in clips)
+
+    def mean(values: Sequence[float]) -> float:
+        each = np.array(values, dtype=np.float64)
+        kept = np.isfinite(each) & (tracked > 0.0)
+        return float(np.average(each[kept], weights=tracked[kept])) if kept.any() else math.nan
+
+    deviation = mean([clip["base_deviation_m"]["mean"] for clip in clips])
+    largest = max(clip["base_deviation_m"]["max"] for clip in clips)
+    joints = mean([clip["joint_error_rad"] for clip in clips])
+    share = float(tracked.sum()) / seconds if seconds else math.nan
+    return [100 * share, float(tracked.sum()), seconds, 100 * deviation, 100 * largest, joints]
 
 
 def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """Headline figures from the evaluation, when the caller gives none."""
     if not clips:
         return []
-    tracked = parts.number(100 * _mean(c["tracked_fraction"] for c in clips))
-    deviation = parts.number(100 * _mean(c["base_deviation_m"]["mean"] for c in clips))
-    joints = parts.number(_mean(c["joint_error_rad"] for c in clips))
-    many = f"mean of {len(clips)} clips" if len(clips) != 1 else "one clip"
+    share, _, _, deviation, _, joints = map(parts.number, _all_clips(clips))
+    many = counted(len(clips), "clip")
     return [
-        ("Tracked", f"{tracked} %", f"of the motion before the robot is lost, {many}"),
-        ("Base deviation", f"{deviation} cm", "distance from the reference while tracked, mean"),
+        ("Tracked", f"{share} %", f"of the time of {many}, until each is lost"),
+        ("Base deviation", f"{deviation} cm", "from the reference, mean over the tracked time"),
         ("Joint error", f"{joints} rad", "mean absolute difference to the reference"),
     ]
 
@@ -116,7 +141,9 @@ def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str
 def _imitation(
     clips: Sequence[Mapping[str, Any]], rollouts: Rollouts | None, index: Mapping[str, int]
 ) -> parts.Section | None:
-    content: list[Any] = [_evaluation_table(clips)] if clips else []
+    content: list[Any] = [parts.Words(LOST)]
+    if clips:
+        content.append(_evaluation_table(clips))
     if rollouts and rollouts.clips:
         drawn = rollouts.clips[:MAX_CLIPS_DRAWN]
         content.append(_joint_table(rollouts))
@@ -127,7 +154,7 @@ def _imitation(
         if len(rollouts.clips) > len(drawn):
             words = f"Charts of the first {len(drawn)} of {len(rollouts.clips)} clips."
             content.append(parts.Words(f"{words} The replay has all of them.", ""))
-    return parts.Section("imitation", "Imitation", content) if content else None
+    return parts.Section("imitation", "Imitation", content) if len(content) > 1 else None
 
 
 def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
@@ -142,17 +169,24 @@ def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
         for c in clips
     ]
     rows = [[c["name"], *map(parts.number, values)] for c, values in zip(clips, table, strict=True)]
-    means = [["mean", *(parts.number(_mean(column)) for column in zip(*table, strict=True))]]
-    return parts.Table(columns, rows, means if len(rows) > 1 else ())
+    last = [["all clips", *map(parts.number, _all_clips(clips))]] if len(clips) > 1 else ()
+    return parts.Table(columns, rows, last, meanings=MEANINGS)
 
 
 def _joint_table(rollouts: Rollouts) -> parts.Fold:
-    rows = []
-    for clip in rollouts.clips[:MAX_CLIPS_DRAWN]:
-        difference = np.ma.masked_invalid(clip.joint_difference_rad()[clip.tracked])
-        rms = np.sqrt(np.square(difference).mean(axis=0)).filled(np.nan)
-        rows.append([clip.name, *(parts.number(float(value), 2) for value in rms)])
-    columns = ("clip", *rollouts.joint_names)
+    """A row per joint, so that it fits any number of joints and clips."""
+    squares = [
+        np.square(np.ma.masked_invalid(clip.joint_difference_rad()[clip.tracked]))
+        for clip in rollouts.clips
+    ]
+    overall = np.sqrt(np.ma.concatenate(squares).mean(axis=0)).filled(np.nan)
+    each = np.stack([np.sqrt(square.mean(axis=0)).filled(np.nan) for square in squares])
+    rows: list[parts.Row] = []
+    for j, joint in enumerate(rollouts.joint_names):
+        worst = int(np.nan_to_num(each[:, j], nan=-1.0).argmax())
+        errors = (parts.Cell.of(float(value), 3) for value in (overall[j], each[worst, j]))
+        rows.append([joint, *errors, rollouts.clips[worst].name])
+    columns = ("joint", "all clips", "worst clip", "which")
     title = "Joint error while tracked (rad, root mean square)"
     return parts.Fold(title, [parts.Table(columns, rows, sortable=True)], is_open=True)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -134,13 +134,14 @@ Row = Sequence["str | Cell"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on
-    a heading."""
+    """Rows under headings. last: rows of all rows together, kept at the end. sortable: by a click
+    on a heading. meanings: of headings, what the column holds."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
     last: Sequence[Row] = ()
     sortable: bool = False
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,13 @@ class Picture:
 @dataclass(frozen=True)
 class ReplayPlayer:
     """The 3-D replay's stage and controls. data: made by `replay.pack`; feet: their names;
-    recording: clips come with what was recorded."""
+    recording: clips come with what was recorded; end: the badge after a clip's tracked frames."""
 
     data: Mapping[str, Any]
     feet: Sequence[str]
     ghost: bool = False
     recording: bool = False
+    end: str = "lost"
 
 
 @dataclass(frozen=True)

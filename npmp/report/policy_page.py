@@ -26,6 +26,37 @@ _ON_ROUGH = (
     "The ground is drawn from points 0.1 m apart, so edges of steps look beveled. The field "
     "repeats itself every 8 m; where the robot fell it is put down elsewhere."
 )
+# of a trial's figures; the rest say all by their names
+MEANINGS = {
+    "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
+    "falls": "of all robots together",
+    "falls_per_minute": "of one robot, mean of all",
+    "survived": "share of robots that never fell",
+    "mechanical_power_w": "positive power of the joints, mean",
+    "energy_j_per_m": "positive work of the joints per metre of the base's path",
+    "torque_rms_nm": "of all joints, root mean square",
+    "torque_max_nm": "largest of any joint",
+    "joint_speed_max_rps": "largest of any joint",
+    "torque_rate_nm_s": "mean change of a joint's torque",
+    "joint_jerk_rad_s3": "second difference of joint velocities, root mean square",
+    "swing_share": f"share of time above {1000 * NEAR:g} mm while the base moves, worst foot",
+    "foot_lift_m": "how high a swing gets, median, worst foot",
+    "stance_mps": f"horizontal speed below {1000 * NEAR:g} mm, mean, worst foot",
+    "path_error_mean_m": "distance from the path, mean",
+    "path_error_max_m": "distance from the path, largest",
+    "finished": "share of robots at the path's end without a fall",
+    "path_lag_m": "behind the point that is to be followed, mean",
+    "missed": "share of robots that did not arrive in time without a touch",
+    "collided": "share of robots that touched a wall or fell before they arrived",
+    "arrival_s": "mean time of robots that arrived",
+    "recovered": "share of robots that got up in time and stayed up",
+    "not_recovered": "share of robots that did not get up in time and stay up",
+    "recovery_s": "time until a robot is up for good, median",
+    "ball_target_median_m": "distance of the ball from its target, median over robots and time",
+    "ball_target_before_jump_median_m": "the same in the last second before the target jumps",
+    "ball_speed_mps": "mean",
+    "lost_per_minute": "how often the ball got too far away, per robot",
+}
 _MEASURES = {
     "slopes": ("Slopes", "deg"),
     "stairs": ("Stairs, height of a step", "m"),
@@ -49,11 +80,14 @@ def judged(
         _pushes(found["pushes"]) if found.get("pushes") else None,
         _grounds(found["grounds"]) if found.get("grounds") else None,
     ]
-    caption = f"{found['robots']} robots, {parts.number(found['seconds'])} s"
-    names = [name for name in task.judged if name in found]
-    cards = [(name.replace("_", " "), parts.number(found[name]), caption) for name in names]
-    title = f"{found['policy']}: {task.name}"
-    return parts.assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+    trials = f"{found['robots']} robots, {parts.number(found['seconds'])} s"
+    cards = [
+        (name.replace("_", " "), parts.number(found[name]), MEANINGS.get(name, trials))
+        for name in task.judged
+        if name in found and name.removesuffix("_1s") not in set(task.judged) - {name}
+    ]
+    look: Any = {"title": f"{found['policy']}: {task.name}", "subtitle": trials, "cards": cards}
+    return parts.assemble(out, sections=sections, provenance=provenance, **look)
 
 
 def clip_of(
@@ -109,9 +143,13 @@ def _tables(found: Mapping[str, Any]) -> list[parts.Table]:
     ]
     shown = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
     plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
-    others = [(key, parts.number(value)) for key, value in plain if key not in shown]
+    others = [
+        (key, parts.number(value), parts.Cell(MEANINGS.get(key, ""), words=True))
+        for key, value in plain
+        if key not in shown
+    ]
     tables = [parts.Table(("mean absolute error", *ways.values()), rows)] if rows else []
-    return [*tables, parts.Table(("figure", "value"), others)]
+    return [*tables, parts.Table(("figure", "value", ""), others)]
 
 
 def _time(trial: Trial) -> np.ndarray:

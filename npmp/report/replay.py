@@ -96,6 +96,11 @@ def _pack_clip(
     return out
 
 
+def frame_bytes(bodies: int, points: int) -> int:
+    """Bytes of a frame of the replay: poses of bodies and places of points, 16 bits a number."""
+    return 14 * bodies + 6 * points
+
+
 def pack(
     model: mujoco.MjModel,
     clips: Sequence[ReplayClip],
@@ -125,9 +130,11 @@ def _within_budget(
 ) -> tuple[list[tuple[npt.NDArray[np.int64], float]], list[str]]:
     """The frames to keep of each clip and their rate, and a remark where clips are cut."""
     each = [
-        14 * bodies * (1 if clip.reference is None else 2)
-        + sum(6 * value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
-        + (0 if clip.ball is None or clip.target is None else 12)
+        frame_bytes(
+            bodies * (1 if clip.reference is None else 2),
+            sum(value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
+            + (0 if clip.ball is None or clip.target is None else 2),
+        )
         for clip in clips
     ]
     kept = [frame_choice(len(c.qpos), c.rate_hz, FRAMES_PER_S) for c in clips]
@@ -146,9 +153,12 @@ def _within_budget(
 
 
 def replay_section(
-    robot: Robot, clips: Sequence[ReplayClip], words: str = ""
+    robot: Robot, clips: Sequence[ReplayClip], words: str = "", *, end: str = "lost"
 ) -> tuple[Section, dict[str, int]]:
-    """The replay, and the number of each clip in it by name. words: about these clips."""
+    """The replay, and the number of each clip in it by name.
+
+    words: about these clips. end: the badge that a clip has after its tracked frames.
+    """
     packed, remarks = pack(robot.model(), clips, robot.foot_bodies)
     notes = [Words(remark, "") for remark in remarks]
     shown = packed["clips"]
@@ -161,8 +171,10 @@ def replay_section(
         lead = "The robot in blue; the line on the floor is its base's path."
     if recording:
         lead += " The recording beside the robot, and where its keypoints are on the robot."
+    if any("lost" in c for c in shown):
+        lead += f" Faded, with the badge “{end}”: what no figure counts."
     if any("velocity" in c for c in shown):
         lead += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
-    player = ReplayPlayer(packed, foot_labels(robot.foot_bodies), ghost, recording)
+    player = ReplayPlayer(packed, foot_labels(robot.foot_bodies), ghost, recording, end)
     section = Section("replay", "Replay", [Words(f"{lead} {words}".strip()), player, *notes])
     return section, {clip["name"]: i for i, clip in enumerate(shown)}

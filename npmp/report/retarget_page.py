@@ -22,22 +22,23 @@ from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.report import figures, parts
 from npmp.report.figures import FloatArray, Line
-from npmp.report.motion_table import motion_table
-from npmp.report.replay import ReplayClip, replay_section
+from npmp.report.motion_table import motion_table, overall
+from npmp.report.replay import BUDGET_BYTES, FRAMES_PER_S, ReplayClip, frame_bytes, replay_section
 from npmp.robots import Robot
+from npmp.robots.visuals import moving_bodies
 from retarget.cleaning import Cleaned
 from retarget.ground import runs
-from retarget.overview import median_of, originals_of
-from retarget.quality import SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
+from retarget.overview import originals_of
+from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
 
 # motions whose curves are drawn
 MAX_WORST, MAX_OTHERS = 6, 6
 # of the table
 MAX_ROWS = 400
-# shorter motions are shown only where there is nothing else [s]
+# of a large set, shorter motions are shown only where there is nothing else [s]
 SHORTEST_REPLAY = 2.0
-# clips in the 3-D replay: the worst, the median, the best
+# motions of a large set in the 3-D replay: the worst, the median, the best
 REPLAYS = 3
 
 
@@ -72,14 +73,9 @@ class RetargetReport:
     def meter(self) -> QualityMeter:
         return QualityMeter(self.robot)
 
-    def known(self, key: str) -> FloatArray:
-        """A figure of the motions (N,), those that have it."""
-        found = [motion.quality[key] for motion in self.motions if key in motion.quality]
-        return np.array(found, dtype=np.float64)
-
-    def median(self, key: str, factor: float) -> str:
-        """The median of a figure of the motions, in words."""
-        return _short(factor * median_of(self.motions, key))
+    def overall(self, key: str, factor: float = 1.0) -> str:
+        """A figure of all motions, as in the last rows of the table, in words."""
+        return _short(factor * overall(self.motions, key))
 
 
 def build(out: Path | str, data: RetargetReport) -> Path:
@@ -106,10 +102,6 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     )
 
 
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if values.size else math.nan
-
-
 def _short(value: float) -> str:
     """Two digits; nothing smaller than a hundredth matters here."""
     return parts.number(round(value, 2), 2)
@@ -119,47 +111,63 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     kept, recorded = data.cleaned.seconds_kept, data.cleaned.seconds_in
     share = 100.0 * kept / max(recorded, 1e-9)
     cards = [("Kept", f"{kept:,.0f} s", f"{share:.0f} % of {recorded:,.0f} s recorded")]
-    overall = overall_rms(data.motions)
-    if math.isfinite(overall):
-        largest = _short(100 * float(data.known("max_marker_m").max()))
-        words = f"RMS, median of motions; {_short(100 * overall)} cm over all frames, "
-        words += f"{largest} cm at most"
-        cards.append(("Marker error", f"{data.median('rms_marker_m', 100)} cm", words))
-    if (legs := data.known("leg_orientation_deg")).size:
-        words = f"off the person's, median; {_short(float(legs.max()))}° at most"
-        cards.append(("Leg orientation", f"{data.median('leg_orientation_deg', 1)}°", words))
-    slid = _short(100 * _mean(data.known("foot_slide_share")))
-    in_stance = f"in stance, median; {slid} % of steps above {100 * SLIDING:g} cm/s"
-    floats = data.median("float_m", 1000)
-    sunk = f"99th percentile of frames, median of motions; {floats} mm above it in stance"
-    violations = sum(data.known(f"{what}_violations").sum() for what in ("limit", "velocity"))
-    touching = _short(100 * _mean(data.known("self_collision_share")))
+    if math.isfinite(overall(data.motions, "rms_marker_m")):
+        words = f"RMS over all frames; {data.overall('max_marker_m', 100)} cm at most"
+        cards.append(("Marker error", f"{data.overall('rms_marker_m', 100)} cm", words))
+    if math.isfinite(overall(data.motions, "leg_orientation_deg")):
+        angle = f"{data.overall('leg_orientation_deg')}°"
+        cards.append(("Leg orientation", angle, "off the person's, mean over time"))
+    slid = data.overall("foot_slide_share", 100)
+    in_stance = f"mean of standing feet; {slid} % of their steps above {100 * SLIDING:g} cm/s"
+    sunk = f"99th percentile, worst motion; standing feet {data.overall('float_m', 1000)} mm above"
+    violations = sum(
+        float(np.nan_to_num(overall(data.motions, f"{what}_violations")))
+        for what in ("limit", "velocity")
+    )
     return [
         *cards,
-        ("Foot slide", f"{data.median('foot_slide_mps', 100)} cm/s", in_stance),
-        ("Feet in the floor", f"{data.median('penetration_p99_m', 1000)} mm", sunk),
+        ("Foot slide", f"{data.overall('foot_slide_mps', 100)} cm/s", in_stance),
+        ("Feet in the floor", f"{data.overall('penetration_p99_m', 1000)} mm", sunk),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
-        ("Self-collision", f"{touching} %", "of frames, mean"),
+        ("Self-collision", f"{data.overall('self_collision_share', 100)} %", "of all frames"),
     ]
 
 
 # ---- replay
 
 
-def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
-    """The worst, the median, the best motion, each with what to call it.
+def replay_bytes(data: RetargetReport) -> float:
+    """What the 3-D replay of all motions takes [bytes]."""
+    bodies = len(moving_bodies(data.robot.model()))
+    soles = len(data.robot.foot_bodies)
+    total = 0.0
+    for motion in data.motions:
+        clip = data.clips.get(motion.recording or motion.name)
+        points = soles + (0 if clip is None else len(clip.names))
+        total += motion.duration_s * FRAMES_PER_S * frame_bytes(bodies, points)
+    return total
 
-    Where short motions are passed over, the names say among which these are the worst, the median
+
+def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
+    """All motions of a small set, worst first, each with its title; of a set that takes more than
+    `BUDGET_BYTES` the worst, the median and the best.
+
+    Where short motions are passed over, the titles say among which these are the worst, the median
     and the best.
     """
-    motions = [motion for motion in data.motions if motion.duration_s >= SHORTEST_REPLAY]
-    motions = motions if len(motions) >= REPLAYS else data.motions
-    among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
+    motions = data.motions
+    among = ""
+    small = replay_bytes(data) <= BUDGET_BYTES
+    if not small:
+        long = [motion for motion in motions if motion.duration_s >= SHORTEST_REPLAY]
+        motions = long if len(long) >= REPLAYS else motions
+        among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
     last = len(motions) - 1
     words = {0: "worst", last // 2: "median", last: "best"} if last > 1 else {}
     return [
-        (f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i])
-        for i in words or range(len(motions))
+        (f"{words[i]}{among}: {motion.name}" if i in words else motion.name, motion)
+        for i, motion in enumerate(motions)
+        if small or i in words or not words
     ]
 
 
@@ -185,7 +193,12 @@ def _replay(
         feet, contacts = data.meter.feet(motion).mean(axis=2), data.meter.contacts(motion)
         of_feet: dict[str, Any] = {"feet": feet, "contacts": contacts, "sole_m": sole_m}
         clips.append(ReplayClip(title, motion.qpos, motion.rate_hz, **of_feet, **recorded))
-    return replay_section(data.robot, clips, f"{len(chosen)} of {len(data.motions)} motions.")
+    whole_size, budget = (size / 1e6 for size in (replay_bytes(data), BUDGET_BYTES))
+    words = "All motions, the worst first."
+    if len(chosen) < len(data.motions):
+        words = f"{len(chosen)} of {len(data.motions)} motions: all would take {whole_size:.0f} MB,"
+        words += f" {budget:g} MB is the most."
+    return replay_section(data.robot, clips, words)
 
 
 # ---- distributions
@@ -232,8 +245,10 @@ def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
 def _table(data: RetargetReport) -> parts.Section:
     motions = data.motions
     words = (
-        "Worst first; a click on a heading sorts. At the end medians, of all and by kind of "
-        "movement. Mirror images have the figures of what they mirror."
+        "Worst first; a click on a heading sorts, the mouse on it explains. At the end all motions "
+        "together, and each kind of movement: RMS over frames, means weighted by time, the largest "
+        "of largest values and percentiles, sums of counts. Mirror images have the figures of what "
+        "they mirror."
     )
     more = f" The worst {MAX_ROWS} of {len(motions)}." if len(motions) > MAX_ROWS else ""
     table = motion_table(motions, most=MAX_ROWS)

@@ -37,19 +37,19 @@ def wandering(
     chart = figures.wide("Robots still up", "share", up_at, height=240, y_range=(0.0, 1.0))
     columns = {
         "up_s_mean": "up, mean (s)",
-        "up_s_median": "median (s)",
-        "up_to_the_end": "up to the end",
+        "up_s_median": "up, median (s)",
+        "up_to_the_end": "share up to the end",
         "path_m": "path (m)",
         "speed_mps": "speed (m/s)",
     }
     best, seconds = found["latents"], number(found["seconds"])
     words = (
         f"{found['robots']} robots from the {found['starts']}, {seconds} s at most: times of those "
-        "still up then count as that. Their latents are drawn from the AR(1) process."
+        "still up then count as that. Latents are samples of the AR(1) prior."
     )
     table = Table([*columns.values()], [[number(best[key]) for key in columns]])
     staying = Section("up", "How long they stay up", [Words(words), table, chart])
-    sections = [replay_section(robot, clips)[0], staying]
+    sections = [replay_section(robot, clips, end="fallen")[0], staying]
     most = f"mean of {found['robots']} robots, {seconds} s at most"
     path = f"mean until the fall, {number(best['speed_mps'])} m/s"
     cards = [("Up on the prior", f"{number(best['up_s_mean'])} s", most)]

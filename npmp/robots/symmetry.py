@@ -109,8 +109,8 @@ def make_symmetry(
 ) -> Symmetry:
     """The mirror that an entry of robot.yaml describes, from names and from places at zero joints.
 
-    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left"
-    swaps ends of names and "*left*" what stands anywhere in them.
+    A star stands for the rest of a name: "left_" is "left_*" and swaps beginnings, "*_left" ends,
+    "*left*" what is anywhere in a name.
 
     Raises:
       InputError: where a swapped name does not exist, or joints or markers are no mirror images.
@@ -164,7 +164,7 @@ def make_symmetry(
 def _name_permutation(
     names: Sequence[str], partners: Mapping[str, str], kind: str, where: str
 ) -> Indices:
-    """(N,) index of each name's image: its prefix swapped, or itself where no prefix fits."""
+    """(N,) index of each name's image: a part of it swapped, or itself where none fits."""
 
     def image_of(name: str) -> str:
         for part, partner in partners.items():
@@ -174,7 +174,7 @@ def _name_permutation(
 
     permutation = [list(names).index(image_of(name)) for name in names]
     if [permutation[i] for i in permutation] != list(range(len(names))):
-        raise InputError(f"{where}: swapping prefixes twice does not give the {kind} names back")
+        raise InputError(f"{where}: swapping names twice does not give the {kind} names back")
     return frozen(permutation, np.int64)
 
 

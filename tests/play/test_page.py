@@ -230,7 +230,10 @@ def modes(visit: Visit) -> None:
     for name in (*names[1:2], *names[3:], "dribble"):
         visit.page.click(f"#modes button[value={name}]")
         visit.until(f"state.mode === '{name}' && controls.mode === '{name}' && samples.length > 20")
-        assert visit.page.locator("#eye").is_visible() == (name == "navigate")
+        assert visit.page.locator("#eye figcaption").is_visible() == (name == "navigate")
+        assert ("click floor" in visit.page.locator("#keys").inner_text()) == (
+            name in ("navigate", "dribble")
+        )
         if name == "imitate":
             visit.page.select_option("#clip", "trot")
             visit.until("controls.clip === 'trot'")

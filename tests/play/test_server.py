@@ -279,7 +279,8 @@ def test_settings_reach_the_session(served: Served) -> None:
         assert world["level"] == 0.25
         wish(viewer, do="world", terrain="flat")
         wish(viewer, do="mode", name="dribble")
-        assert told(viewer, "controls", lambda said: said["mode"] == "dribble")["aims"]
+        keys = dict(told(viewer, "controls", lambda said: said["mode"] == "dribble")["keys"])
+        assert {"click floor", "P"} <= keys.keys() and "W S, ↑ ↓" not in keys
         wish(viewer, do="reset")
         wish(viewer, do="pause", value=True)
         at = told(viewer, "state", lambda said: said["paused"])["time_s"]

@@ -109,6 +109,8 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     session = Session(cast, "navigate")
     seen, task = session.snapshot(), session.mode.task
     assert seen.eye is not None and seen.eye.shape == (9, 16) and seen.eye.max() > 100
+    near, far = task.eye.config.range_m
+    assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.house
     heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
     assert heights.shape == (161, 161)
     goals = torch.arange(task.ways.left.shape[1])[None]

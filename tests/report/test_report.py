@@ -170,6 +170,24 @@ def test_all_sections(tmp_path: Path, robot: robots.Robot) -> None:
     assert again.read_bytes() == out.read_bytes()
 
 
+def test_the_headline_weighs_clips_by_their_tracked_time(tmp_path: Path) -> None:
+    """1 of 2 s tracked, 10 cm off, and 3 of 3 s, 2 cm off: 4 of 5 s, (10 + 3 * 2) / 4 = 4 cm; the
+    cards and the table's last row alike."""
+    evaluation = evaluation_of(["a", "b"])
+    evaluation["clips"][0]["base_deviation_m"] = {"mean": 0.1, "max": 0.2}
+    second = {"tracked_s": 3.0, "duration_s": 3.0, "tracked_fraction": 1.0}
+    second["base_deviation_m"] = {"mean": 0.02, "max": 0.3}
+    evaluation["clips"][1].update(second)
+    page = report.build(tmp_path / "r.html", evaluation=evaluation, provenance={}).read_text()
+    assert re.findall(r'class="value">([^<]*)<', page) == ["80 %", "4 cm", "0.07 rad"]
+    [last] = re.findall(r'<tr class="mean">(.*?)</tr>', page, re.S)
+    assert re.findall(r"<td>([^<]*)</td>", last) == [
+        *("all clips", "80", "4", "5"),
+        *("4", "30", "0.07"),
+    ]
+    assert "Beyond, it is lost" in page
+
+
 def test_nothing_to_show(tmp_path: Path) -> None:
     page = report.build(tmp_path / "report.html", provenance={}).read_text(encoding="utf-8")
     assert "nothing to show yet" in page

@@ -24,6 +24,7 @@ from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.retarget import report_place
 from npmp.report import figures, retarget_page
+from npmp.report.motion_table import motion_table
 from npmp.report.parts import is_report
 from npmp.report.retarget_page import RetargetReport
 from npmp.robots import Robot, visuals
@@ -143,6 +144,30 @@ def test_the_recording_is_beside_the_robot_and_on_it(
     assert 'data-clip="0"' in text and 'data-clip="1"' in text
 
 
+def test_the_headline_is_the_tables_row_of_all(data: RetargetReport) -> None:
+    """Two motions of 1 s and 3 s: RMS over frames, means by time, the largest, sums; the table has
+    them where the cards have them."""
+    (motion, *_) = data.whole.motions
+    figures = {"rms_marker_m": (0.01, 0.03), "max_marker_m": (0.02, 0.05)}
+    figures |= {"foot_slide_mps": (0.04, 0.0), "limit_violations": (1.0, 2.0)}
+    motions = []
+    for i, frames in enumerate((50, 150)):
+        quality = {key: values[i] for key, values in figures.items()}
+        motions.append(dataclasses.replace(motion.crop(0, frames), name=f"m{i}", quality=quality))
+    motion_set = dataclasses.replace(data.whole, motions=tuple(motions))
+    report = dataclasses.replace(
+        data, cleaned=dataclasses.replace(data.cleaned, motions=motion_set)
+    )
+    # sqrt((50 * 1 + 150 * 9) / 200) = 2.646 cm; (4 * 1 + 0 * 3) / 4 = 1 cm/s
+    cards = {name: value for name, value, _ in retarget_page._cards(report)}
+    assert (cards["Marker error"], cards["Foot slide"]) == ("2.6 cm", "1 cm/s")
+    assert cards["Limits"] == "3"
+    last = motion_table(motions).last[0]
+    assert [cell if isinstance(cell, str) else cell.text for cell in last][:6] == (
+        ["all (2)", "4.0", "2.65", "5.0", "1.00", "3"]
+    )
+
+
 def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
     empty = dataclasses.replace(
         data.cleaned, motions=dataclasses.replace(data.cleaned.motions, motions=())
@@ -153,7 +178,7 @@ def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
     assert '<section id="dropped"' in text and '<section id="curves"' not in text
 
 
-def test_which_motions_are_drawn(data: RetargetReport) -> None:
+def test_which_motions_are_drawn(data: RetargetReport, monkeypatch: pytest.MonkeyPatch) -> None:
     (motion, *_) = data.whole.motions
     assert retarget_page.chosen_for_curves([motion] * 3) == [0, 1, 2]
     chosen = retarget_page.chosen_for_curves([motion] * 100)
@@ -166,6 +191,14 @@ def test_which_motions_are_drawn(data: RetargetReport) -> None:
     report = dataclasses.replace(
         data, cleaned=dataclasses.replace(data.cleaned, motions=motion_set)
     )
+    # 9 motions of 3 s, 25 frames/s: 14 bytes for each of 13 bodies, 6 for each sole and keypoint
+    keypoints = len(data.clips[motion.recording].names)
+    bytes_of_all = 9 * 3 * 25 * (14 * 13 + 6 * (4 + keypoints))
+    assert retarget_page.replay_bytes(report) == pytest.approx(bytes_of_all)
+    titles = [title for title, _ in retarget_page.chosen_for_replay(report)]
+    others = [["m7", "m6", "m5"], ["m3", "m2", "m1"]]
+    assert titles == ["worst: m8", *others[0], "median: m4", *others[1], "best: m0"]
+    monkeypatch.setattr(retarget_page, "BUDGET_BYTES", 1000)
     titles = [title for title, _ in retarget_page.chosen_for_replay(report)]
     assert titles == ["worst: m8", "median: m4", "best: m0"]
     # The worst lasts under two seconds: it is passed over, and the next is not called the worst of

@@ -82,9 +82,9 @@ function show(told) {
 }
 
 function look(rows) {
-  const canvas = $("eye");
-  canvas.hidden = !rows;
+  $("eye").hidden = !rows;
   if (!rows) return;
+  const canvas = $("eye").firstElementChild;
   canvas.width = rows[0].length; canvas.height = rows.length;
   const picture = new ImageData(canvas.width, canvas.height);
   rows.flat().forEach((grey, i) => picture.data.set([grey, grey, grey, 255], 4 * i));
@@ -100,13 +100,20 @@ function button(name, act) {
   return made;
 }
 
+function element(tag, text) {
+  const part = document.createElement(tag);
+  part.textContent = text;
+  return part;
+}
+
 function fill(parent, children) { parent.replaceChildren(...children); }
 
 function arrange(told) {
   const same = controls && JSON.stringify(controls.clips) === JSON.stringify(told.clips);
   controls = told;
   document.querySelectorAll(".rough").forEach((row) => { row.hidden = !told.rough; });
-  $("aims").hidden = !told.aims;
+  $("eye").lastElementChild.textContent = told.caption;
+  fill($("keys"), told.keys.flatMap(([key, act]) => [element("dt", key), element("dd", act)]));
   $("sticks").className = told.steers ? "on" : "";
   for (const key of ["terrain", "randomization"]) $(key).value = told.world[key];
   if (document.activeElement !== $("level")) $("level").value = told.world.level;
@@ -150,6 +157,8 @@ function down(event) {
   event.preventDefault();
   event.stopImmediatePropagation(); // viser moves its camera by the same keys
   if (act && !event.repeat) $(act).click();
+  if (!act && !event.repeat && controls && !controls.steers)
+    notice(`${controls.mode} takes no velocity; its keys are in the list "Keys"`);
   if (event.code in KEYS) { held.add(event.code); steer(); }
 }
 
