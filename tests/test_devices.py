@@ -320,6 +320,7 @@ def course(trainer: Any) -> tuple[list[dict[str, float]], dict[str, Tensor], Ten
     return figures, state, tracked.qpos
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [fast, published])
 def test_training_elsewhere_is_training_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
@@ -342,6 +343,7 @@ def test_training_elsewhere_is_training_on_the_cpu(
             assert value.device == device or name.split(".")[-1] in hosts, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [walk, get_up, trot])
 def test_reuse_elsewhere_is_reuse_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest

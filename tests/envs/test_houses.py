@@ -48,6 +48,7 @@ def test_boxes_cover_what_stands_once() -> None:
         assert (count == stands).all()
 
 
+@pytest.mark.slow
 def test_both_painters_see_the_same_house() -> None:
     able = [name for name, fault in backend.reasons().items() if not fault]
     if not able:

@@ -129,6 +129,7 @@ def test_generated_gaits_are_not_mirrored(source: str, mirrors: str, tmp_path: P
     assert demo.jobs_of(config, run)["retarget"].config.mirrors == mirrors
 
 
+@pytest.mark.slow
 def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

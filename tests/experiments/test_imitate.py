@@ -103,6 +103,7 @@ def executed(program: str) -> None:
     exec(program, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
     moment: str, data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]

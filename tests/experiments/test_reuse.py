@@ -43,6 +43,7 @@ def reuse(module: Path, out: Path, *more: str) -> int:
     return main([f"module={module}", f"out={out}", "debug=tiny", "threads=1", RANGE, *more])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterrupted_one(
     module: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_robots_of_ones_own(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     assert [job.name for job in jobs] == ["robot=dog_a", "robot=dog_b"]
 
 
+@pytest.mark.slow
 def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     out = tmp_path / "a sweep" / "m.h5"
     assert cli.main([*CLIPS, f"out={out}"]) == 0

@@ -70,7 +70,9 @@ def train(
     return history[0].tolist(), history[-1].tolist()
 
 
-@pytest.mark.parametrize(("make", "passes"), [(vmpo, 1), (ppo, 4)])
+@pytest.mark.parametrize(
+    ("make", "passes"), [(vmpo, 1), pytest.param(ppo, 4, marks=pytest.mark.slow)]
+)
 def test_it_learns_to_move_on_command_from_memory(make: Any, passes: int) -> None:
     # The command is seen once, the velocity never, and one step changes it by 0.3 at most. Without
     # memory the best is to go 0.3 of the way and stay: exp(-0.7^2 / 0.5) = 0.375. Random actions

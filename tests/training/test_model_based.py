@@ -113,6 +113,7 @@ def test_runs_of_walking_repeat_and_resume(
     assert named <= set(run(trainer, 1)[0])
 
 
+@pytest.mark.slow
 def test_runs_of_dribbling_repeat_and_resume(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
@@ -354,6 +355,7 @@ def test_one_bad_batch_does_not_poison_the_policy(robot: Robot, motions: MotionS
     assert all(torch.equal(v, before[k]) for k, v in skill.state_dict().items())
 
 
+@pytest.mark.slow
 def test_style_counts_once_a_new_policy_obeys(
     robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
