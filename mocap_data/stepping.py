@@ -85,7 +85,7 @@ def sliding_doubt(feet: Array, body: Array, rate_hz: float, size: float) -> str:
     if slowest < max(_SLIDES, _SLIDES_SHARE * max(swings, travels)):
         return ""
 
-    moves = f"no foot stands: at the floor they move at {np.median(speed[at_floor]):.2g} m/s"
+    moves = f"no foot stands: near the floor they move at {np.median(speed[at_floor]):.2g} m/s"
     if travels < 0.5 * slowest:
         cause = "a treadmill? an animation in place? add the belt's speed to the root's path"
     elif swings < 0.5 * slowest:
@@ -100,11 +100,10 @@ def rate_doubt(feet: Array, body: Array, rate_hz: float, size: float, name: str)
 
     feet: (T, F, 3) [m]. body: its centre (T, 3) [m]. size: of the body [m]. name: the file's.
     """
-    assumed = f"a rate of {rate_hz:g} frames/s is assumed"
-    named = rate_in(name)
-    if named and abs(named / rate_hz - 1.0) > 0.02:
-        return f"{assumed}, its name says {named:g} (rate? source_rate_hz={named:g})"
+    if doubt := name_doubt(rate_hz, name):
+        return doubt
 
+    assumed = f"a rate of {rate_hz:g} frames/s is assumed"
     fall = fall_of(feet, body, rate_hz, size)
     if fall and not _FALLS[0] < fall < _FALLS[1]:
         likely = rate_hz * math.sqrt(_USUAL_FALL / fall)
@@ -116,6 +115,15 @@ def rate_doubt(feet: Array, body: Array, rate_hz: float, size: float, name: str)
         slow = "slow" if pace < 1.0 else "fast"
         return f"{assumed}, its strides are {slow} (rate? about {likely:.0f}, source_rate_hz=)"
     return ""
+
+
+def name_doubt(rate_hz: float, name: str) -> str:
+    """The doubt about an assumed rate where the file's name says another one; "" for none."""
+    named = rate_in(name)
+    if not named or abs(named / rate_hz - 1.0) < 0.02:
+        return ""
+    assumed = f"a rate of {rate_hz:g} frames/s is assumed"
+    return f"{assumed}, its name says {named:g} (rate? source_rate_hz={named:g})"
 
 
 def rate_in(name: str) -> float:

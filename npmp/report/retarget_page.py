@@ -49,6 +49,7 @@ class RetargetReport:
         whole: the retargeted recordings before cleaning. cleaned: what became of them.
         clips: the recordings by name.
         warnings: what looks wrong, by recording. failures: recordings left out, a line each.
+        assumed: what files do not say, a line each.
         seconds: wall-clock of it all.
         provenance: command, versions and the like, shown as they are.
     """
@@ -59,6 +60,7 @@ class RetargetReport:
     clips: Mapping[str, Clip] = field(default_factory=dict)
     warnings: Mapping[str, str] = field(default_factory=dict)
     failures: Sequence[str] = ()
+    assumed: Sequence[str] = ()
     seconds: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -130,13 +132,18 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
         cards.append(("Leg orientation", f"{data.median('leg_orientation_deg', 1)}°", words))
     slid = _short(100 * _mean(data.known("foot_slide_share")))
     in_stance = f"in stance, median; {slid} % of steps above {100 * SLIDING:g} cm/s"
-    floats = data.median("float_m", 1000)
-    sunk = f"99th percentile of frames, median of motions; {floats} mm above it in stance"
+    slide = f"{data.median('foot_slide_mps', 100)} cm/s"
+    if not data.known("foot_slide_mps").size:
+        slide = "no foot stands"
+        in_stance = f"feet near the floor move at {data.median('near_floor_mps', 100)} cm/s, median"
+    sunk = "99th percentile of frames, median of motions"
+    if data.known("float_m").size:
+        sunk += f"; {data.median('float_m', 1000)} mm above it in stance"
     violations = sum(data.known(f"{what}_violations").sum() for what in ("limit", "velocity"))
     touching = _short(100 * _mean(data.known("self_collision_share")))
     return [
         *cards,
-        ("Foot slide", f"{data.median('foot_slide_mps', 100)} cm/s", in_stance),
+        ("Foot slide", slide, in_stance),
         ("Feet in the floor", f"{data.median('penetration_p99_m', 1000)} mm", sunk),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
         ("Self-collision", f"{touching} %", "of frames, mean"),
@@ -326,6 +333,8 @@ def _problems(data: RetargetReport) -> parts.Section | None:
     if data.warnings:
         lines = [f"{name} {why}" for name, why in data.warnings.items()]
         content += [parts.Words("Looks wrong, or needs a look", "h3"), parts.Lines(lines)]
+    if data.assumed:
+        content += [parts.Words("Assumed where files are silent", "h3"), parts.Lines(data.assumed)]
     if data.failures:
         content += [parts.Words("Left out", "h3"), parts.Lines(data.failures)]
     return parts.Section("problems", "Problems", content) if content else None
