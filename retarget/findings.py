@@ -67,12 +67,14 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     }
     if timed:
         findings["duration_s"] = round(clip.duration_s, 3)
-    read_as = {key: chosen.get(key, known[key]) for key in ("scale", "up") if key in known}
+    read_as: dict[str, Any] = {
+        key: chosen.get(key, known[key]) for key in ("scale", "up") if key in known
+    }
     if read_as:
         said = "as the file says"
         findings["read as"] = {k: said if v is None else v for k, v in read_as.items()}
     if assumed := [key for key in clip.assumed if key not in missing]:
-        values: dict[str, Any] = {"rate_hz": clip.rate_hz, **read_as}
+        values = {**read_as, "rate_hz": clip.rate_hz}
         findings["assumed"] = [assumption(key, values.get(key)) for key in assumed]
     findings["source"], findings["licence"] = clip.source, clip.licence
     findings["extent_m"] = extent_of(clip.positions)
