@@ -89,7 +89,7 @@ def sliding_doubt(feet: Array, body: Array, rate_hz: float, size: float) -> str:
     if travels < 0.5 * slowest:
         cause = "a treadmill? an animation in place? add the belt's speed to the root's path"
     elif swings < 0.5 * slowest:
-        cause = "radians read as degrees? write the joint angles in degrees"
+        cause = "radians read as degrees? write its joint angles in the format's unit"
     else:
         cause = "units of the root's path? a treadmill?"
     return f"{moves} ({cause})"

@@ -31,7 +31,7 @@ ALIKE, ON_FLOOR = 0.12, 0.15
 # how the warning of a misread recording begins
 WRONG = "looks wrong"
 # in the doubts about a misread recording
-_MISREAD = ("units?", "axis?", "rate?", "mirrored?", "treadmill?", "degrees?")
+_MISREAD = ("units?", "axis?", "rate?", "mirrored?", "treadmill?", "degrees?", "another floor?")
 
 _LIMBS = {
     True: (("_hip", "_knee", "_foot"), ("_shoulder", "_elbow", "_hand")),
