@@ -186,7 +186,7 @@ def inspect_robot_motion(
     }
     if motion.assumed:
         findings["assumed"] = [assumption(key, motion.rate_hz) for key in motion.assumed]
-    if doubts := _doubts_of_theirs(motion, fitting):
+    if doubts := _doubts_of_motion(motion, fitting):
         findings["warnings"] = doubts
     if motion.body_pos is not None:
         unnamed = f"{motion.body_pos.shape[1]}, not named in the file"
@@ -208,7 +208,7 @@ def inspect_robot_motion(
     return findings
 
 
-def _doubts_of_theirs(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
+def _doubts_of_motion(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
     """What looks misread about a robot's motion, with the feet of the first robot that fits it."""
     try:
         if local := [name for name in fitting if robots.is_at_hand(name)]:

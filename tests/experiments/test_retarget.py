@@ -256,6 +256,7 @@ def test_feet_that_never_stand_are_not_shown_as_good(
     assert "foot_slide_mps" not in motion.quality
     page = Path("m.html").read_text(encoding="utf-8")
     assert ">no foot stands<" in page and "belt looks wrong: no foot stands" in page
+    assert "Assumed where files are silent" in page and "scale=1 (belt does not say)" in page
     assert cli.main(["inspect", "m.h5"]) == 0
     assert "warnings: belt looks wrong: no foot stands" in capsys.readouterr().out
 
