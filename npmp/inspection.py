@@ -23,7 +23,7 @@ from retarget.findings import (
     inspect_robot_motion,
     inspect_skeleton,
 )
-from retarget.sources import assumes_rate, known_options
+from retarget.sources import assumes_rate
 
 # what a file of keypoints is called, whatever its format
 RECORDING = "recording"
@@ -53,9 +53,10 @@ def inspect(
         return inspect_recording(path, options)
     if kind is None and suffix in (".h5", ".hdf5"):
         return inspect_hdf5(path)
-    if (motion := kind or robot_motions.kind_of(path)) is not None:
-        return inspect_robot_motion(path, motion, _options_of_motion(path, options))
-    if suffix == ".csv" and robot_motions.ambiguous(path):
+    names = (options or {}).get("names", ())
+    if (motion := kind or robot_motions.kind_of(path, names)) is not None:
+        return inspect_robot_motion(path, motion, options)
+    if suffix == ".csv" and not names and robot_motions.ambiguous(path):
         raise InputError(
             f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 "
             f"to 7 are a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
@@ -73,14 +74,6 @@ def inspect(
     known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
     raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
-
-
-def _options_of_motion(path: Path, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Those of the options that a robot's motion takes; its names are those of joints."""
-    options = options or {}
-    known = known_options(path, options)
-    keys = {"names": "joint_names"}
-    return {keys.get(key, key): value for key, value in options.items() if key in known}
 
 
 def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:

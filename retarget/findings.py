@@ -35,27 +35,37 @@ Findings = dict[str, Any]
 
 MOTIONS = "reference motions"
 # of a motion's figures those of the table of a dataset
-FIGURES = ("rms_marker_m", "foot_slide_mps", "penetration_p99_m", "float_m", "leg_orientation_deg")
+FIGURES = (
+    "rms_marker_m",
+    "near_floor_mps",
+    "foot_slide_mps",
+    "penetration_p99_m",
+    "float_m",
+    "leg_orientation_deg",
+)
 
 
 def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
     """A recording of keypoints: times, keypoints, extent, speed, and what looks misread.
 
-    options: of the reader. Names or a rate that the file does not say are given a place holder and
-    listed as missing.
+    options: of the reader; names= counts where the file has none. Names or a rate that nothing says
+    are given a place holder and listed as missing.
     """
     known = options_of(path)
     chosen = {key: value for key, value in (options or {}).items() if key in known}
+    names = chosen.pop("names", None)
     missing: tuple[str, ...] = ()
     try:
         clip = read(path, **chosen)
     except MissingOptions as error:
         if not set(error.options) <= {"names", "rate_hz"}:
             raise
-        missing = error.options
+        missing = tuple(key for key in error.options if key != "names" or names is None)
         stand_in: dict[str, Any] = {"rate_hz": 1.0} if "rate_hz" in missing else {}
         if "names" in missing:
-            stand_in["names"] = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
+            names = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
+        if "names" in error.options:
+            stand_in["names"] = names
         clip = read(path, **chosen, **stand_in)
     timed, named, suffix = "rate_hz" not in missing, "names" not in missing, path.suffix.lower()
     findings: Findings = {
@@ -157,16 +167,18 @@ def inspect_robot_motion(
 ) -> Findings:
     """A robot's motion of others: conventions, names, ranges, and robots here with these joints.
 
-    options: of `read_robot_motion`.
+    options: names= counts where the file has none; rate_hz= where its kind takes one.
     """
+    options = options or {}
+    timed = {"rate_hz": options["rate_hz"]} if "rate_hz" in options and kind != "mjlab" else {}
     named = True
     try:
-        motion = robot_motions.read_robot_motion(path, kind=kind, **(options or {}))
+        motion = robot_motions.read_robot_motion(path, kind=kind, **timed)
     except MissingOptions:
-        named = False
-        names = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
-        chosen = {**(options or {}), "joint_names": names}
-        motion = robot_motions.read_robot_motion(path, kind=kind, **chosen)
+        named = "names" in options
+        placeholders = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
+        names = options.get("names", placeholders)
+        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names, **timed)
     fitting = robots.with_joints(motion.joint_names) if named else []
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]

@@ -119,10 +119,11 @@ def assumptions(origins: Iterable[Origin], rates_apart: Collection[str] = ()) ->
             if key != "rate_hz" or origin.clip not in rates_apart:
                 line = assumption(key, getattr(origin, key, None))
                 clips.setdefault(line, []).append(origin.clip)
-    return [
-        f"{line} ({f'{names[0]} does' if len(names) == 1 else f'{len(names)} files do'} not say)"
+    silent = {
+        line: f"{names[0]} does" if len(names) == 1 else f"{len(names)} recordings do"
         for line, names in clips.items()
-    ]
+    }
+    return [f"{line} ({which} not say)" for line, which in silent.items()]
 
 
 @dataclass(frozen=True)

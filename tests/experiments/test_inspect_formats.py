@@ -121,6 +121,10 @@ def test_a_motion_without_names_is_described(
     assert found["kind"] == "robot's motion (unitree_csv)"
     assert "12, not named in the file" in found["joints"]
     assert "robots here with these joints" not in found
+    names = [f"j{i}" for i in range(12)]
+    found, _ = inspected(tmp_path / "a.csv", f"names=[{','.join(names)}]", "source_rate_hz=50")
+    assert [row["joint"] for row in found["joint angles"]] == names
+    assert found["rate_hz"] == 50 and found["assumed"] == ["quaternion=x, y, z, w"]
 
 
 def test_unitrees_g1(tmp_path: Path, inspected: Inspects) -> None:
@@ -168,6 +172,8 @@ def test_keypoints(tmp_path: Path, inspected: Inspects) -> None:
     np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
     found, _ = inspected(tmp_path / "n.npz")
     assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
+    found, _ = inspected(tmp_path / "n.npz", f"names=[{','.join(clip.names)}]")
+    assert found["keypoints"] == list(clip.names)
     # a root's place and three rotations
     turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")

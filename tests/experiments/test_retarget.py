@@ -228,11 +228,11 @@ def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots
     )
     assert "its name says 50 (rate? source_rate_hz=50)" in named
     assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
-    assert "assumed: quaternion=x, y, z, w (2 files do not say)" in shown.out
+    assert "assumed: quaternion=x, y, z, w (2 recordings do not say)" in shown.out
     origins = json.loads(read_motions("m.h5").provenance["recordings"])
     assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
     assert cli.main(["inspect", "m.h5"]) == 0
-    assert "source_rate_hz=30 (2 files do not say)" in capsys.readouterr().out
+    assert "source_rate_hz=30 (2 recordings do not say)" in capsys.readouterr().out
     assert cli.main([*command, "source=walk_50hz.csv", "source_rate_hz=50"]) == 0
     assert capsys.readouterr().err == ""
 
