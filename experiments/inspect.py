@@ -15,10 +15,12 @@ import yaml
 
 from mocap_data.errors import InputError, printable
 from mocap_data.files import atomic_path, write_json
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import Run, Verb
+from npmp.experiments.recordings import Reading, check_used, options_of_keys
 from npmp.experiments.terminal import USER_ERROR, say, show_table
 from npmp.inspection import inspect
 from retarget.findings import FIGURES, MOTIONS, Findings
+from retarget.sources import RATE_KEY, assumes_rate, files_of
 
 # of a table, and characters of a text, on the terminal; out= has all
 ROWS_SHOWN, COLUMNS_SHOWN, LONGEST_TEXT = 60, 10, 200
@@ -27,25 +29,36 @@ SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Keys):
+class Inspect(Reading):
     """Say what a file or folder holds, and what is wrong with it: a recording, a robot's motion, a
     dataset, a module, policy, bundle or actuator model, a run or evaluation.
 
     npmp inspect motions.h5
     npmp inspect dance1_subject2.csv
+    npmp inspect walk.npz up=z scale=cm
+    npmp inspect recordings/dog
     """
 
     # the file or folder
     file: Path
     # what a file is where it could be several things: recording, mjlab or unitree_csv
     kind: str | None = None
+    # metres per unit of a recording, or the unit: m, cm, mm, in, ft; null: as npmp retarget
+    scale: float | str | None = None
+    # a recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: as npmp
+    # retarget
+    up: str | None = None
     # also write the findings to this JSON file, or a recording's skeleton to this YAML file
     out: Path | None = None
 
 
 def run(config: Inspect, run: Run) -> int:
     """Say what file= is and what it holds."""
-    findings = inspect(config.file, config.kind)
+    options = options_of_keys(config)
+    if options and config.file.exists():
+        paths = files_of([config.file]) if config.file.is_dir() else [config.file]
+        check_used(options, paths)
+    findings = inspect(config.file, config.kind, options)
     show(findings)
     if run.out is not None and run.out.suffix in (".yaml", ".yml"):
         text = skeleton_file(findings)
@@ -73,7 +86,11 @@ def skeleton_file(findings: Findings) -> str:
 def show(findings: Findings) -> None:
     """Plain values as lines, lists of records as tables."""
     for key, value in findings.items():
-        if key == "problems":
+        if key == "rate_hz" and assumes_rate(findings):
+            say(f"{key}: {text(value)} assumed, the file does not say ({RATE_KEY}=)")
+        elif key == "warnings" and len(value) > 1:
+            say("warnings:", *(f"  {warning}" for warning in value))
+        elif key == "problems":
             say(f"problems: {'; '.join(value)}")
         elif key == "path":
             say(f"path: {value}")
@@ -101,7 +118,7 @@ def text(value: Any) -> str:
 
 def show_records(title: str, entries: Sequence[Mapping[str, Any]]) -> None:
     """A table as far as there is room; of a single record a line per value."""
-    if len(entries) == 1:
+    if len(entries) == 1 and title != "files":
         lines = [f"  {key.replace('_', ' ')}: {text(value)}" for key, value in entries[0].items()]
         say(f"{title}: 1", *lines)
         return

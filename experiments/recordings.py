@@ -63,7 +63,7 @@ def gather(
         found = sources.synthetic(source, start, stop)
     else:
         given, chosen = options_of_keys(config), sources.excerpts(source, start, stop)
-        _check_used(given, chosen)
+        check_used(given, [one.path for one in chosen])
         found = sources.read_recordings(chosen, robot, given, with_keys)
     refuse_nothing(found.clips or found.motions, found.failures)
     return found
@@ -76,8 +76,12 @@ def refuse_nothing(found: object, failures: Sequence[sources.Failure]) -> None:
         raise InputError(sources.described(failures[0]))
 
 
-def _check_used(given: dict[str, Any], chosen: Sequence[sources.Excerpt]) -> None:
-    """Refuse an option that is for another kind of file than any there is."""
+def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
+    """Refuse an option that is for another kind of file than any there is.
+
+    Raises:
+      InputError: naming the key.
+    """
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt) and robots' .csv"),
         ("scale", "keypoints, not for robots' motions, which are in metres with Z up"),
@@ -87,11 +91,11 @@ def _check_used(given: dict[str, Any], chosen: Sequence[sources.Excerpt]) -> Non
         ("character", "DeepMimic motions"),
         ("body_model", "AMASS motions"),
     ):
-        option, known = KEYS[key], [sources.known_options(one.path, given) for one in chosen]
+        option, known = KEYS[key], [sources.known_options(path, given) for path in paths]
         # of a file without a reader its own error says more
         if option not in given or any(option in each or not each for each in known):
             continue
-        own = f"; {chosen[0].path} has its own rate (rate_hz= is that of the motions)"
+        own = f"; {paths[0]} has its own rate (rate_hz= is that of the motions)"
         value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]
         raise InputError(f"{key}={value} is for {what}{own if key == 'source_rate_hz' else ''}")
 

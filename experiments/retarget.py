@@ -4,6 +4,7 @@ judged, and a report."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -27,7 +28,16 @@ from retarget.cleaning import Cleaned
 from retarget.collection import emptied
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
 from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
-from retarget.sources import GENERATED, Failure, Recordings, described, excerpts
+from retarget.quality import QualityMeter
+from retarget.sources import (
+    GENERATED,
+    RATE_KEY,
+    Failure,
+    Recordings,
+    assumptions,
+    described,
+    excerpts,
+)
 
 AUTO = "auto"
 # of the tables
@@ -104,9 +114,15 @@ def run(config: Retarget, run: Run) -> None:
     # what looks misread, or is hard for the robot, by the motion's name
     about = tuple(robot.markers), config.skeleton
     doubts = {clip.name: doubts_of(clip, *about) for clip in gathered.clips}
-    doubts |= {motion.name: doubts_of_motion(motion) for motion in gathered.motions}
+    meter = QualityMeter(robot)
+    for motion in gathered.motions:
+        origin = gathered.origins[motion.name]
+        doubts[motion.name] = doubts_of_motion(motion, meter, origin.assumed)
     found = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
     warnings = {name: why for name, why in found.items() if why}
+    # a warning about a rate says that it is assumed
+    doubted = [name for name, why in warnings.items() if "rate?" in why]
+    assumed = assumptions(gathered.origins.values(), rates_apart=doubted)
     cleaning = part_of(config, CleanOptions) if config.clean else None
     cleaned = dataset.cleaned_of(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
@@ -117,10 +133,13 @@ def run(config: Retarget, run: Run) -> None:
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
     ]
     said = {"source": config.source, **part_of(config, Options)}
+    if warnings:
+        said["warnings"] = json.dumps(warnings)
     cleaned = dataset.with_provenance(cleaned, gathered, failures, said)
     motion_set = cleaned.motions
     write_motions(run.folder, motion_set)
     show(cleaned, warnings, config.clean)
+    say(*(f"assumed: {line}" for line in assumed if not line.startswith(RATE_KEY)))
     frames = sum(clips.get(m.name, m).num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin
     say(
@@ -137,6 +156,7 @@ def run(config: Retarget, run: Run) -> None:
             cleaned=cleaned,
             clips=clips,
             warnings=warnings,
+            assumed=assumed,
             failures=[described(failure) for failure in failures],
             seconds=seconds,
             provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
@@ -146,6 +166,9 @@ def run(config: Retarget, run: Run) -> None:
     # the warnings belong after the table, also where both streams go to one place
     sys.stdout.flush()
     show_warnings(warnings)
+    for line in assumed:
+        if line.startswith(RATE_KEY):
+            warn(f"warning: assumed: {line}")
     report_failures(failures)
 
 

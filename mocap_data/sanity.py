@@ -2,7 +2,7 @@
 
 Files do not say these things, or say them wrongly, and nothing later fails because of them. What no
 motion can have raises (`require_rate`, `require_moderate`); what is implausible is a warning
-(`warnings_of`).
+(`warnings_of`). A fault hides its consequences: a wrong unit or axis is the only warning.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from mocap_data.stepping import feet_among, rate_doubt, sliding_doubt
 
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
@@ -38,11 +40,10 @@ _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNOR
 def warnings_of(clip: Clip) -> list[str]:
     """What looks misread about a clip, a line each, with the option that may help."""
     size = size_of(clip)
-    found = [wrong_size(clip), _motion(clip), _rate(clip), _axis(clip, size)]
-    # of another size these say nothing new
-    if SIZES[0] <= size <= SIZES[1]:
-        found += [_speed(clip), _jumps(clip), _floor(clip)]
-    return [warning for warning in found if warning]
+    warnings = [wrong_size(clip) or _motion(clip) or _axis(clip, size), _rate(clip, size)]
+    if not warnings[0] and SIZES[0] <= size <= SIZES[1]:
+        warnings += [_sliding(clip, size), _jumps(clip), _floor(clip)]
+    return [warning for warning in warnings if warning]
 
 
 def wrong_size(clip: Clip) -> str:
@@ -76,11 +77,23 @@ def _motion(clip: Clip) -> str:
     return ""
 
 
-def _rate(clip: Clip) -> str:
+def _rate(clip: Clip, size: float) -> str:
     if clip.duration_s > LONG and clip.rate_hz < SLOW:
         lasts = f"lasts {clip.duration_s:.0f} s at {clip.rate_hz:g} frames/s"
         return f"{lasts} (rate? source_rate_hz=, or the file's own)"
-    return ""
+    if not SIZES[0] <= size <= SIZES[1]:
+        return ""
+    if "rate_hz" in clip.assumed:
+        feet = clip.positions[:, feet_among(clip.positions, size)]
+        body = clip.positions.mean(axis=1)
+        if doubt := rate_doubt(feet, body, clip.rate_hz, size, clip.source):
+            return doubt
+    return _speed(clip)
+
+
+def _sliding(clip: Clip, size: float) -> str:
+    feet = clip.positions[:, feet_among(clip.positions, size)]
+    return sliding_doubt(feet, clip.positions.mean(axis=1), clip.rate_hz, size)
 
 
 def _axis(clip: Clip, size: float) -> str:

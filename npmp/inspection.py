@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mocap_data.errors import InputError, check_known, one_line
 from mocap_data.outside import read_json_object, regular_file
@@ -22,17 +23,21 @@ from retarget.findings import (
     inspect_robot_motion,
     inspect_skeleton,
 )
+from retarget.sources import assumes_rate
 
 # what a file of keypoints is called, whatever its format
 RECORDING = "recording"
 KINDS = (RECORDING, *robot_motions.KINDS)
 
 
-def inspect(path: Path, kind: str | None = None) -> Findings:
+def inspect(
+    path: Path, kind: str | None = None, options: Mapping[str, Any] | None = None
+) -> Findings:
     """What `path` is, as plain values; "problems", where there are any, comes last and lists why
     other verbs would refuse it.
 
     kind: one of KINDS, for a file that could be several things; None: by its name and contents.
+    options: of the readers of recordings and robots' motions.
 
     Raises:
       InputError: for what does not exist, is of no known kind or cannot be read at all.
@@ -41,16 +46,17 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
         raise InputError(f"no file or folder {str(path)!r}")
     check_known("kind of file", [kind] if kind else [], KINDS)
     if path.is_dir():
-        return inspect_folder(path)
+        return inspect_folder(path, options)
     regular_file(path)
     suffix = path.suffix.lower()
     if kind == RECORDING:
-        return inspect_recording(path)
+        return inspect_recording(path, options)
     if kind is None and suffix in (".h5", ".hdf5"):
         return inspect_hdf5(path)
-    if (motion := kind or robot_motions.kind_of(path)) is not None:
-        return inspect_robot_motion(path, motion)
-    if suffix == ".csv" and robot_motions.ambiguous(path):
+    names = (options or {}).get("names", ())
+    if (motion := kind or robot_motions.kind_of(path, names)) is not None:
+        return inspect_robot_motion(path, motion, options)
+    if suffix == ".csv" and not names and robot_motions.ambiguous(path):
         raise InputError(
             f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 "
             f"to 7 are a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
@@ -62,7 +68,7 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
     if suffix == ".json" and (found := inspect_description(path)):
         return found
     if suffix in READERS:
-        return inspect_recording(path)
+        return inspect_recording(path, options)
     if suffix in PICKLES:
         reader_of(path)  # refuses it
     known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
@@ -70,8 +76,10 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
     raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
 
 
-def inspect_folder(path: Path) -> Findings:
+def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
     """A folder that this project wrote, or one of recordings and robots' motions.
+
+    options: as of `inspect`.
 
     Raises:
       InputError: for any other.
@@ -81,26 +89,34 @@ def inspect_folder(path: Path) -> Findings:
     for marker, describe in FOLDERS.items():
         if (path / marker).is_file():
             return describe(path)
-    files = sorted(
-        entry for entry in path.iterdir() if entry.is_file() and entry.suffix.lower() in READERS
-    )
-    kinds = {entry: robot_motions.kind_of(entry) for entry in files}
-    recordings = [entry.name for entry in files if kinds[entry] is None and is_recording(entry)]
-    motions = [f"{entry.name} ({kind})" for entry, kind in kinds.items() if kind is not None]
-    if not recordings and not motions:
+    suffixed = (entry for entry in path.rglob("*") if entry.suffix.lower() in READERS)
+    files = {entry: robot_motions.kind_of(entry) for entry in sorted(suffixed) if entry.is_file()}
+    files = {entry: kind for entry, kind in files.items() if kind or is_recording(entry)}
+    if not files:
         raise InputError(
             f"{path}: no skill module, policy, bundle, actuator model, run, evaluation or "
             f"recordings (looked for {', '.join(FOLDERS)})"
         )
-    findings: Findings = {
+    return {
         "path": str(path),
-        "kind": "folder of recordings" if recordings else "folder of robots' motions",
+        "kind": "folder of recordings" if None in files.values() else "folder of robots' motions",
+        "files": [_row(path, entry, options) for entry in files],
     }
-    if recordings:
-        findings["recordings"] = recordings
-    if motions:
-        findings["robots' motions"] = motions
-    return findings
+
+
+def _row(folder: Path, path: Path, options: Mapping[str, Any] | None) -> Findings:
+    """A recording or a robot's motion as a row of the table of its folder."""
+    row: Findings = {"file": str(path.relative_to(folder))}
+    try:
+        findings = inspect(path, options=options)
+    except (InputError, OSError) as error:
+        return row | {"doubts": one_line(error)}
+    rate = findings.get("rate_hz", "")
+    row["kind"] = findings["kind"]
+    row["seconds"] = findings.get("duration_s", findings.get("in all", {}).get("seconds", ""))
+    row["rate_hz"] = f"{rate:g} assumed" if assumes_rate(findings) else rate
+    row["doubts"] = "; ".join(findings.get("warnings", [])) or "-"
+    return row
 
 
 # What an artefact is called, by the file that describes it.

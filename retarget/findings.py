@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +18,55 @@ from mocap_data.outside import parse_json, read_json_object, reading
 from mocap_data.readers import cmu_h5, options_of, robot_motions
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.sanity import warnings_of
+from mocap_data.stepping import name_doubt
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
+from retarget.imported import to_reference_motion
 from retarget.overview import groups_of
-from retarget.plausibility import doubts_of, root_doubt
+from retarget.plausibility import doubts_of, doubts_of_motion, feet_doubt, root_doubt
+from retarget.quality import QualityMeter
 from retarget.skeletons import described, skeleton_of
+from retarget.sources import Origin, assumption, assumptions
+from retarget.split import recording_of
 
 Findings = dict[str, Any]
 
 MOTIONS = "reference motions"
 # of a motion's figures those of the table of a dataset
-FIGURES = ("rms_marker_m", "foot_slide_mps", "penetration_p99_m", "float_m", "leg_orientation_deg")
+FIGURES = (
+    "rms_marker_m",
+    "near_floor_mps",
+    "foot_slide_mps",
+    "penetration_p99_m",
+    "float_m",
+    "leg_orientation_deg",
+)
 
 
-def inspect_recording(path: Path) -> Findings:
+def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
     """A recording of keypoints: times, keypoints, extent, speed, and what looks misread.
 
-    Names or a rate that the file does not say are given a place holder and listed as missing.
+    options: of the reader; names= counts where the file has none. Names or a rate that nothing says
+    are given a place holder and listed as missing.
     """
+    known = options_of(path)
+    chosen = {key: value for key, value in (options or {}).items() if key in known}
+    names = chosen.pop("names", None)
     missing: tuple[str, ...] = ()
     try:
-        clip = read(path)
+        clip = read(path, **chosen)
     except MissingOptions as error:
         if not set(error.options) <= {"names", "rate_hz"}:
             raise
-        missing = error.options
+        missing = tuple(key for key in error.options if key != "names" or names is None)
         stand_in: dict[str, Any] = {"rate_hz": 1.0} if "rate_hz" in missing else {}
         if "names" in missing:
-            stand_in["names"] = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
-        clip = read(path, **stand_in)
+            names = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
+        if "names" in error.options:
+            stand_in["names"] = names
+        clip = read(path, **chosen, **stand_in)
     timed, named, suffix = "rate_hz" not in missing, "names" not in missing, path.suffix.lower()
     findings: Findings = {
         "path": str(path),
@@ -58,11 +77,15 @@ def inspect_recording(path: Path) -> Findings:
     }
     if timed:
         findings["duration_s"] = round(clip.duration_s, 3)
-    options = options_of(path)
-    read_as = {key: options[key] for key in ("scale", "up") if key in options}
+    read_as: dict[str, Any] = {
+        key: chosen.get(key, known[key]) for key in ("scale", "up") if key in known
+    }
     if read_as:
         said = "as the file says"
         findings["read as"] = {k: said if v is None else v for k, v in read_as.items()}
+    if assumed := [key for key in clip.assumed if key not in missing]:
+        values = {**read_as, "rate_hz": clip.rate_hz}
+        findings["assumed"] = [assumption(key, values.get(key)) for key in assumed]
     findings["source"], findings["licence"] = clip.source, clip.licence
     findings["extent_m"] = extent_of(clip.positions)
     warnings = []
@@ -139,15 +162,24 @@ def inspect_description(path: Path) -> Findings:
     return {}
 
 
-def inspect_robot_motion(path: Path, kind: str) -> Findings:
-    """A robot's motion of others: conventions, names, ranges, and robots here with these joints."""
+def inspect_robot_motion(
+    path: Path, kind: str, options: Mapping[str, Any] | None = None
+) -> Findings:
+    """A robot's motion of others: conventions, names, ranges, and robots here with these joints.
+
+    options: names= counts where the file has none; rate_hz= where its kind takes one.
+    """
+    options = options or {}
+    timed = {"rate_hz": options["rate_hz"]} if "rate_hz" in options and kind != "mjlab" else {}
     named = True
     try:
-        motion = robot_motions.read_robot_motion(path, kind=kind)
+        motion = robot_motions.read_robot_motion(path, kind=kind, **timed)
     except MissingOptions:
-        named = False
-        names = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
-        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names)
+        named = "names" in options
+        placeholders = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
+        names = options.get("names", placeholders)
+        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names, **timed)
+    fitting = robots.with_joints(motion.joint_names) if named else []
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
     findings: Findings = {
@@ -164,13 +196,15 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         "root speed_mps": speed_of(root, motion.rate_hz),
         "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
     }
-    if doubt := root_doubt(motion.qpos):
-        findings["warnings"] = [doubt]
+    if motion.assumed:
+        findings["assumed"] = [assumption(key, motion.rate_hz) for key in motion.assumed]
+    if doubts := _doubts_of_motion(motion, fitting):
+        findings["warnings"] = doubts
     if motion.body_pos is not None:
         unnamed = f"{motion.body_pos.shape[1]}, not named in the file"
         findings["bodies"] = unnamed if motion.body_names is None else list(motion.body_names)
     if named:
-        findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
+        findings["robots here with these joints"] = fitting or "none"
     else:
         needed = "joint_names= is needed to read it"
         findings["joints"] = f"{len(motion.joint_names)}, not named in the file: {needed}"
@@ -184,6 +218,22 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         for i, name in enumerate(motion.joint_names)
     ]
     return findings
+
+
+def _doubts_of_motion(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
+    """What looks misread about a robot's motion, with the feet of the first robot that fits it."""
+    try:
+        if local := [name for name in fitting if robots.is_at_hand(name)]:
+            robot = robots.load(local[0])
+            imported = to_reference_motion(motion, robot)
+            return doubts_of_motion(imported, QualityMeter(robot), motion.assumed)
+    except InputError:
+        # the motion is of another model of that robot
+        pass
+    doubts = [root_doubt(motion.qpos)]
+    if "rate_hz" in motion.assumed:
+        doubts.append(name_doubt(motion.rate_hz, motion.source))
+    return [doubt for doubt in doubts if doubt]
 
 
 def inspect_cmu(path: Path) -> Findings:
@@ -234,18 +284,50 @@ def _dataset(path: Path, root: Findings, clips: list[Findings]) -> Findings:
     findings |= {key: root[key] for key in root if key not in ("provenance", *findings)}
     provenance = root.get("provenance", "{}")
     try:
-        parsed = isinstance(provenance, str)
-        findings["provenance"] = parse_json(provenance, str(path)) if parsed else provenance
+        if isinstance(provenance, str):
+            provenance = parse_json(provenance, str(path))
     except InputError:
-        findings["provenance"] = provenance
+        pass
+    findings["provenance"] = provenance
     findings["in all"] = totals(clips)
+    if assumed := _assumed(provenance):
+        findings["assumed"] = assumed
     if any(clip.get("split") for clip in clips):
         findings["splits"] = splits_of(clips)
     problems, originals = _problems(path, root.get("robot"))
+    if warnings := _warnings(provenance, originals):
+        findings["warnings"] = warnings
     if len(originals) > 1:
         findings["medians"] = medians_of(originals, clips)
     findings["clips"] = clips
     return findings | ({"problems": list(dict.fromkeys(problems))} if problems else {})
+
+
+def _entry(provenance: Any, key: str) -> Any:
+    """A value of the provenance that is JSON itself; None for any other."""
+    try:
+        return parse_json(provenance[key], key)
+    except (InputError, KeyError, TypeError):
+        return None
+
+
+def _assumed(provenance: Any) -> list[str]:
+    """What the readers of a dataset's recordings assumed, in lines."""
+    try:
+        return assumptions(Origin(**entry) for entry in _entry(provenance, "recordings") or [])
+    except TypeError:
+        return []
+
+
+def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
+    """The warnings that a dataset was made with, and motions whose feet move but never stand."""
+    warnings = _entry(provenance, "warnings")
+    warnings = warnings if isinstance(warnings, dict) else {}
+    about = {name: f"{name} {why}" for name, why in warnings.items()}
+    for motion in motions:
+        if recording_of(motion) not in about and (doubt := feet_doubt(motion)):
+            about[motion.name] = f"{motion.name}: {doubt}"
+    return list(about.values())
 
 
 def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:

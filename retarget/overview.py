@@ -130,6 +130,7 @@ class Column(NamedTuple):
 COLUMNS = (
     Column("RMS\ncm", "rms_marker_m", 100.0, 2, "rms"),
     Column("max\ncm", "max_marker_m", 100.0, 1, "max"),
+    Column("near\ncm/s", "near_floor_mps", 100.0, 0, "mean"),
     Column("slide\ncm/s", "foot_slide_mps", 100.0, 2, "mean"),
     Column("slid\n%", "foot_slide_share", 100.0, 1, "mean"),
     Column("sunk\nmm", "penetration_p99_m", 1000.0, 1, "max"),
@@ -140,9 +141,10 @@ COLUMNS = (
     Column("legs\ndeg", "leg_orientation_deg", 1.0, 1, "mean"),
 )
 LEGEND = (
-    "Marker error, root mean square and largest; foot slide in stance and its share of steps "
-    "above 5 cm/s; foot below the floor and above it in stance, 99th percentiles; joints beyond "
-    "position or velocity limits; self-collision; joint jerk."
+    "Marker error, root mean square and largest; speed of feet near the floor; foot slide in "
+    "stance and its share of steps above 5 cm/s (- where no foot stands); foot below the floor "
+    "and above it in stance, 99th percentiles; joints beyond position or velocity limits; "
+    "self-collision; joint jerk."
 )
 _BAD_FIGURES = ", ".join(
     f"{column.heading.split()[0]} {column.factor * BAD[column.key]:g} {column.heading.split()[1]}"
@@ -151,7 +153,8 @@ _BAD_FIGURES = ", ".join(
 )
 LEGEND_OF_MARKS = (
     f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; "
-    f"anything over a limit; {100 * BAD['stance_lost_share']:g} % of stances lost; "
+    f"anything over a limit; near {100 * BAD['foot_slide_mps']:g} cm/s where no foot stands; "
+    f"{100 * BAD['stance_lost_share']:g} % of stances lost; "
     f"{1000 * BAD['body_penetration_m']:g} mm of the body in the ground."
 )
 
@@ -181,7 +184,9 @@ def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
     columns = [
         column
         for column in COLUMNS
-        if any(np.isfinite(figure_of(motion, column.key)) for motion in motions)
+        # without a figure of slide it shows that no foot stands
+        if column.key == "foot_slide_mps"
+        or any(np.isfinite(figure_of(motion, column.key)) for motion in motions)
     ]
 
     def row(name: str, seconds: float, figures: Sequence[float]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.sanity import better_unit, size_of, warnings_of
+from mocap_data.stepping import rate_doubt, sliding_doubt
 from retarget.limbs import UP, forward_votes
+from retarget.quality import BAD, QualityMeter
 from retarget.skeletons import Skeleton, is_person, marker_positions, skeleton_of
 
 # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
@@ -28,6 +30,8 @@ LEGS_SHARE = 0.491
 ALIKE, ON_FLOOR = 0.12, 0.15
 # how the warning of a misread recording begins
 WRONG = "looks wrong"
+# in the doubts about a misread recording
+_MISREAD = ("units?", "axis?", "rate?", "mirrored?", "treadmill?", "degrees?", "another floor?")
 
 _LIMBS = {
     True: (("_hip", "_knee", "_foot"), ("_shoulder", "_elbow", "_hand")),
@@ -47,14 +51,17 @@ def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None
     markers, chosen: as `skeleton_of`; without a skeleton the keypoints alone are looked at.
     """
     found = warnings_of(clip)
-    # of another size the body says nothing new
-    if any("units?" in doubt for doubt in found):
+    # of another size, or turned, the body says nothing new
+    if any("units?" in doubt or "axis?" in doubt for doubt in found):
         return found
     try:
         skeleton = skeleton_of(clip, markers, chosen)
-        return found + body_doubts(clip, skeleton) + [f"guess: {one}" for one in skeleton.guesses]
+        of_body = body_doubts(clip, skeleton)
     except InputError:
         return found
+    if any("units?" in doubt for doubt in of_body):
+        return of_body
+    return found + of_body + [f"guess: {one}" for one in skeleton.guesses]
 
 
 def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
@@ -68,20 +75,24 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
         return []
     floor = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     lengths = [[_length(at, side, limb) for side in "LR"] for limb in limbs]
-    found = [
-        _wrong_size(at, floor, lengths[0], person),
-        "left and right are swapped (mirrored?)" if _swapped(at, person) else "",
-    ]
+    if size := _wrong_size(at, floor, lengths[0], person):
+        return [size]
+    found = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
     for limb, (left, right) in zip(limbs, lengths, strict=True):
         # of an animal only the ends are known, which are as far apart as its legs are stretched
         if person and abs(left - right) > ALIKE * max(left, right):
             what = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
             found.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
-    for name in (side + limb[-1] for limb in limbs[: 1 if person else 2] for side in "LR"):
-        above = float(np.percentile(at[name][:, 2], 10)) - floor
-        if above > ON_FLOOR * size_of(clip):
-            found.append(f"has {name} at least {above:.2g} m above the floor (skeleton=)")
-    return [doubt for doubt in found if doubt]
+    above = {
+        side + limb[-1]: float(np.percentile(at[side + limb[-1]][:, 2], 10)) - floor
+        for limb in limbs[: 1 if person else 2]
+        for side in "LR"
+    }
+    high = [name for name, height in above.items() if height > ON_FLOOR * size_of(clip)]
+    if high:
+        least = min(above[name] for name in high)
+        found.append(f"has {', '.join(high)} at least {least:.2g} m above the floor (skeleton=)")
+    return found
 
 
 def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
@@ -119,12 +130,34 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
     return float(np.einsum("tc,tc->t", across, np.cross(UP, ahead)).mean()) < 0.0
 
 
-def doubts_of_motion(motion: ReferenceMotion) -> list[str]:
-    """What looks misread about a robot's motion of others."""
-    found = [root_doubt(motion.qpos)]
-    if motion.contacts is not None and not motion.contacts.any():
-        found.append("has no foot on the floor in any frame (another floor? units of the root?)")
-    return [doubt for doubt in found if doubt]
+def doubts_of_motion(
+    motion: ReferenceMotion, meter: QualityMeter, assumed: Collection[str] = ()
+) -> list[str]:
+    """What looks misread about a robot's motion of others, the first fault of pose and feet.
+
+    meter: of the robot. assumed: as of `RobotMotion`.
+    """
+    feet = meter.feet(motion).mean(axis=2)
+    root = motion.qpos[:, :3]
+    about = (feet, root, motion.rate_hz, meter.size_m)
+    doubts = [root_doubt(motion.qpos) or sliding_doubt(*about) or _off_floor(motion)]
+    if "rate_hz" in assumed:
+        doubts.append(rate_doubt(*about, motion.source))
+    return [doubt for doubt in doubts if doubt]
+
+
+def feet_doubt(motion: ReferenceMotion) -> str:
+    """The doubt about feet that move near the floor but never stand, by the motion's figures."""
+    near = motion.quality.get("near_floor_mps", 0.0)
+    if motion.contacts is None or motion.contacts.any() or near < BAD["foot_slide_mps"]:
+        return ""
+    return f"no foot stands: near the floor they move at {near:.2g} m/s (a treadmill?)"
+
+
+def _off_floor(motion: ReferenceMotion) -> str:
+    if motion.contacts is None or motion.contacts.any():
+        return ""
+    return "has no foot on the floor in any frame (another floor? units of the root?)"
 
 
 def root_doubt(qpos: Array) -> str:
@@ -138,23 +171,25 @@ def root_doubt(qpos: Array) -> str:
 def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:
     """Why a motion looks misread, "looks wrong: RMS 864 cm (units? ...)", or is hard; else "".
 
-    found: `doubts_of` its recording. cleaned: what is merely hard for the robot is dropped, and
-    listed there.
+    found: `doubts_of` its recording; errors and limits that follow from it are not repeated.
+    cleaned: what is merely hard for the robot is dropped, and listed there.
     """
     error, violations = motion.quality.get("rms_marker_m", 0.0), violations_of(motion)
     far = error > MISREAD_RMS
     # a body that lies may be one: no axis was mixed up where the markers fit
     found = [doubt for doubt in found if far or not doubt.startswith("lies")]
-    hints = ("units?", "axis?", "rate?", "mirrored?")
-    wrong = far or any(hint in doubt for doubt in found for hint in hints)
-    if far or (error > HIGH_RMS and not cleaned):
+    if any(hint in doubt for doubt in found for hint in _MISREAD):
+        return f"{WRONG}: {'; '.join(found)}"
+    if far:
+        found.insert(0, f"RMS {100 * error:.3g} cm (units? scale=; axis? up=)")
+        return f"{WRONG}: {'; '.join(found)}"
+    if error > HIGH_RMS and not cleaned:
         hint = "sitting or lying? else units, scale=, or axis, up="
-        hint = "units? scale=; axis? up=" if far else hint
         found.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
     if violations > 0 and not cleaned:
         many = counted(round(violations), "limit violation")
         found.append(f"{many} (too fast for the robot? else rate, source_rate_hz=)")
-    return f"{WRONG if wrong else 'needs a look'}: {'; '.join(found)}" if found else ""
+    return f"needs a look: {'; '.join(found)}" if found else ""
 
 
 def violations_of(motion: ReferenceMotion) -> float:

@@ -10,6 +10,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     near_floor_mps              mean horizontal speed of contact points within NEAR of z = 0 [m/s]
     foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
     foot_slide_share            share of their steps from frame to frame faster than SLIDING
+                                (neither, nor float_m, where no foot ever stands)
     penetration_m               greatest depth of a contact point below the floor [m]
     penetration_p99_m           99th percentile over frames of the deepest contact point's depth [m]
     float_m                     99th percentile of the height of standing feet's contact points [m]
@@ -19,6 +20,8 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     self_collision_share        share of frames with parts deeper than TOUCHING in each other
     jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
     leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
+
+A figure of what a motion does not have is left out.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ NEAR = 0.005
 TOUCHING = 0.001
 # of the legs' length; feet higher than this over the floor do not stand
 OFF_FLOOR = 0.04
+# figures that only motions with standing or low feet have
+_OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
 # of limits: a joint at its bound is within it
 _TOLERANCE = 1e-9
 
@@ -74,6 +79,8 @@ class QualityMeter:
         limbs = [home[self._tree.chain(foot)[-1], 2] for foot in self._feet]
         # [m] feet higher over the floor do not stand
         self._off_floor = OFF_FLOOR * float(np.mean(limbs))
+        # [m] across all bodies in the home pose
+        self.size_m = float(np.linalg.norm(np.ptp(home, axis=0)))
 
     def feet(self, motion: ReferenceMotion) -> Array:
         """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
@@ -102,17 +109,20 @@ class QualityMeter:
         low = slide_speeds(feet, clearance < NEAR, rate)
         depth = np.maximum(0.0, -clearance.min(axis=(1, 2)))
         floating = np.maximum(0.0, clearance[standing])
+        of_stances = {"float_m": float(np.percentile(floating, 99))} if floating.size else {}
+        if slides.size:
+            of_stances["foot_slide_mps"] = float(slides.mean())
+            of_stances["foot_slide_share"] = float((slides > SLIDING).mean())
+        if low.size:
+            of_stances["near_floor_mps"] = float(low.mean())
         itself, below = self._collision.depths(motion.qpos)
         beyond = beyond_positions(joints, robot.joint_lower, robot.joint_upper)
         fast = beyond_speed(motion.qvel[:, 6:], robot.velocity_limit)
         return {
             **frame_figures(motion),
-            "foot_slide_mps": float(slides.mean()) if slides.size else 0.0,
-            "foot_slide_share": float((slides > SLIDING).mean()) if slides.size else 0.0,
-            "near_floor_mps": float(low.mean()) if low.size else 0.0,
+            **of_stances,
             "penetration_m": float(depth.max()),
             "penetration_p99_m": float(np.percentile(depth, 99)),
-            "float_m": float(np.percentile(floating, 99)) if floating.size else 0.0,
             "body_penetration_m": float(below.max()),
             "limit_violations": float(beyond.sum()),
             "velocity_violations": float(fast.sum()),
@@ -122,7 +132,8 @@ class QualityMeter:
 
     def measured(self, motion: ReferenceMotion) -> ReferenceMotion:
         """The motion with its figures computed anew; those of unknown markers stay."""
-        return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
+        rest = {key: value for key, value in motion.quality.items() if key not in _OF_FLOOR}
+        return dataclasses.replace(motion, quality={**rest, **self.figures(motion)})
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
@@ -176,5 +187,11 @@ def jerk_rms(joints: Array, rate_hz: float) -> float:
 
 
 def trouble(quality: Mapping[str, float]) -> float:
-    """How bad a motion is by its worst figure: 1 and more is bad (`BAD`)."""
-    return max(quality.get(key, 0.0) / bad for key, bad in BAD.items())
+    """How bad a motion is by its worst figure: 1 and more is bad (`BAD`).
+
+    Where no foot stands, all of its feet's speed near the floor is sliding.
+    """
+    near = quality.get("near_floor_mps", 0.0)
+    slides = {"foot_slide_mps": near} if "foot_slide_mps" not in quality else {}
+    figures = {**quality, **slides}
+    return max(figures.get(key, 0.0) / bad for key, bad in BAD.items())

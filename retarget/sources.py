@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.robot_motions import kind_of
+from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
 from retarget.cleaning import unused
-from retarget.imported import import_motion
+from retarget.imported import to_reference_motion
 
 # sources that need no recording
 GENERATED = {"synthetic": demo_clips, "gaits": gait_clips}
@@ -78,6 +78,52 @@ class Origin:
     # metres per unit, or the unit's name; None: what the file says
     scale: float | str | None
     up: str
+    # what the file does not say and its reader assumed, as of `Clip` and `RobotMotion`
+    assumed: tuple[str, ...] = ()
+
+
+RATE_KEY = "source_rate_hz"
+# the commands' keys of what readers assume
+_KEYS = {"rate_hz": RATE_KEY, "joint_names": "names"}
+# what they assume where it is neither a reader's default nor a number
+_VALUES = {
+    "names": "the dog set's",
+    "joint_names": "the documented robot's",
+    "quaternion": "x, y, z, w",
+}
+# of C3D
+_USUAL_UP = "z"
+
+
+def assumption(what: str, value: Any) -> str:
+    """What a reader assumed as a command's key and value, e.g. "source_rate_hz=30"."""
+    value = _VALUES.get(what, value)
+    if what == "up" and value in (None, "None"):
+        value = _USUAL_UP
+    return f"{_KEYS.get(what, what)}={f'{value:g}' if isinstance(value, float) else value}"
+
+
+def assumes_rate(findings: Mapping[str, Any]) -> bool:
+    """Whether the "assumed" of a recording's findings name its rate."""
+    return any(line.startswith(RATE_KEY) for line in findings.get("assumed", ()))
+
+
+def assumptions(origins: Iterable[Origin], rates_apart: Collection[str] = ()) -> list[str]:
+    """What readers assumed where files are silent, a line for each value.
+
+    rates_apart: clips whose rates do not count.
+    """
+    clips: dict[str, list[str]] = {}
+    for origin in origins:
+        for key in origin.assumed:
+            if key != "rate_hz" or origin.clip not in rates_apart:
+                line = assumption(key, getattr(origin, key, None))
+                clips.setdefault(line, []).append(origin.clip)
+    silent = {
+        line: f"{names[0]} does" if len(names) == 1 else f"{len(names)} recordings do"
+        for line, names in clips.items()
+    }
+    return [f"{line} ({which} not say)" for line, which in silent.items()]
 
 
 @dataclass(frozen=True)
@@ -100,7 +146,13 @@ class Recordings:
         """The file of each clip, for messages."""
         return {name: origin.file for name, origin in self.origins.items()}
 
-    def take(self, part: Excerpt, whole: Clip | ReferenceMotion, used: Mapping[str, Any]) -> None:
+    def take(
+        self,
+        part: Excerpt,
+        whole: Clip | ReferenceMotion,
+        used: Mapping[str, Any],
+        assumed: tuple[str, ...] = (),
+    ) -> None:
         """Add a part of what was read, under a name that nothing else has."""
         try:
             clip = part.crop(whole)
@@ -112,7 +164,7 @@ class Recordings:
         self.entries[name] = whole.name
         frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
         self.origins[name] = Origin(
-            name, str(part.path), frames, clip.rate_hz, scale, str(used["up"])
+            name, str(part.path), frames, clip.rate_hz, scale, str(used["up"]), assumed
         )
         if isinstance(clip, Clip):
             self.clips.append(replace(clip, name=name))
@@ -181,15 +233,20 @@ def files_of(source: Any) -> list[Path]:
     raise InputError(f"no file or folder {text!r} (source=gaits needs none)")
 
 
-def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Any]:
+# a clip or a robot's motion, and what its reader assumed
+Whole = tuple[Clip | ReferenceMotion, tuple[str, ...]]
+
+
+def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Whole]:
     """The clips of a recording, or the motion of a robot's; `names` count where it has none."""
     names = given.pop("names", None)
     kind = kind_of(path, names or ())
 
-    def read(**named: Any) -> list[Any]:
+    def read(**named: Any) -> list[Whole]:
         if kind is None:
-            return list(read_all(path, **given, **named))
-        return [import_motion(path, robot, kind=kind, **given, **named)]
+            return [(clip, clip.assumed) for clip in read_all(path, **given, **named)]
+        theirs = read_robot_motion(path, kind=kind, **given, **named)
+        return [(to_reference_motion(theirs, robot), theirs.assumed)]
 
     try:
         return read()
@@ -236,9 +293,10 @@ def read_recordings(
         try:
             known = known_options(part.path, given)
             fitting = {key: value for key, value in given.items() if key in known or not known}
-            for whole in _read(part.path, robot, fitting):
+            for whole, assumed in _read(part.path, robot, fitting):
                 used = {"up": "y", **known, **fitting}
-                found.take(part, whole, used if isinstance(whole, Clip) else IN_METRES)
+                used = used if isinstance(whole, Clip) else IN_METRES
+                found.take(part, whole, used, assumed)
         except (InputError, OSError) as error:
             found.failures.append((str(part.path), explain(part.path, error)))
     return found

@@ -60,7 +60,9 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
         reader = reader_of(file)
         check_known(f"option for {file.suffix} files", options, _options(reader))
         about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
-        return replace(reader(file, **options), **about)
+        clip = reader(file, **options)
+        assumed = tuple(key for key in clip.assumed if options.get(key) is None)
+        return replace(clip, assumed=assumed, **about)
     except InputError as error:
         raise _better(file, error) from None
 

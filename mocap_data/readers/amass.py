@@ -72,7 +72,9 @@ def read_amass(
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
     bones = rest[1:] - rest[parents[1:]]
     positions = forward_kinematics(parents, [rest[0] + trans, *bones], [*turns.swapaxes(0, 1)])
-    return world_clip(path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z")
+    return world_clip(
+        path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z", assumed=()
+    )
 
 
 def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:

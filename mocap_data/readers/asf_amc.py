@@ -105,9 +105,10 @@ def read_amc_clip(
         positions = bone_ends(skeleton, angles)
     parents = [bone.parent for bone in skeleton.bones]
     scale = skeleton.metres_per_unit if scale is None else scale
-    return common.world_clip(
+    clip = common.world_clip(
         path, positions, skeleton.names, parents, rate_hz=rate_hz, scale=scale, up=up
     )
+    return replace(clip, assumed=("rate_hz", "up"))
 
 
 def find_asf(path: str | os.PathLike[str]) -> Path:

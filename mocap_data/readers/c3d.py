@@ -101,7 +101,10 @@ def read_c3d(
     )
     unit: float | str = header.units if scale is None else scale
     up = (header.up or "z") if up is None else up
-    return common.world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
+    assumed = () if header.up else ("up",)
+    return common.world_clip(
+        path, positions, chosen, None, rate_hz=rate, scale=unit, up=up, assumed=assumed
+    )
 
 
 def _gap(missing: Bools) -> int:

@@ -154,8 +154,11 @@ def world_clip(
     rate_hz: float,
     scale: float | str,
     up: str,
+    assumed: tuple[str, ...] = ("scale", "up"),
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
+
+    assumed: those of the reader's options that the file does not answer.
 
     Raises:
       InputError: naming the file, for what `to_world` and `Clip` refuse.
@@ -169,7 +172,7 @@ def world_clip(
             world = to_world(positions, up=up, scale=scale, path=path)
         above = None if parents is None else tuple(parents)
         about = {"source": path.name, "name": path.stem}
-        return Clip(world, tuple(names), rate_hz, parents=above, **about)
+        return Clip(world, tuple(names), rate_hz, parents=above, assumed=assumed, **about)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 

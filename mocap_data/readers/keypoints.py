@@ -47,10 +47,14 @@ def read_csv(
     if rate_hz is None and times is not None:
         rate_hz = rate_of(path, times)
     parents = None
+    assumed: tuple[str, ...] = ("scale", "up")
     if in_file is None and columns == 3 * len(common.DOG_NAMES):
-        rate_hz = common.DOG_RATE_HZ if rate_hz is None else rate_hz
+        if rate_hz is None:
+            rate_hz = common.DOG_RATE_HZ
+            assumed += ("rate_hz",)
         if names is None:
             names, parents = common.DOG_NAMES, common.DOG_PARENTS
+            assumed += ("names",)
     names = in_file if names is None else names
     if names is None or rate_hz is None:
         lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
@@ -60,7 +64,9 @@ def read_csv(
             lacking,
         )
     positions = values.reshape(len(values), -1, 3)
-    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(
+        path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up, assumed=assumed
+    )
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:

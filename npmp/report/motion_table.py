@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mocap_data.motion import ReferenceMotion
 from npmp.report.parts import Cell, Row, Table
@@ -63,11 +64,21 @@ MEANINGS = {
 def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None) -> Table:
     """A row per motion, of the first `most` of them; at the end all together, and each kind of
     movement."""
-    keys = [key for key in COLUMNS if any(key in motion.quality for motion in motions)]
+    # without a figure of slide it shows that no foot stands
+    keys = [
+        key
+        for key in COLUMNS
+        if key == "foot_slide_mps" or any(key in motion.quality for motion in motions)
+    ]
     splits = any(motion.split for motion in motions)
     rows: list[Row] = []
     for motion in motions[:most]:
         cells = [_cell(key, figure_of(motion, key), marked=True) for key in keys]
+        if "near_floor_mps" in keys and "foot_slide_mps" not in motion.quality:
+            # all of it is sliding
+            place = keys.index("near_floor_mps")
+            near = figure_of(motion, "near_floor_mps")
+            cells[place] = replace(cells[place], bad=near >= BAD["foot_slide_mps"])
         split = [motion.split] if splits else []
         length = Cell.of(motion.duration_s, 1)
         rows.append([motion.name, length, *cells, Cell.of(motion.weight, 2), *split])

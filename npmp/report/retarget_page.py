@@ -50,6 +50,7 @@ class RetargetReport:
         whole: the retargeted recordings before cleaning. cleaned: what became of them.
         clips: the recordings by name.
         warnings: what looks wrong, by recording. failures: recordings left out, a line each.
+        assumed: what files do not say, a line each.
         seconds: wall-clock of it all.
         provenance: command, versions and the like, shown as they are.
     """
@@ -60,6 +61,7 @@ class RetargetReport:
     clips: Mapping[str, Clip] = field(default_factory=dict)
     warnings: Mapping[str, str] = field(default_factory=dict)
     failures: Sequence[str] = ()
+    assumed: Sequence[str] = ()
     seconds: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -117,16 +119,23 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     if math.isfinite(overall(data.motions, "leg_orientation_deg")):
         angle = f"{data.overall('leg_orientation_deg')}°"
         cards.append(("Leg orientation", angle, "off the person's, mean over time"))
+
+    slide = f"{data.overall('foot_slide_mps', 100)} cm/s"
     slid = data.overall("foot_slide_share", 100)
     in_stance = f"mean of standing feet; {slid} % of their steps above {100 * SLIDING:g} cm/s"
-    sunk = f"99th percentile, worst motion; standing feet {data.overall('float_m', 1000)} mm above"
+    if math.isnan(overall(data.motions, "foot_slide_mps")):
+        slide = "no foot stands"
+        in_stance = f"feet near the floor move at {data.overall('near_floor_mps', 100)} cm/s"
+    sunk = "99th percentile, worst motion"
+    if math.isfinite(overall(data.motions, "float_m")):
+        sunk += f"; standing feet {data.overall('float_m', 1000)} mm above"
     violations = sum(
         float(np.nan_to_num(overall(data.motions, f"{what}_violations")))
         for what in ("limit", "velocity")
     )
     return [
         *cards,
-        ("Foot slide", f"{data.overall('foot_slide_mps', 100)} cm/s", in_stance),
+        ("Foot slide", slide, in_stance),
         ("Feet in the floor", f"{data.overall('penetration_p99_m', 1000)} mm", sunk),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
         ("Self-collision", f"{data.overall('self_collision_share', 100)} %", "of all frames"),
@@ -341,6 +350,8 @@ def _problems(data: RetargetReport) -> parts.Section | None:
     if data.warnings:
         lines = [f"{name} {why}" for name, why in data.warnings.items()]
         content += [parts.Words("Looks wrong, or needs a look", "h3"), parts.Lines(lines)]
+    if data.assumed:
+        content += [parts.Words("Assumed where files are silent", "h3"), parts.Lines(data.assumed)]
     if data.failures:
         content += [parts.Words("Left out", "h3"), parts.Lines(data.failures)]
     return parts.Section("problems", "Problems", content) if content else None

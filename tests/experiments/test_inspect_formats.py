@@ -103,7 +103,12 @@ def test_robots_motions(
     found, _ = inspected(tmp_path / "b.json")
     assert found["kind"] == "what b.csv does not say of itself"
     (tmp_path / "findings.json").unlink()
-    assert "a.npz (mjlab), b.csv (unitree_csv)" in printed("inspect", str(tmp_path))
+    found, _ = inspected(tmp_path)
+    assert found["kind"] == "folder of robots' motions"
+    assert [(row["file"], row["seconds"], row["rate_hz"]) for row in found["files"]] == [
+        ("a.npz", 0.4, 50),
+        ("b.csv", 0.4, 50),
+    ]
 
 
 def test_a_motion_without_names_is_described(
@@ -116,6 +121,10 @@ def test_a_motion_without_names_is_described(
     assert found["kind"] == "robot's motion (unitree_csv)"
     assert "12, not named in the file" in found["joints"]
     assert "robots here with these joints" not in found
+    names = [f"j{i}" for i in range(12)]
+    found, _ = inspected(tmp_path / "a.csv", f"names=[{','.join(names)}]", "source_rate_hz=50")
+    assert [row["joint"] for row in found["joint angles"]] == names
+    assert found["rate_hz"] == 50 and found["assumed"] == ["quaternion=x, y, z, w"]
 
 
 def test_unitrees_g1(tmp_path: Path, inspected: Inspects) -> None:
@@ -163,12 +172,60 @@ def test_keypoints(tmp_path: Path, inspected: Inspects) -> None:
     np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
     found, _ = inspected(tmp_path / "n.npz")
     assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
+    found, _ = inspected(tmp_path / "n.npz", f"names=[{','.join(clip.names)}]")
+    assert found["keypoints"] == list(clip.names)
     # a root's place and three rotations
     turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
     found, _ = inspected(tmp_path / "r.txt")
     expected = "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
     assert found["warnings"][0] == expected
+
+
+def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:
+    clip = dog_gait("trot", speed_mps=1.0, duration_s=2.0)
+    folder = tmp_path / "dogs"
+    (folder / "more").mkdir(parents=True)
+    save(folder / "good.npz", clip)
+    save(folder / "more" / "huge.npz", dataclasses.replace(clip, positions=100 * clip.positions))
+    np.savetxt(folder / "dog.csv", clip.positions.reshape(120, -1), delimiter=",")
+    (folder / "cut.npz").write_bytes(b"PK")
+    (folder / "README.md").write_text("dogs")
+    found, printed = inspected(folder, "up=z")
+    rows = {row["file"]: row for row in found["files"]}
+    assert list(rows) == ["cut.npz", "dog.csv", "good.npz", "more/huge.npz"]
+    assert rows["good.npz"] == {
+        "file": "good.npz",
+        "kind": "recording (npz)",
+        "seconds": 2.0,
+        "rate_hz": 60.0,
+        "doubts": "-",
+    }
+    assert rows["dog.csv"]["rate_hz"] == "60 assumed" and rows["dog.csv"]["doubts"] == "-"
+    assert rows["more/huge.npz"]["doubts"].endswith("(units? scale= should be 100 times smaller)")
+    assert "cut short" in rows["cut.npz"]["doubts"]
+    assert "good.npz" in printed
+
+
+def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: Says) -> None:
+    clip = dog_gait("trot", speed_mps=1.0, duration_s=2.0)
+    save(tmp_path / "k.npz", clip)
+    found, _ = inspected(tmp_path / "k.npz")
+    assert found["assumed"] == ["scale=1", "up=y"]
+    # one fault, one warning: neither its size nor its feet are doubted where it lies
+    [warning] = found["warnings"]
+    assert "axis? up=" in warning
+    found, _ = inspected(tmp_path / "k.npz", "up=z", "scale=m")
+    assert "warnings" not in found and "assumed" not in found
+    assert found["read as"] == {"scale": "m", "up": "z"}
+    [warning] = inspected(tmp_path / "k.npz", "up=z", "scale=2.54")[0]["warnings"]
+    assert "scale= should be 2.54 times smaller" in warning
+    np.savetxt(tmp_path / "dog.csv", clip.positions.reshape(120, -1), delimiter=",")
+    _, printed = inspected(tmp_path / "dog.csv", "up=z")
+    assert "rate_hz: 60 assumed, the file does not say (source_rate_hz=)" in printed
+    found, _ = inspected(tmp_path / "dog.csv", "up=z", "source_rate_hz=50")
+    assert found["rate_hz"] == 50 and found["assumed"] == ["scale=1", "names=the dog set's"]
+    assert "asf=a.asf is for AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
 
 
 def test_cmu_clips_are_listed_without_reading_them(

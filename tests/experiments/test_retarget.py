@@ -212,6 +212,55 @@ def test_names_and_rate_of_robots_tables(capsys: CaptureFixture[str], robot: rob
         assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err
 
 
+def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots.Robot) -> None:
+    """Two seconds of 50 Hz without a column of times are taken for 3.3 s of 30 Hz."""
+    row = [0.0, 0.0, *robot.home_qpos[2:3], 0.0, 0.0, 0.0, 1.0, *robot.home_qpos[7:]]
+    rows = np.tile(row, (100, 1))
+    np.savetxt("a.csv", rows, delimiter=",")
+    np.savetxt("walk_50hz.csv", rows, delimiter=",")
+    listed = f"names=[{','.join(robot.joint_names)}]"
+    command = ["retarget", "report=null", "clean=false", listed, "out=m.h5"]
+    assert cli.main([*command, "source=[a.csv,walk_50hz.csv]"]) == 0
+    shown = capsys.readouterr()
+    named, silent = shown.err.strip().splitlines()
+    assert named.startswith(
+        "npmp: warning: walk_50hz looks wrong: a rate of 30 frames/s is assumed"
+    )
+    assert "its name says 50 (rate? source_rate_hz=50)" in named
+    assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
+    assert "assumed: quaternion=x, y, z, w (2 recordings do not say)" in shown.out
+    origins = json.loads(read_motions("m.h5").provenance["recordings"])
+    assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
+    assert cli.main(["inspect", "m.h5"]) == 0
+    assert "source_rate_hz=30 (2 recordings do not say)" in capsys.readouterr().out
+    assert cli.main([*command, "source=walk_50hz.csv", "source_rate_hz=50"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_feet_that_never_stand_are_not_shown_as_good(
+    elsewhere: Path, capsys: CaptureFixture[str]
+) -> None:
+    """A trot of 1 m/s on a treadmill."""
+    trot = dog_gait("trot", speed_mps=1.0, duration_s=2.0)
+    belt = np.arange(trot.num_frames)[:, None] / trot.rate_hz * [1.0]
+    positions = trot.positions.copy()
+    positions[..., 0] -= belt
+    save(elsewhere / "belt.npz", trot, positions)
+    assert cli.main(["retarget", "source=belt.npz", "up=z", "out=m.h5"]) == 0
+    shown = capsys.readouterr()
+    assert "belt looks wrong: no foot stands: near the floor they move at " in shown.err
+    [row] = [line.split() for line in shown.out.splitlines() if " belt ! " in line]
+    # seconds, RMS, largest, near the floor, slide
+    assert row[2] == "2.0" and float(row[5]) == pytest.approx(100, abs=10) and row[6] == "-"
+    [motion] = read_motions("m.h5").motions
+    assert "foot_slide_mps" not in motion.quality
+    page = Path("m.html").read_text(encoding="utf-8")
+    assert ">no foot stands<" in page and "belt looks wrong: no foot stands" in page
+    assert "Assumed where files are silent" in page and "scale=1 (belt does not say)" in page
+    assert cli.main(["inspect", "m.h5"]) == 0
+    assert "warnings: belt looks wrong: no foot stands" in capsys.readouterr().out
+
+
 def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, refused: Says) -> None:
     save(elsewhere / "a.npz", walk)
     expected = "a.npz: no frames 8000:9000; the recording has 90 frames"
@@ -250,8 +299,17 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
             "rate_hz": 50.0,
             "scale": 1.0,
             "up": "z",
+            "assumed": ["scale"],
         },
-        {"clip": "b", "file": "b.csv", "frames": [0, 90], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
+        {
+            "clip": "b",
+            "file": "b.csv",
+            "frames": [0, 90],
+            "rate_hz": 50.0,
+            "scale": 1.0,
+            "up": "z",
+            "assumed": ["scale", "names"],
+        },
     ]
     assert provenance["rate_hz"] == "50.0" and "frames" not in provenance
     assert "offsets" in provenance
@@ -343,6 +401,7 @@ def test_the_table_fits_80_columns(walk: Clip) -> None:
         "rms_marker_m": 0.5,
         "jerk_rms": 123456.0,
         "velocity_violations": 1234.0,
+        "leg_orientation_deg": 12.3,
     }
     names = [f"a_rather_long_name_of_a_clip_{i:03d}" for i in range(40)]
     many = [dataclasses.replace(motion, name=name, recording=name) for name in names]

@@ -84,6 +84,8 @@ def test_by_hand(amc: Path) -> None:
     assert clip.parents == (-1, 0, 1)
     expected = (120.0, "7_01", "7_01.amc", "unknown")
     assert (clip.rate_hz, clip.name, clip.source, clip.licence) == expected
+    assert clip.assumed == ("rate_hz", "up")
+    assert mocap_data.read(amc, rate_hz=120.0, up="y").assumed == ()
     # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) ->
     # (z, x, y).
     expected = UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]])

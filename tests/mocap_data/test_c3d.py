@@ -95,6 +95,8 @@ def test_what_the_file_says_can_be_overruled(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles(), Y_SCREEN=["+Y"])
     clip = mocap_data.read(path)
     np.testing.assert_allclose(clip.positions, circles()[..., [2, 0, 1]], atol=1e-6)
+    assert clip.assumed == ()
+    assert mocap_data.read(write(tmp_path / "b.c3d", circles())).assumed == ("up",)
     clip = mocap_data.read(path, up="z", scale="cm", rate_hz=50, names=["HEAD", "LFOOT"])
     np.testing.assert_allclose(clip.positions, 10 * circles()[:, [2, 0]], atol=1e-5)
     assert (clip.names, clip.rate_hz) == (("HEAD", "LFOOT"), 50.0)

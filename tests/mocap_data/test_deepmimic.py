@@ -193,4 +193,5 @@ def test_published_dogs_keep_their_paws_over_the_floor(shared: Path) -> None:
         assert 0.5 < np.median(heights[:, 0]) < 0.7, kind
         way = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0])
         assert way / (clip.duration_s - 1 / 60) == pytest.approx(speed, rel=0.1), kind
-        assert warnings_of(clip) == []
+        # it turns by 215 degrees per second on paws that never stand
+        assert ["no foot stands" in one for one in warnings_of(clip)] == [True] * (kind == "spin")

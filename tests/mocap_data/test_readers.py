@@ -332,6 +332,21 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
         mocap_data.read(tmp_path / "two.csv", names=["a"], rate_hz=1)
 
 
+def test_what_a_file_does_not_say_is_assumed(bvh: Path, tmp_path: Path) -> None:
+    dog = tmp_path / "dog.csv"
+    np.savetxt(dog, np.zeros((3, 81)), delimiter=",")
+    timed = tmp_path / "timed.csv"
+    timed.write_text("time,a_x,a_y,a_z\n0,0,0,0\n0.01,0,0,1\n")
+    archive = tmp_path / "a.npz"
+    np.savez(archive, positions=np.zeros((3, 1, 3)), names=np.array(["a"]), fps=50.0)
+    assert mocap_data.read(dog).assumed == ("scale", "up", "rate_hz", "names")
+    assert mocap_data.read(dog, rate_hz=60.0, names=DOG_NAMES, up="z").assumed == ("scale",)
+    for path in (timed, archive, bvh):
+        assert mocap_data.read(path).assumed == ("scale", "up")
+        assert mocap_data.read(path, scale="cm", up="z").assumed == ()
+    assert mocap_data.read(archive).crop(0, 2).select(["a"]).assumed == ("scale", "up")
+
+
 def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     path = tmp_path / "named.csv"
     path.write_text(

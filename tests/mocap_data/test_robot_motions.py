@@ -159,7 +159,9 @@ def test_the_lafan1_layouts_need_no_options(tmp_path: Path, joints: int, robot: 
     assert motion.qpos[0, 7 + 5] == pytest.approx(0.05) and motion.joint_names[0].startswith(
         "left_hip"
     )
-    assert read_robot_motion(path, rate_hz=60).rate_hz == 60.0
+    assert motion.assumed == ("rate_hz", "joint_names", "quaternion")
+    faster = read_robot_motion(path, rate_hz=60)
+    assert faster.rate_hz == 60.0 and faster.assumed == ("joint_names", "quaternion")
 
 
 def test_a_header_is_understood(tmp_path: Path) -> None:
@@ -181,6 +183,7 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
         timed = read_robot_motion(csv(tmp_path / "t.csv", values, f"{first},{header}"))
         np.testing.assert_allclose(timed.qpos, motion.qpos)
         assert timed.rate_hz == rate
+        assert timed.assumed == (() if rate == 50.0 else ("rate_hz",))
     short = csv(tmp_path / "d.csv", rows(4), header.rpartition(",")[0])
     with pytest.raises(InputError, match="10 names in the header, 11 numbers in a row"):
         read_robot_motion(short, kind="unitree_csv")

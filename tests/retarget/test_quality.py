@@ -11,8 +11,8 @@ from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
-from retarget.plausibility import doubts_of_motion
-from retarget.quality import QualityMeter, overall_rms
+from retarget.plausibility import doubts_of_motion, feet_doubt
+from retarget.quality import QualityMeter, overall_rms, trouble
 
 RATE = 50.0
 
@@ -54,8 +54,24 @@ def test_a_known_slide(robot: Robot, meter: QualityMeter) -> None:
     half[:11] = False  # the fast half is a swing, and so is the step out of it
     figures = meter.figures(motion_of(robot, qpos, contacts=half))
     assert figures["foot_slide_mps"] == pytest.approx(0.02) and figures["foot_slide_share"] == 0.0
-    figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands=False)))
-    assert figures["foot_slide_mps"] == 0.0
+
+
+def test_feet_that_never_stand_have_no_slide(robot: Robot, meter: QualityMeter) -> None:
+    """At 0.5 m/s, 1 cm a frame, all of the speed near the floor is sliding: 5 times what is bad.
+    Figures of an earlier stance go."""
+    qpos = standing(robot, 21)
+    qpos[:, 0] = np.arange(21) * 0.01
+    stood = {"foot_slide_mps": 0.0, "foot_slide_share": 0.0, "float_m": 0.0, "rms_marker_m": 0.01}
+    glide = motion_of(robot, qpos, contacts=all_feet(robot, 21, stands=False), quality=stood)
+    quality = meter.measured(glide).quality
+    assert not {"foot_slide_mps", "foot_slide_share", "float_m"} & set(quality)
+    assert quality["near_floor_mps"] == pytest.approx(0.5) and quality["rms_marker_m"] == 0.01
+    assert trouble(quality) == pytest.approx(5.0)
+    [doubt] = doubts_of_motion(glide, meter)
+    assert "no foot stands: near the floor they move at 0.5 m/s (radians read as degrees?" in doubt
+    assert "at 0.5 m/s (a treadmill?)" in feet_doubt(meter.measured(glide))
+    high = qpos + np.eye(len(qpos[0]))[2]
+    assert "near_floor_mps" not in meter.figures(motion_of(robot, high))
 
 
 def test_speed_near_the_floor_needs_no_contacts(robot: Robot, meter: QualityMeter) -> None:
@@ -169,9 +185,9 @@ def test_feet_in_the_air_do_not_stand(robot: Robot, meter: QualityMeter) -> None
         qpos[:, 2] += height
         contacts = meter.contacts(motion_of(robot, qpos))
         assert contacts.all() == contacts.any() == stands, height
-        doubts = doubts_of_motion(motion_of(robot, qpos, contacts=contacts))
+        doubts = doubts_of_motion(motion_of(robot, qpos, contacts=contacts), meter)
         assert ["no foot on the floor" in doubt for doubt in doubts] == [True] * (not stands)
     lying = standing(robot, 20)
     lying[:, 3:7] = [0.0, 1.0, 0.0, 0.0]
-    [doubt] = doubts_of_motion(motion_of(robot, lying))
+    [doubt] = doubts_of_motion(motion_of(robot, lying), meter)
     assert "upside down most of the time (order of the quaternion?" in doubt

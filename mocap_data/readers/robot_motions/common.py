@@ -51,6 +51,8 @@ class RobotMotion:
     body_quat: Array | None = None
     source: str = "unknown"
     licence: str = "unknown"
+    # what the file does not say and its reader assumed: "rate_hz", "joint_names", "quaternion"
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"motion {self.name!r}:"

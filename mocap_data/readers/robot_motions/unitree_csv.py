@@ -104,6 +104,11 @@ def read_unitree_csv(
     if rate_hz is None and layout.first == "time" and "rate_hz" not in about:
         rate_hz = rate_of(path, values[:, 0])
     usual = SEED_RATE_HZ if layout.turn == _EULER else RATE_HZ
+    silent = {
+        "rate_hz": rate_hz is None and "rate_hz" not in about,
+        "joint_names": robot != "",
+        "quaternion": header is None and not about,
+    }
     try:
         return RobotMotion(
             name=path.stem,
@@ -113,6 +118,7 @@ def read_unitree_csv(
             robot=robot or str(about.get("robot", "")),
             source=str(about.get("source", path.name)),
             licence=licence if licence is not None else str(about.get("licence", "unknown")),
+            assumed=tuple(key for key, is_silent in silent.items() if is_silent),
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
