@@ -13,7 +13,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, check_known
 from mocap_data.hdf5 import schema_of
 from mocap_data.npz import holds
-from mocap_data.outside import regular_file
+from mocap_data.outside import pointer_size, regular_file
 from mocap_data.readers.amass import read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
@@ -116,12 +116,14 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
 
     READMEs and licences in .txt, JSON without frames and our own datasets are none; HDF5 that does
-    not open is, so that reading it says what is wrong.
+    not open and pointers of Git LFS are, so that reading them says what is wrong.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in READERS or not file.is_file():
         return False
+    if pointer_size(file) is not None:
+        return True
     if suffix in (".h5", ".hdf5"):
         return is_cmu_h5(file) or schema_of(file) is None
     if suffix not in (".txt", ".json"):
