@@ -34,6 +34,8 @@ class Clip:
     name: str = "clip"
     # per keypoint the index of its parent, -1 for a root; None: not known
     parents: tuple[int, ...] | None = None
+    # what its reader chose or left out, a sentence each
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where, names = f"clip {self.name!r}", tuple(str(name) for name in self.names)

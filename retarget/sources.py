@@ -78,6 +78,8 @@ class Origin:
     # metres per unit, or the unit's name; None: what the file says
     scale: float | str | None
     up: str
+    # that was taken of several; None: the first
+    subject: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,14 @@ class Recordings:
         # the same file name in two folders
         name = unused(clip.name, set(self.origins))
         self.entries[name] = whole.name
-        frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
         self.origins[name] = Origin(
-            name, str(part.path), frames, clip.rate_hz, scale, str(used["up"])
+            clip=name,
+            file=str(part.path),
+            frames=(part.start, part.start + clip.num_frames),
+            rate_hz=clip.rate_hz,
+            scale=used.get("scale"),
+            up=str(used["up"]),
+            subject=used.get("subject"),
         )
         if isinstance(clip, Clip):
             self.clips.append(replace(clip, name=name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import numpy as np
 
 from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_known, counted
 from mocap_data.readers import common
+from mocap_data.readers.subjects import columns_of
 
 # bytes; what C3D counts in
 _BLOCK = 512
@@ -28,6 +30,9 @@ _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL, _DEC = 84, 85
 # a number of frames that the header cannot count
 _UNCOUNTED = 0xFFFF
+# parameters of POINT that list points that are no positions, and how such points are called
+_OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
+_OUTPUT = re.compile(r"(Angle|Force|Moment|Power|GRF)s?$")
 # [s] longer gaps of a marker are not filled
 MAX_GAP_S = 0.25
 
@@ -47,6 +52,8 @@ class _Header:
     rate_hz: float
     # a name per point: its label, or "point17" where the file gives none
     labels: list[str]
+    # of points that are no positions: a model's angles, forces, moments, powers
+    outputs: frozenset[str]
     units: str
     # "" where the file does not say
     up: str
@@ -61,16 +68,19 @@ def read_c3d(
     rate_hz: float | None = None,
     scale: float | str | None = None,
     up: str | None = None,
+    subject: str | None = None,
 ) -> Clip:
-    """The labelled markers of a C3D file, gaps filled.
+    """The labelled markers of a C3D file, gaps filled, while the body is in the volume.
 
-    names: the markers to take, in this order; None: all but unlabelled ones ("*12") and those that
-      are missing for longer than MAX_GAP_S; see `fill_gaps`.
+    names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
+      a model's outputs (angles, moments, ...) and those that are missing for longer than MAX_GAP_S;
+      see `body_stretches` and `fill_gaps`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
+    subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
     Raises:
-      InputError: naming the file: no C3D, damaged or cut short, an unknown marker or unit, a marker
-        that is missing for longer (with its frames).
+      InputError: naming the file: no C3D, damaged or cut short, an unknown marker, subject or unit,
+        a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     data = common.content(path)
@@ -84,24 +94,74 @@ def read_c3d(
     if scale is None and header.units.lower() not in common.UNITS:
         what = f"the unit (POINT:UNITS) {common.shown(header.units)} is not known"
         raise common.MissingOptions(f"{path}: {what}; give scale=", ("scale",))
-    labels = header.labels
-    chosen = list(names or (label for label in labels if not label.startswith("*")))
-    check_known(f"marker (in {path})", chosen, labels)
-    if not chosen:
-        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
+    chosen, remarks = _chosen(path, header, names, subject)
     points, missing = _points(data, header)
     longest = math.floor(MAX_GAP_S * rate + 1e-9)
+    columns = [header.labels.index(label) for label in chosen]
+    stretches = body_stretches(missing[:, columns], longest)
+    inside = max(stretches, key=lambda one: one.stop - one.start)
+    points, missing = points[inside], missing[inside]
     if names is None:
-        seen = [label for label in chosen if _gap(missing[:, labels.index(label)]) <= longest]
+        kept = [column for column in columns if _gap(missing[:, column]) <= longest]
         # where none is left the first error says more
-        chosen = seen or chosen
-    columns = [labels.index(label) for label in chosen]
+        columns = kept or columns
+    markers = [header.labels[column] for column in columns]
+    if lost := [label for label in chosen if label not in markers]:
+        many = f"{counted(len(lost), 'marker')} missing for longer than {MAX_GAP_S:g} s"
+        remarks += (f"{many}, left out: {_list(lost)}",)
+    first = inside.start + int(np.argmax(~missing[:, columns], axis=0).max())
     positions = fill_gaps(
-        points[:, columns], missing[:, columns], chosen, max_frames=longest, what=path
+        points[:, columns], missing[:, columns], markers, max_frames=longest, what=path
     )
-    unit: float | str = header.units if scale is None else scale
-    up = (header.up or "z") if up is None else up
-    return common.world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
+    if len(positions) < header.frames:
+        frames = f"frames {first} to {first + len(positions) - 1} of {header.frames:,} are taken"
+        several = f"the longest of {len(stretches)} stretches with all markers"
+        why = several if len(stretches) > 1 else "the others lack markers"
+        remarks += (f"{frames}: {why}",)
+    return common.world_clip(
+        path,
+        positions,
+        markers,
+        None,
+        rate_hz=rate,
+        scale=header.units if scale is None else scale,
+        up=(header.up or "z") if up is None else up,
+        remarks=remarks,
+    )
+
+
+def _chosen(
+    path: Path, header: _Header, names: Sequence[str] | None, subject: str | None
+) -> tuple[list[str], tuple[str, ...]]:
+    """The labels to take, and the remarks about other subjects."""
+    labels = header.labels
+    if names:
+        check_known(f"marker (in {path})", names, labels)
+        return list(names), ()
+    markers = [label for label in labels if not (label.startswith("*") or label in header.outputs)]
+    if not markers:
+        raise InputError(f"{path} has no labelled marker; its points are: {_list(labels)}")
+    columns, remarks = columns_of(path, markers, None, subject)
+    return [markers[column] for column in columns], remarks
+
+
+def _list(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:8]) + ", ..." * (len(labels) > 8)
+
+
+def body_stretches(missing: Bools, max_frames: int) -> list[slice]:
+    """The runs of frames in which a body is in the volume, of missing samples (T, M).
+
+    It is where at least half as many markers are seen as in the fullest frame; gaps of up to
+    `max_frames` frames do not end a run, and shorter runs do not count beside longer ones.
+    """
+    seen = np.sum(~missing, axis=1)
+    there = np.flatnonzero(2 * seen >= max(int(seen.max(initial=0)), 1))
+    if not len(there):
+        return [slice(0, len(missing))]
+    runs = np.split(there, np.flatnonzero(np.diff(there) > max_frames + 1) + 1)
+    stretches = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
+    return [one for one in stretches if one.stop - one.start > max_frames] or stretches
 
 
 def _gap(missing: Bools) -> int:
@@ -170,7 +230,9 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
         numbers = _of_dec(numbers)
     frames = numbers.reshape(-1, width)[:, : 4 * header.points].reshape(-1, header.points, 4)
     points = unit * frames[..., :3].astype(np.float64)
-    return points, (frames[..., 3] < 0) | ~np.isfinite(points).all(axis=-1)
+    # many programs write a missing sample as zeros
+    absent = (frames[..., 3] < 0) | (points == 0.0).all(axis=-1)
+    return points, absent | ~np.isfinite(points).all(axis=-1)
 
 
 def _of_dec(numbers: np.ndarray) -> np.ndarray:
@@ -229,8 +291,9 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
     if last == _UNCOUNTED and left - frames * size > size + _BLOCK:
         says = f"but says {frames:,}, the most that its header can count; cut it into parts"
         raise InputError(f"{path} holds some {left // size:,} frames, {says}")
-    labels = [label for n in ("", *range(2, 100)) for label in parameters.texts(f"LABELS{n}")]
+    labels = parameters.all_texts("LABELS")
     labels += [""] * (points - len(labels))
+    listed = {_bare(name) for group in _OUTPUTS for name in parameters.all_texts(group)}
     screen = (parameters.texts("Y_SCREEN") or ("",))[0].lower().removeprefix("+")
     return _Header(
         points=points,
@@ -240,10 +303,18 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
         begin=begin,
         rate_hz=parameters.number("RATE"),
         labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
+        outputs=frozenset(
+            label for label in labels if _bare(label) in listed or _OUTPUT.search(label)
+        ),
         units=(parameters.texts("UNITS") or ("",))[0].strip(),
         up=screen if screen in common.UP_AXES else "",
         dec=parameters.dec,
     )
+
+
+def _bare(label: str) -> str:
+    """A label without its subject."""
+    return label.rpartition(":")[2].strip()
 
 
 @dataclass(frozen=True)
@@ -293,6 +364,10 @@ class _Parameters:
         width = max(value.sizes[0] if value.sizes else 1, 1)
         pieces = [value.data[i : i + width] for i in range(0, len(value.data), width)]
         return tuple(piece.decode("latin-1").strip(" \0") for piece in pieces)
+
+    def all_texts(self, name: str) -> list[str]:
+        """The texts of POINT:name and its continuations, as in LABELS, LABELS2."""
+        return [text for n in ("", *range(2, 100)) for text in self.texts(f"{name}{n}")]
 
     def number(self, name: str) -> float:
         """The first number of POINT:name; 0 where it is absent."""

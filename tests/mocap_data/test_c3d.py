@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mocap_data
-from mocap_data.readers.c3d import fill_gaps
+from mocap_data.readers.c3d import body_stretches, fill_gaps
 from mocap_data.readers.common import MissingOptions
 from tests.refusals import refusal
 
@@ -222,3 +222,55 @@ def test_decs_floats(tmp_path: Path) -> None:
     clip = mocap_data.read(path)
     assert clip.rate_hz == 100.0
     np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)
+
+
+def test_a_models_outputs_are_no_markers(tmp_path: Path) -> None:
+    """Listed by POINT's groups and their continuations, with or without subject, or by name."""
+    positions = np.repeat(circles(), 2, axis=1)
+    labels = ["S:HEAD", "S:TOE", "S:LKA", "S:Work", "S:LHipMoment", "S:T10"]
+    groups = {"ANGLES": ["S:LKA", ""], "SCALARS2": ["Work"]}
+    path = write(tmp_path / "a.c3d", positions, LABELS=labels, **groups)
+    assert mocap_data.read(path).names == ("S:HEAD", "S:TOE", "S:T10")
+    # what is asked for is taken
+    assert mocap_data.read(path, names=["S:LKA"]).names == ("S:LKA",)
+    path = write(tmp_path / "b.c3d", circles(), LABELS=["LHipPower", "LKneeForce", "LKneeAngles"])
+    refusal("no labelled marker; its points are: LHipPower", mocap_data.read, path)
+
+
+@pytest.mark.parametrize("absent", [np.nan, 0.0])
+def test_the_stretch_with_the_body_in_the_volume_is_taken(tmp_path: Path, absent: float) -> None:
+    """100 Hz: markers come one by one from frame 60 on, and go from frame 109 on, of 200."""
+    positions = circles(200)
+    for marker in range(3):
+        positions[: 60 + 2 * marker, marker] = absent
+        positions[110 + marker :, marker] = absent
+    # a reflection before
+    positions[20:25] = 1.0
+    clip = mocap_data.read(write(tmp_path / "a.c3d", positions))
+    np.testing.assert_allclose(clip.positions, circles(200)[64:110], atol=1e-6)
+    assert clip.remarks == ("frames 64 to 109 of 200 are taken: the others lack markers",)
+
+
+def test_the_longest_of_several_passes_is_taken(tmp_path: Path) -> None:
+    positions = np.full((300, 3, 3), np.nan)
+    positions[10:70] = circles(300)[10:70]
+    positions[150:250] = circles(300)[150:250]
+    # a marker is hidden in the second pass
+    positions[160:240, 1] = np.nan
+    clip = mocap_data.read(write(tmp_path / "a.c3d", positions))
+    assert (clip.names, clip.num_frames) == (("LFOOT", "HEAD"), 100)
+    assert clip.remarks == (
+        "1 marker missing for longer than 0.25 s, left out: RFOOT",
+        "frames 150 to 249 of 300 are taken: the longest of 2 stretches with all markers",
+    )
+
+
+def test_stretches_by_hand() -> None:
+    seen = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
+    missing = np.repeat(~seen[:, None], 2, axis=1)
+    assert body_stretches(missing, 1) == [slice(1, 5), slice(8, 11)]
+    assert body_stretches(missing, 3) == [slice(1, 11)]
+    # one of three markers is not half of them, two are
+    missing = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 1]], bool)
+    assert body_stretches(missing, 0) == [slice(1, 4)]
+    assert body_stretches(np.ones((4, 2), bool), 1) == [slice(0, 4)]

@@ -247,8 +247,8 @@ def test_upward_axes(bvh: Path) -> None:
 
 
 def test_every_option_is_listed(bvh: Path) -> None:
-    expected = {"scale": 0.01, "up": "y", "name": None, "source": None, "licence": "unknown"}
-    assert options_of(bvh) == expected
+    about = {"name": None, "source": None, "licence": "unknown"}
+    assert options_of(bvh) == {"scale": 0.01, "up": "y", "subject": None} | about
     (bvh.parent / "a.txt").write_text(' \n{"Frames": []}')
     assert "character" in options_of(bvh.parent / "a.txt")
     assert "names" in options_of("b.txt")
