@@ -17,6 +17,7 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.others import refuse_other
 from mocap_data.readers.robot_motions import kind_of
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
@@ -173,6 +174,8 @@ def files_of(source: Any) -> list[Path]:
         inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
         files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
+            for file in inside:
+                refuse_other(file)
             raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
         return files
     if path.exists():

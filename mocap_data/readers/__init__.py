@@ -22,6 +22,7 @@ from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
+from mocap_data.readers.others import refuse_other
 
 # by suffix, in lower case; a .txt is JSON or a table, an .npz may be AMASS', see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
@@ -35,8 +36,6 @@ READERS: dict[str, Callable[..., Clip]] = {
     ".npz": read_npz,
     ".txt": read_csv,
 }
-# files that run code when they are read
-PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 # options of every recording
 ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
@@ -80,17 +79,13 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
 
     Raises:
-      InputError: for a suffix that has none.
+      InputError: for a suffix that has none, with what to convert the file to.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
-    if suffix in PICKLES:
-        raise InputError(
-            f"{path}: pickles are not read, since they can run code; save positions (T, M, 3), "
-            "names and fps by numpy.savez (docs/tutorials/recording.md)"
-        )
+    refuse_other(path)
     check_known(f"reader for {str(path)!r} with suffix", [suffix], READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
