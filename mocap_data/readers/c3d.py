@@ -18,9 +18,10 @@ import numpy as np
 
 from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known, counted
+from mocap_data.errors import InputError, check_known
 from mocap_data.readers import common
-from mocap_data.readers.subjects import columns_of
+from mocap_data.readers.gaps import without_gaps
+from mocap_data.readers.subjects import Keypoints, columns_of
 
 # bytes; what C3D counts in
 _BLOCK = 512
@@ -33,8 +34,6 @@ _UNCOUNTED = 0xFFFF
 # parameters of POINT that list points that are no positions, and how such points are called
 _OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
 _OUTPUT = re.compile(r"(Angle|Force|Moment|Power|GRF)s?$")
-# [s] longer gaps of a marker are not filled
-MAX_GAP_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ def read_c3d(
     """The labelled markers of a C3D file, gaps filled, while the body is in the volume.
 
     names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
-      a model's outputs (angles, moments, ...) and those that are missing for longer than MAX_GAP_S;
-      see `body_stretches` and `fill_gaps`.
+      a model's outputs (angles, moments, ...) and those that are missing for longer; see
+      `mocap_data.readers.gaps`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
     subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
@@ -96,37 +95,18 @@ def read_c3d(
         raise common.MissingOptions(f"{path}: {what}; give scale=", ("scale",))
     chosen, remarks = _chosen(path, header, names, subject)
     points, missing = _points(data, header)
-    longest = math.floor(MAX_GAP_S * rate + 1e-9)
     columns = [header.labels.index(label) for label in chosen]
-    stretches = body_stretches(missing[:, columns], longest)
-    inside = max(stretches, key=lambda one: one.stop - one.start)
-    points, missing = points[inside], missing[inside]
-    if names is None:
-        kept = [column for column in columns if _gap(missing[:, column]) <= longest]
-        # where none is left the first error says more
-        columns = kept or columns
-    markers = [header.labels[column] for column in columns]
-    if lost := [label for label in chosen if label not in markers]:
-        many = f"{counted(len(lost), 'marker')} missing for longer than {MAX_GAP_S:g} s"
-        remarks += (f"{many}, left out: {_list(lost)}",)
-    first = inside.start + int(np.argmax(~missing[:, columns], axis=0).max())
-    positions = fill_gaps(
-        points[:, columns], missing[:, columns], markers, max_frames=longest, what=path
-    )
-    if len(positions) < header.frames:
-        frames = f"frames {first} to {first + len(positions) - 1} of {header.frames:,} are taken"
-        several = f"the longest of {len(stretches)} stretches with all markers"
-        why = several if len(stretches) > 1 else "the others lack markers"
-        remarks += (f"{frames}: {why}",)
+    whole = Keypoints(points[:, columns], chosen, remarks=remarks)
+    taken = without_gaps(path, whole, missing[:, columns], rate, drop=names is None)
     return common.world_clip(
         path,
-        positions,
-        markers,
+        taken.positions,
+        taken.names,
         None,
         rate_hz=rate,
         scale=header.units if scale is None else scale,
         up=(header.up or "z") if up is None else up,
-        remarks=remarks,
+        remarks=taken.remarks,
     )
 
 
@@ -140,85 +120,9 @@ def _chosen(
         return list(names), ()
     markers = [label for label in labels if not (label.startswith("*") or label in header.outputs)]
     if not markers:
-        raise InputError(f"{path} has no labelled marker; its points are: {_list(labels)}")
+        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
     columns, remarks = columns_of(path, markers, None, subject)
     return [markers[column] for column in columns], remarks
-
-
-def _list(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:8]) + ", ..." * (len(labels) > 8)
-
-
-def body_stretches(missing: Bools, max_frames: int) -> list[slice]:
-    """The runs of frames in which a body is in the volume, of missing samples (T, M).
-
-    It is where at least half as many markers are seen as in the fullest frame; gaps of up to
-    `max_frames` frames do not end a run, and shorter runs do not count beside longer ones.
-    """
-    seen = np.sum(~missing, axis=1)
-    there = np.flatnonzero(2 * seen >= max(int(seen.max(initial=0)), 1))
-    if not len(there):
-        return [slice(0, len(missing))]
-    runs = np.split(there, np.flatnonzero(np.diff(there) > max_frames + 1) + 1)
-    stretches = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
-    return [one for one in stretches if one.stop - one.start > max_frames] or stretches
-
-
-def _gap(missing: Bools) -> int:
-    """The longest run of frames in which a marker is missing between two in which it is seen; of
-    one that is seen in less than half of the frames, all."""
-    known = np.flatnonzero(~missing)
-    if 2 * len(known) < len(missing):
-        return len(missing)
-    return int(np.diff(known).max(initial=1)) - 1
-
-
-def fill_gaps(
-    points: Array, missing: Bools, names: Sequence[str], *, max_frames: int, what: object
-) -> Array:
-    """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
-
-    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all
-    of the marker's known samples (a line where there are fewer than four). Frames before the last
-    marker appears and after the first disappears are left out, up to half of all.
-
-    Raises:
-      InputError: naming the marker and its frames where that is not enough.
-    """
-    from scipy.interpolate import CubicSpline
-
-    frames, known = len(points), np.logical_not(missing)
-    never = ~known.any(axis=0)
-    if never.any():
-        gone = f"marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames"
-        raise InputError(f"{what}: {gone}; leave it out with names=")
-    first = np.argmax(known, axis=0)
-    last = frames - 1 - np.argmax(known[::-1], axis=0)
-    start, stop = int(first.max()), int(last.min()) + 1
-    if stop - start < max(1, (frames + 1) // 2):
-        late, early = names[int(np.argmax(first))], names[int(np.argmin(last))]
-        raise InputError(
-            f"{what}: marker {late!r} appears in frame {start} and {early!r} is last seen in frame "
-            f"{stop - 1} of {frames}; less than half of the recording has all markers; leave them "
-            "out with names="
-        )
-    filled = points.copy()
-    for m, name in enumerate(names):
-        gone_at = np.flatnonzero(missing[start:stop, m]) + start
-        if not len(gone_at):
-            continue
-        for gap in np.split(gone_at, np.flatnonzero(np.diff(gone_at) > 1) + 1):
-            if len(gap) > max_frames:
-                most = f"more than the {max_frames} that are filled"
-                where = f"frames {gap[0]} to {gap[-1]} ({len(gap)} frames, {most})"
-                raise InputError(f"{what}: marker {name!r} is missing in {where}")
-        seen = np.flatnonzero(known[:, m])
-        if len(seen) >= 4:
-            filled[gone_at, m] = CubicSpline(seen, points[seen, m], axis=0)(gone_at)
-        else:
-            for axis in range(3):
-                filled[gone_at, m, axis] = np.interp(gone_at, seen, points[seen, m, axis])
-    return filled[start:stop]
 
 
 def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:

@@ -14,6 +14,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers import common
+from mocap_data.readers.gaps import without_gaps
 from mocap_data.readers.subjects import Keypoints, subject_of
 
 
@@ -163,10 +164,11 @@ def read_npz(
 
     rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
     subject: the root, or without parents the prefix, to take of several; None: the first body's.
+    Not-a-number is a missing sample; see `mocap_data.readers.gaps`.
 
     Raises:
       InputError: naming the file: no archive, damaged, Python objects, an array missing, of a wrong
-        shape or type, or a value that is not finite.
+        shape or type, a value that is not finite, or a keypoint that is missing for too long.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
@@ -192,6 +194,9 @@ def read_npz(
     common.check_size(path, positions.shape[0], positions.shape[1])
     positions = positions.astype(np.float64)
     taken = subject_of(path, Keypoints(positions, names, parents), subject)
+    missing = np.isnan(taken.positions).any(axis=-1)
+    if missing.any():
+        taken = without_gaps(path, taken, missing, rate_hz, drop=taken.parents is None)
     return common.world_clip(
         path,
         taken.positions,

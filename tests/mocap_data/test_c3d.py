@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import mocap_data
-from mocap_data.readers.c3d import body_stretches, fill_gaps
 from mocap_data.readers.common import MissingOptions
 from tests.refusals import refusal
 
@@ -166,33 +165,6 @@ def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
     refusal(message, mocap_data.read, path)
 
 
-def test_gaps_by_hand() -> None:
-    # x = 2 t on a line; a gap of two in the middle, three known samples: linear
-    points = np.zeros((5, 1, 3))
-    points[:, 0, 0] = [0, np.nan, np.nan, 6, 8]
-    missing = np.isnan(points).any(axis=2)
-    filled = fill_gaps(points, missing, ["m"], max_frames=2, what="w")
-    np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
-    assert np.isnan(points[1, 0, 0])  # the caller's own
-    message = r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
-    refusal(message, fill_gaps, points, missing, ["m"], max_frames=1, what="w")
-
-
-def test_ends_are_left_out_up_to_half() -> None:
-    points = np.arange(30.0).reshape(10, 1, 3).repeat(2, axis=1)
-    missing = np.zeros((10, 2), dtype=bool)
-    missing[:2, 0] = missing[8:, 1] = True
-    np.testing.assert_array_equal(
-        fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
-    )
-    missing[:5, 0] = True
-    message = "marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half"
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
-    missing[:, 1] = True
-    message = "marker 'b' is missing in all 10 frames; leave it out with names="
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
-
-
 def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
     """HEAD is gone for 26 frames of 100 Hz, one more than is filled; asked for by name it is
     refused."""
@@ -263,14 +235,3 @@ def test_the_longest_of_several_passes_is_taken(tmp_path: Path) -> None:
         "1 marker missing for longer than 0.25 s, left out: RFOOT",
         "frames 150 to 249 of 300 are taken: the longest of 2 stretches with all markers",
     )
-
-
-def test_stretches_by_hand() -> None:
-    seen = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
-    missing = np.repeat(~seen[:, None], 2, axis=1)
-    assert body_stretches(missing, 1) == [slice(1, 5), slice(8, 11)]
-    assert body_stretches(missing, 3) == [slice(1, 11)]
-    # one of three markers is not half of them, two are
-    missing = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 1]], bool)
-    assert body_stretches(missing, 0) == [slice(1, 4)]
-    assert body_stretches(np.ones((4, 2), bool), 1) == [slice(0, 4)]
