@@ -43,8 +43,8 @@ def subject_of(path: Path, whole: Keypoints, subject: str | None) -> Keypoints:
         return whole
     parents = None
     if whole.parents is not None:
-        place = {column: i for i, column in enumerate(columns)} | {-1: -1}
-        parents = [place[whole.parents[column]] for column in columns]
+        place = {column: i for i, column in enumerate(columns)}
+        parents = [place.get(whole.parents[column], -1) for column in columns]
     names = [whole.names[column] for column in columns]
     return Keypoints(whole.positions[:, columns], names, parents, remarks)
 
