@@ -194,9 +194,9 @@ def read_npz(
     common.check_size(path, positions.shape[0], positions.shape[1])
     positions = positions.astype(np.float64)
     taken = subject_of(path, Keypoints(positions, names, parents), subject)
-    missing = np.isnan(taken.positions).any(axis=-1)
-    if missing.any():
-        taken = without_gaps(path, taken, missing, rate_hz, drop=taken.parents is None)
+    samples_missing = np.asarray(np.isnan(taken.positions).any(axis=-1))
+    if samples_missing.any():
+        taken = without_gaps(path, taken, samples_missing, rate_hz, drop=taken.parents is None)
     return common.world_clip(
         path,
         taken.positions,
