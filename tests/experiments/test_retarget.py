@@ -250,8 +250,17 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
             "rate_hz": 50.0,
             "scale": 1.0,
             "up": "z",
+            "subject": None,
         },
-        {"clip": "b", "file": "b.csv", "frames": [0, 90], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
+        {
+            "clip": "b",
+            "file": "b.csv",
+            "frames": [0, 90],
+            "rate_hz": 50.0,
+            "scale": 1.0,
+            "up": "z",
+            "subject": None,
+        },
     ]
     assert provenance["rate_hz"] == "50.0" and "frames" not in provenance
     assert "offsets" in provenance
