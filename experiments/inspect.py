@@ -19,6 +19,7 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.recordings import Reading, check_used, options_of_keys
 from npmp.experiments.terminal import USER_ERROR, say, show_table
 from npmp.inspection import inspect
+from retarget.draft import draft_of
 from retarget.findings import FIGURES, MOTIONS, Findings
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
@@ -70,17 +71,19 @@ def run(config: Inspect, run: Run) -> int:
 
 
 def skeleton_file(findings: Findings) -> str:
-    """The skeleton of a recording, to be edited and given as skeleton=.
+    """The skeleton of a recording, or a draft of one, to be edited and given as skeleton=.
 
     Raises:
-      InputError: where none was found.
+      InputError: for anything but a recording of named keypoints.
     """
-    if "markers" not in findings:
-        why = findings.get("skeleton", "it is no recording of named keypoints")
+    if "markers" in findings:
+        head = f"# {findings['skeleton']}: which keypoints make up which marker\n"
+        chosen = {key: findings[key] for key in ("markers", "guesses") if key in findings}
+        return head + yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True)
+    why = findings.get("skeleton", "it is no recording of named keypoints")
+    if not isinstance(findings.get("keypoints"), list):
         raise InputError(f"{findings['path']}: no skeleton to write: {why}")
-    head = f"# {findings['skeleton']}: which keypoints make up which marker\n"
-    chosen = {key: findings[key] for key in ("markers", "guesses") if key in findings}
-    return head + yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True)
+    return draft_of(findings["keypoints"], why.split("; say which")[0])
 
 
 def show(findings: Findings) -> None:

@@ -18,7 +18,7 @@ from retarget import sources
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-_OWN = ("scale", "up", "licence", "asf", "character", "body_model", "names")
+_OWN = ("scale", "up", "licence", "asf", "character", "body_model", "names", "subject")
 KEYS = {key: key for key in _OWN} | {"source_rate_hz": "rate_hz"}
 
 
@@ -37,6 +37,9 @@ class Reading(Keys):
     body_model: Path | None = None
     # the character file of DeepMimic motions; null: found beside them by its name
     character: Path | None = None
+    # of recordings of several subjects the one to take: a BVH's ROOT, a prefix of markers' names
+    # (Ben of Ben:LASI); null: the first
+    subject: str | None = None
 
 
 def options_of_keys(config: Reading) -> dict[str, Any]:
@@ -49,6 +52,17 @@ def report_failures(failures: Sequence[sources.Failure]) -> None:
     """Recordings left out, one line each, on stderr."""
     for failure in failures:
         warn(f"left out: {sources.described(failure)}")
+
+
+def report_remarks(recordings: sources.Recordings) -> None:
+    """What readers chose or left out, a line each, on stderr."""
+    remarks = [
+        f"{recordings.files[clip.name]}: {remark}"
+        for clip in recordings.clips
+        for remark in clip.remarks
+    ]
+    for line in dict.fromkeys(remarks):
+        warn(line)
 
 
 def gather(
@@ -65,6 +79,7 @@ def gather(
         given, chosen = options_of_keys(config), sources.excerpts(source, start, stop)
         check_used(given, [one.path for one in chosen])
         found = sources.read_recordings(chosen, robot, given, with_keys)
+        report_remarks(found)
     refuse_nothing(found.clips or found.motions, found.failures)
     return found
 
@@ -90,6 +105,7 @@ def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
         ("asf", "AMC motions"),
         ("character", "DeepMimic motions"),
         ("body_model", "AMASS motions"),
+        ("subject", "recordings that may hold several: BVH, C3D and files of keypoints"),
     ):
         option, known = KEYS[key], [sources.known_options(path, given) for path in paths]
         # of a file without a reader its own error says more

@@ -36,6 +36,8 @@ class Clip:
     parents: tuple[int, ...] | None = None
     # what the file does not say and its reader assumed: "rate_hz", "scale", "up", "names"
     assumed: tuple[str, ...] = ()
+    # what its reader chose or left out, a sentence each
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where, names = f"clip {self.name!r}", tuple(str(name) for name in self.names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,9 @@ JSON_GROWTH = 24
 MAX_NESTING = 64
 # of the free memory, that one step may ask for
 MEMORY_SHARE = 0.8
+# a pointer of Git LFS is smaller
+MAX_POINTER_BYTES = 1024
+_POINTER = re.compile(rb"version https?://[^\s]*(?:git-lfs|hawser|git-media)[^\s]*\s")
 
 
 def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) -> Path:
@@ -33,7 +37,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     at_most: bytes that it may have.
 
     Raises:
-      InputError: for what is absent, no regular file, cannot be reached, or is larger.
+      InputError: for what is absent, no regular file, cannot be reached, is larger, or is only a
+        pointer of Git LFS to the file.
     """
     path = Path(path)
     try:
@@ -49,7 +54,21 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
         raise InputError(f"{path} is no regular file (a device, FIFO or socket)")
     if at_most is not None and found.st_size > at_most:
         raise InputError(f"{path} has {found.st_size:,} bytes; at most {at_most:,} are read")
+    if found.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
+        raise InputError(
+            f"{path} is a Git LFS pointer, not the file ({size:,} bytes): git lfs pull"
+        )
     return path
+
+
+def pointer_size(path: Path) -> int | None:
+    """The size [bytes] of the file that a Git LFS pointer stands for; None for any other file."""
+    start = b""
+    # a file that cannot be read is refused by its reader
+    with suppress(OSError), path.open("rb") as file:
+        start = file.read(MAX_POINTER_BYTES)
+    size = re.search(rb"^size (\d{1,18})\s*$", start, re.MULTILINE)
+    return int(size[1]) if size and _POINTER.match(start) else None
 
 
 def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:

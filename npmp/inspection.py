@@ -12,7 +12,8 @@ from typing import Any
 
 from mocap_data.errors import InputError, check_known, one_line
 from mocap_data.outside import read_json_object, regular_file
-from mocap_data.readers import PICKLES, READERS, is_recording, reader_of, robot_motions
+from mocap_data.readers import READERS, is_recording, robot_motions
+from mocap_data.readers.others import refuse_other
 from npmp.settings import read_run_settings
 from npmp.training.tables import read_table
 from retarget.findings import (
@@ -69,8 +70,7 @@ def inspect(
         return found
     if suffix in READERS:
         return inspect_recording(path, options)
-    if suffix in PICKLES:
-        reader_of(path)  # refuses it
+    refuse_other(path)
     known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
     raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")

@@ -95,6 +95,8 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     if timed:
         findings["speed_mps"] = speed_of(clip.positions.mean(axis=1), clip.rate_hz)
         warnings += doubts_of(clip) if named else warnings_of(clip)
+    if clip.remarks:
+        findings["remarks"] = list(clip.remarks)
     if warnings:
         findings["warnings"] = warnings
     if named:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -53,7 +53,13 @@ _FORE = {"fore", "front", "arm", "forearm", "shoulder", "clav", "clavicle", "sca
 _HIND = {"hind", "rear", "thigh", "hip", "pelvis", "foot", "femur", "tibia"}
 _TWISTS, _ENDS = {"twist", "roll"}, {"hand", "wrist", "foot", "ankle"}
 _ANIMAL = {"tail", "paw", "hind", "hock"}
-_SIDES = {"left": "L", "l": "L", "lft": "L", "right": "R", "r": "R", "rgt": "R"}
+# English, French, German, Spanish, Italian; "d" is droite or destra
+_LEFT = ("left", "l", "lft", "lt", "gauche", "g", "links", "izquierda", "izquierdo", "izq")
+_RIGHT = ("right", "r", "rgt", "rt", "droite", "droit", "d", "rechts", "derecha", "derecho")
+_SIDES = {
+    **dict.fromkeys((*_LEFT, "sinistra", "sinistro", "sx"), "L"),
+    **dict.fromkeys((*_RIGHT, "der", "dcha", "destra", "destro", "dx"), "R"),
+}
 
 
 def words_of(name: str) -> list[str]:
@@ -65,11 +71,26 @@ def words_of(name: str) -> list[str]:
 def sides_of(a: str, b: str) -> tuple[str, str]:
     """The sides, "L" or "R", that the names of two twins say; ("", "") where they say none."""
     said = [{_SIDES[word] for word in words_of(name) if word in _SIDES} for name in (a, b)]
-    if not any(said) and a[1:] == b[1:]:
-        # "lfemur" and "rfemur"
-        said = [{_SIDES[name[0].lower()]} if name[0].lower() in "lr" else set() for name in (a, b)]
+    if not any(said) and len(a) == len(b):
+        # they differ in one letter: "lfemur" and "rfemur", "FL_foot" and "FR_foot"
+        letters = [pair for pair in zip(a, b, strict=True) if pair[0] != pair[1]]
+        if len(letters) == 1:
+            said = [{letter.upper()} & {"L", "R"} for letter in letters[0]]
     found = tuple(side.pop() if len(side) == 1 else "" for side in said)
     return (found[0], found[1]) if set(found) == {"L", "R"} else ("", "")
+
+
+def side_of(name: str, names: Collection[str]) -> str:
+    """The side, "L" or "R", that a name says by a word, or by a letter in which a twin among the
+    names differs; "" for none."""
+    words = {_SIDES[word] for word in words_of(name) if word in _SIDES}
+    if len(words) == 1:
+        return words.pop()
+    for i, letter in enumerate(name):
+        twin = letter.translate(str.maketrans("LRlr", "RLrl"))
+        if twin != letter and f"{name[:i]}{twin}{name[i + 1 :]}" in names:
+            return letter.upper()
+    return ""
 
 
 @dataclass(frozen=True)
@@ -435,5 +456,8 @@ def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[i
 
 
 def _refused(clip: Clip, why: str) -> InputError:
-    way = "say which keypoint is what by skeleton=FILE (docs/tutorials/recording.md)"
+    way = (
+        "say which keypoint is what by skeleton=FILE, of which npmp inspect RECORDING "
+        "out=skeleton.yaml writes a draft"
+    )
     return InputError(f"clip {clip.name!r} has an unknown skeleton: {why}; {way}")

@@ -53,8 +53,8 @@ class Skeleton:
         """
         if set(self.keypoints) <= set(names):
             return self
-        own = {key: _plain(key) for key in self.keypoints}
-        plain = [_plain(name) for name in names]
+        own = {key: plain_name(key) for key in self.keypoints}
+        plain = [plain_name(name) for name in names]
         for cut, own_cut in ((0, 0), (_prefix(plain), _prefix(list(own.values())))):
             both = zip(plain, names, strict=True)
             spelling = {name[cut:]: given for name, given in both if plain.count(name) == 1}
@@ -68,7 +68,8 @@ class Skeleton:
         return None
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A keypoint's letters and digits in lower case, without a namespace."""
     return re.sub(r"[\W_]", "", name.rpartition(":")[2]).lower()
 
 
@@ -150,8 +151,10 @@ def _chosen(chosen: str, clip: Clip) -> Skeleton:
     asked = read_skeleton(path) if path.is_file() else known()[chosen]
     skeleton = asked.of(clip.names)
     if skeleton is None:
-        plain = {_plain(name) for name in clip.names}
-        missing = [key for key in asked.keypoints if _plain(key) not in plain] or asked.keypoints
+        plain = {plain_name(name) for name in clip.names}
+        missing = [
+            key for key in asked.keypoints if plain_name(key) not in plain
+        ] or asked.keypoints
         raise InputError(
             f"skeleton {chosen!r} needs {', '.join(missing)}; clip {clip.name!r} has "
             f"{', '.join(clip.names[:40])}"

@@ -17,6 +17,7 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.others import refuse_other
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
@@ -78,6 +79,8 @@ class Origin:
     # metres per unit, or the unit's name; None: what the file says
     scale: float | str | None
     up: str
+    # that was taken of several; None: the first
+    subject: str | None = None
     # what the file does not say and its reader assumed, as of `Clip` and `RobotMotion`
     assumed: tuple[str, ...] = ()
 
@@ -162,9 +165,15 @@ class Recordings:
         # the same file name in two folders
         name = unused(clip.name, set(self.origins))
         self.entries[name] = whole.name
-        frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
         self.origins[name] = Origin(
-            name, str(part.path), frames, clip.rate_hz, scale, str(used["up"]), assumed
+            clip=name,
+            file=str(part.path),
+            frames=(part.start, part.start + clip.num_frames),
+            rate_hz=clip.rate_hz,
+            scale=used.get("scale"),
+            up=str(used["up"]),
+            subject=used.get("subject"),
+            assumed=assumed,
         )
         if isinstance(clip, Clip):
             self.clips.append(replace(clip, name=name))
@@ -218,6 +227,8 @@ def files_of(source: Any) -> list[Path]:
         inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
         files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
+            for file in inside:
+                refuse_other(file)
             raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
         return files
     if path.exists():

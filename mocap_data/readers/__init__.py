@@ -13,7 +13,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, check_known
 from mocap_data.hdf5 import schema_of
 from mocap_data.npz import holds
-from mocap_data.outside import regular_file
+from mocap_data.outside import pointer_size, regular_file
 from mocap_data.readers.amass import read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
@@ -22,6 +22,7 @@ from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
+from mocap_data.readers.others import refuse_other
 
 # by suffix, in lower case; a .txt is JSON or a table, an .npz may be AMASS', see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
@@ -35,8 +36,6 @@ READERS: dict[str, Callable[..., Clip]] = {
     ".npz": read_npz,
     ".txt": read_csv,
 }
-# files that run code when they are read
-PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 # options of every recording
 ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
@@ -82,17 +81,13 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
 
     Raises:
-      InputError: for a suffix that has none.
+      InputError: for a suffix that has none, with what to convert the file to.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
-    if suffix in PICKLES:
-        raise InputError(
-            f"{path}: pickles are not read, since they can run code; save positions (T, M, 3), "
-            "names and fps by numpy.savez (docs/tutorials/recording.md)"
-        )
+    refuse_other(path)
     check_known(f"reader for {str(path)!r} with suffix", [suffix], READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
@@ -118,12 +113,14 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
 
     READMEs and licences in .txt, JSON without frames and our own datasets are none; HDF5 that does
-    not open is, so that reading it says what is wrong.
+    not open and pointers of Git LFS are, so that reading them says what is wrong.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in READERS or not file.is_file():
         return False
+    if pointer_size(file) is not None:
+        return True
     if suffix in (".h5", ".hdf5"):
         return is_cmu_h5(file) or schema_of(file) is None
     if suffix not in (".txt", ".json"):

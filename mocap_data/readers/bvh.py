@@ -20,6 +20,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
+from mocap_data.readers.subjects import Keypoints, subject_of
 
 _CHANNELS = {f"{axis}{kind}" for axis in "xyz" for kind in ("position", "rotation")}
 
@@ -46,7 +47,13 @@ class Node:
         return [(channel[0], column) for column, channel in numbered if channel.endswith(kind)]
 
 
-def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str = "y") -> Clip:
+def read_bvh(
+    path: str | os.PathLike[str],
+    *,
+    scale: float | str = 0.01,
+    up: str = "y",
+    subject: str | None = None,
+) -> Clip:
     """The joints and End Sites of a BVH file, in file order, by forward kinematics.
 
     The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A frame time that
@@ -54,6 +61,7 @@ def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str
 
     scale: the default takes centimetres; the file does not say. up: the axis of the root's
       positions. See `to_world`.
+    subject: the ROOT to take of several; None: the first body's.
 
     Raises:
       InputError: naming file and line: a garbled hierarchy, another number of frames than declared,
@@ -66,8 +74,18 @@ def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(nodes, values)
-    names, parents = [node.name for node in nodes], [node.parent for node in nodes]
-    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    whole = Keypoints(positions, [node.name for node in nodes], [node.parent for node in nodes])
+    taken = subject_of(path, whole, subject)
+    return common.world_clip(
+        path,
+        taken.positions,
+        taken.names,
+        taken.parents,
+        rate_hz=rate_hz,
+        scale=scale,
+        up=up,
+        remarks=taken.remarks,
+    )
 
 
 def forward_kinematics(nodes: list[Node], values: Array) -> Array:

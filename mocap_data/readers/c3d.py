@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, check_known
 from mocap_data.readers import common
+from mocap_data.readers.gaps import without_gaps
+from mocap_data.readers.subjects import Keypoints, columns_of
 
 # bytes; what C3D counts in
 _BLOCK = 512
@@ -28,8 +31,9 @@ _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL, _DEC = 84, 85
 # a number of frames that the header cannot count
 _UNCOUNTED = 0xFFFF
-# [s] longer gaps of a marker are not filled
-MAX_GAP_S = 0.25
+# parameters of POINT that list points that are no positions, and how such points are called
+_OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
+_OUTPUT = re.compile(r"(Angle|Force|Moment|Power|GRF)s?$")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class _Header:
     rate_hz: float
     # a name per point: its label, or "point17" where the file gives none
     labels: list[str]
+    # of points that are no positions: a model's angles, forces, moments, powers
+    outputs: frozenset[str]
     units: str
     # "" where the file does not say
     up: str
@@ -61,16 +67,19 @@ def read_c3d(
     rate_hz: float | None = None,
     scale: float | str | None = None,
     up: str | None = None,
+    subject: str | None = None,
 ) -> Clip:
-    """The labelled markers of a C3D file, gaps filled.
+    """The labelled markers of a C3D file, gaps filled, while the body is in the volume.
 
-    names: the markers to take, in this order; None: all but unlabelled ones ("*12") and those that
-      are missing for longer than MAX_GAP_S; see `fill_gaps`.
+    names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
+      a model's outputs (angles, moments, ...) and those that are missing for longer; see
+      `mocap_data.readers.gaps`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
+    subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
     Raises:
-      InputError: naming the file: no C3D, damaged or cut short, an unknown marker or unit, a marker
-        that is missing for longer (with its frames).
+      InputError: naming the file: no C3D, damaged or cut short, an unknown marker, subject or unit,
+        a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     data = common.content(path)
@@ -84,84 +93,37 @@ def read_c3d(
     if scale is None and header.units.lower() not in common.UNITS:
         what = f"the unit (POINT:UNITS) {common.shown(header.units)} is not known"
         raise common.MissingOptions(f"{path}: {what}; give scale=", ("scale",))
-    labels = header.labels
-    chosen = list(names or (label for label in labels if not label.startswith("*")))
-    check_known(f"marker (in {path})", chosen, labels)
-    if not chosen:
-        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
+    chosen, remarks = _chosen(path, header, names, subject)
     points, missing = _points(data, header)
-    longest = math.floor(MAX_GAP_S * rate + 1e-9)
-    if names is None:
-        seen = [label for label in chosen if _gap(missing[:, labels.index(label)]) <= longest]
-        # where none is left the first error says more
-        chosen = seen or chosen
-    columns = [labels.index(label) for label in chosen]
-    positions = fill_gaps(
-        points[:, columns], missing[:, columns], chosen, max_frames=longest, what=path
-    )
-    unit: float | str = header.units if scale is None else scale
-    up = (header.up or "z") if up is None else up
-    assumed = () if header.up else ("up",)
+    columns = [header.labels.index(label) for label in chosen]
+    whole = Keypoints(points[:, columns], chosen, remarks=remarks)
+    taken = without_gaps(path, whole, missing[:, columns], rate, drop=names is None)
     return common.world_clip(
-        path, positions, chosen, None, rate_hz=rate, scale=unit, up=up, assumed=assumed
+        path,
+        taken.positions,
+        taken.names,
+        None,
+        rate_hz=rate,
+        scale=header.units if scale is None else scale,
+        up=(header.up or "z") if up is None else up,
+        assumed=() if header.up else ("up",),
+        remarks=taken.remarks,
     )
 
 
-def _gap(missing: Bools) -> int:
-    """The longest run of frames in which a marker is missing between two in which it is seen; of
-    one that is seen in less than half of the frames, all."""
-    known = np.flatnonzero(~missing)
-    if 2 * len(known) < len(missing):
-        return len(missing)
-    return int(np.diff(known).max(initial=1)) - 1
-
-
-def fill_gaps(
-    points: Array, missing: Bools, names: Sequence[str], *, max_frames: int, what: object
-) -> Array:
-    """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
-
-    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all
-    of the marker's known samples (a line where there are fewer than four). Frames before the last
-    marker appears and after the first disappears are left out, up to half of all.
-
-    Raises:
-      InputError: naming the marker and its frames where that is not enough.
-    """
-    from scipy.interpolate import CubicSpline
-
-    frames, known = len(points), np.logical_not(missing)
-    never = ~known.any(axis=0)
-    if never.any():
-        gone = f"marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames"
-        raise InputError(f"{what}: {gone}; leave it out with names=")
-    first = np.argmax(known, axis=0)
-    last = frames - 1 - np.argmax(known[::-1], axis=0)
-    start, stop = int(first.max()), int(last.min()) + 1
-    if stop - start < max(1, (frames + 1) // 2):
-        late, early = names[int(np.argmax(first))], names[int(np.argmin(last))]
-        raise InputError(
-            f"{what}: marker {late!r} appears in frame {start} and {early!r} is last seen in frame "
-            f"{stop - 1} of {frames}; less than half of the recording has all markers; leave them "
-            "out with names="
-        )
-    filled = points.copy()
-    for m, name in enumerate(names):
-        gone_at = np.flatnonzero(missing[start:stop, m]) + start
-        if not len(gone_at):
-            continue
-        for gap in np.split(gone_at, np.flatnonzero(np.diff(gone_at) > 1) + 1):
-            if len(gap) > max_frames:
-                most = f"more than the {max_frames} that are filled"
-                where = f"frames {gap[0]} to {gap[-1]} ({len(gap)} frames, {most})"
-                raise InputError(f"{what}: marker {name!r} is missing in {where}")
-        seen = np.flatnonzero(known[:, m])
-        if len(seen) >= 4:
-            filled[gone_at, m] = CubicSpline(seen, points[seen, m], axis=0)(gone_at)
-        else:
-            for axis in range(3):
-                filled[gone_at, m, axis] = np.interp(gone_at, seen, points[seen, m, axis])
-    return filled[start:stop]
+def _chosen(
+    path: Path, header: _Header, names: Sequence[str] | None, subject: str | None
+) -> tuple[list[str], tuple[str, ...]]:
+    """The labels to take, and the remarks about other subjects."""
+    labels = header.labels
+    if names:
+        check_known(f"marker (in {path})", names, labels)
+        return list(names), ()
+    markers = [label for label in labels if not (label.startswith("*") or label in header.outputs)]
+    if not markers:
+        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
+    columns, remarks = columns_of(path, markers, None, subject)
+    return [markers[column] for column in columns], remarks
 
 
 def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
@@ -173,7 +135,9 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
         numbers = _of_dec(numbers)
     frames = numbers.reshape(-1, width)[:, : 4 * header.points].reshape(-1, header.points, 4)
     points = unit * frames[..., :3].astype(np.float64)
-    return points, (frames[..., 3] < 0) | ~np.isfinite(points).all(axis=-1)
+    # many programs write a missing sample as zeros
+    absent = (frames[..., 3] < 0) | (points == 0.0).all(axis=-1)
+    return points, absent | ~np.isfinite(points).all(axis=-1)
 
 
 def _of_dec(numbers: np.ndarray) -> np.ndarray:
@@ -232,8 +196,9 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
     if last == _UNCOUNTED and left - frames * size > size + _BLOCK:
         says = f"but says {frames:,}, the most that its header can count; cut it into parts"
         raise InputError(f"{path} holds some {left // size:,} frames, {says}")
-    labels = [label for n in ("", *range(2, 100)) for label in parameters.texts(f"LABELS{n}")]
+    labels = parameters.all_texts("LABELS")
     labels += [""] * (points - len(labels))
+    listed = {_bare(name) for group in _OUTPUTS for name in parameters.all_texts(group)}
     screen = (parameters.texts("Y_SCREEN") or ("",))[0].lower().removeprefix("+")
     return _Header(
         points=points,
@@ -243,10 +208,18 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
         begin=begin,
         rate_hz=parameters.number("RATE"),
         labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
+        outputs=frozenset(
+            label for label in labels if _bare(label) in listed or _OUTPUT.search(label)
+        ),
         units=(parameters.texts("UNITS") or ("",))[0].strip(),
         up=screen if screen in common.UP_AXES else "",
         dec=parameters.dec,
     )
+
+
+def _bare(label: str) -> str:
+    """A label without its subject."""
+    return label.rpartition(":")[2].strip()
 
 
 @dataclass(frozen=True)
@@ -296,6 +269,10 @@ class _Parameters:
         width = max(value.sizes[0] if value.sizes else 1, 1)
         pieces = [value.data[i : i + width] for i in range(0, len(value.data), width)]
         return tuple(piece.decode("latin-1").strip(" \0") for piece in pieces)
+
+    def all_texts(self, name: str) -> list[str]:
+        """The texts of POINT:name and its continuations, as in LABELS, LABELS2."""
+        return [text for n in ("", *range(2, 100)) for text in self.texts(f"{name}{n}")]
 
     def number(self, name: str) -> float:
         """The first number of POINT:name; 0 where it is absent."""

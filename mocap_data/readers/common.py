@@ -155,6 +155,7 @@ def world_clip(
     scale: float | str,
     up: str,
     assumed: tuple[str, ...] = ("scale", "up"),
+    remarks: Sequence[str] = (),
 ) -> Clip:
     """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
 
@@ -171,8 +172,16 @@ def world_clip(
         with np.errstate(over="ignore"):
             world = to_world(positions, up=up, scale=scale, path=path)
         above = None if parents is None else tuple(parents)
-        about = {"source": path.name, "name": path.stem}
-        return Clip(world, tuple(names), rate_hz, parents=above, assumed=assumed, **about)
+        return Clip(
+            world,
+            tuple(names),
+            rate_hz,
+            source=path.name,
+            name=path.stem,
+            parents=above,
+            assumed=assumed,
+            remarks=tuple(remarks),
+        )
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 

@@ -14,6 +14,8 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers import common
+from mocap_data.readers.gaps import without_gaps
+from mocap_data.readers.subjects import Keypoints, subject_of
 
 
 def read_csv(
@@ -23,6 +25,7 @@ def read_csv(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
+    subject: str | None = None,
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
@@ -30,7 +33,8 @@ def read_csv(
     for every keypoint, maybe after a column "time" [s], which gives the rate, or "frame".
 
     rate_hz, names: in place of the file's; 81 unnamed columns are the dog set's at 60 Hz.
-    scale, up: see `to_world`.
+    scale, up: see `to_world`. subject: the prefix of "SUBJECT:NAME" to take of several; None: the
+      first body's.
 
     Raises:
       InputError: naming file and line: no rows, rows of differing length, a text or a value that is
@@ -64,8 +68,17 @@ def read_csv(
             lacking,
         )
     positions = values.reshape(len(values), -1, 3)
+    taken = subject_of(path, Keypoints(positions, names, parents), subject)
     return common.world_clip(
-        path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up, assumed=assumed
+        path,
+        taken.positions,
+        taken.names,
+        taken.parents,
+        rate_hz=rate_hz,
+        scale=scale,
+        up=up,
+        assumed=assumed,
+        remarks=taken.remarks,
     )
 
 
@@ -150,14 +163,17 @@ def read_npz(
     names: Sequence[str] | None = None,
     scale: float | str = 1.0,
     up: str = "y",
+    subject: str | None = None,
 ) -> Clip:
     """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps`, maybe `parents` (M).
 
     rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
+    subject: the root, or without parents the prefix, to take of several; None: the first body's.
+    Not-a-number is a missing sample; see `mocap_data.readers.gaps`.
 
     Raises:
       InputError: naming the file: no archive, damaged, Python objects, an array missing, of a wrong
-        shape or type, or a value that is not finite.
+        shape or type, a value that is not finite, or a keypoint that is missing for too long.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
@@ -182,7 +198,20 @@ def read_npz(
         raise InputError(f"{path}: parents must be a list of indices, is {what}")
     common.check_size(path, positions.shape[0], positions.shape[1])
     positions = positions.astype(np.float64)
-    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    taken = subject_of(path, Keypoints(positions, names, parents), subject)
+    samples_missing = np.asarray(np.isnan(taken.positions).any(axis=-1))
+    if samples_missing.any():
+        taken = without_gaps(path, taken, samples_missing, rate_hz, drop=taken.parents is None)
+    return common.world_clip(
+        path,
+        taken.positions,
+        taken.names,
+        taken.parents,
+        rate_hz=rate_hz,
+        scale=scale,
+        up=up,
+        remarks=taken.remarks,
+    )
 
 
 def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:

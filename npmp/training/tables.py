@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data.errors import InputError
+from mocap_data.outside import regular_file
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -17,11 +18,12 @@ def read_table(path: Path | str) -> list[dict[str, str]]:
     """The rows of a CSV file by its header's names.
 
     Raises:
-      InputError: when the file is missing, is no text or has no header.
+      InputError: as `regular_file`, and for a file that is missing, no text or without a header.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no metrics file {path}")
+    regular_file(path)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)

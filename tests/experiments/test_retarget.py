@@ -299,6 +299,7 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
             "rate_hz": 50.0,
             "scale": 1.0,
             "up": "z",
+            "subject": None,
             "assumed": ["scale"],
         },
         {
@@ -308,6 +309,7 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
             "rate_hz": 50.0,
             "scale": 1.0,
             "up": "z",
+            "subject": None,
             "assumed": ["scale", "names"],
         },
     ]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import mocap_data
-from mocap_data.readers.c3d import fill_gaps
 from mocap_data.readers.common import MissingOptions
 from tests.refusals import refusal
 
@@ -168,33 +167,6 @@ def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
     refusal(message, mocap_data.read, path)
 
 
-def test_gaps_by_hand() -> None:
-    # x = 2 t on a line; a gap of two in the middle, three known samples: linear
-    points = np.zeros((5, 1, 3))
-    points[:, 0, 0] = [0, np.nan, np.nan, 6, 8]
-    missing = np.isnan(points).any(axis=2)
-    filled = fill_gaps(points, missing, ["m"], max_frames=2, what="w")
-    np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
-    assert np.isnan(points[1, 0, 0])  # the caller's own
-    message = r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
-    refusal(message, fill_gaps, points, missing, ["m"], max_frames=1, what="w")
-
-
-def test_ends_are_left_out_up_to_half() -> None:
-    points = np.arange(30.0).reshape(10, 1, 3).repeat(2, axis=1)
-    missing = np.zeros((10, 2), dtype=bool)
-    missing[:2, 0] = missing[8:, 1] = True
-    np.testing.assert_array_equal(
-        fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
-    )
-    missing[:5, 0] = True
-    message = "marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half"
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
-    missing[:, 1] = True
-    message = "marker 'b' is missing in all 10 frames; leave it out with names="
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
-
-
 def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
     """HEAD is gone for 26 frames of 100 Hz, one more than is filled; asked for by name it is
     refused."""
@@ -224,3 +196,44 @@ def test_decs_floats(tmp_path: Path) -> None:
     clip = mocap_data.read(path)
     assert clip.rate_hz == 100.0
     np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)
+
+
+def test_a_models_outputs_are_no_markers(tmp_path: Path) -> None:
+    """Listed by POINT's groups and their continuations, with or without subject, or by name."""
+    positions = np.repeat(circles(), 2, axis=1)
+    labels = ["S:HEAD", "S:TOE", "S:LKA", "S:Work", "S:LHipMoment", "S:T10"]
+    groups = {"ANGLES": ["S:LKA", ""], "SCALARS2": ["Work"]}
+    path = write(tmp_path / "a.c3d", positions, LABELS=labels, **groups)
+    assert mocap_data.read(path).names == ("S:HEAD", "S:TOE", "S:T10")
+    # what is asked for is taken
+    assert mocap_data.read(path, names=["S:LKA"]).names == ("S:LKA",)
+    path = write(tmp_path / "b.c3d", circles(), LABELS=["LHipPower", "LKneeForce", "LKneeAngles"])
+    refusal("no labelled marker; its points are: LHipPower", mocap_data.read, path)
+
+
+@pytest.mark.parametrize("absent", [np.nan, 0.0])
+def test_the_stretch_with_the_body_in_the_volume_is_taken(tmp_path: Path, absent: float) -> None:
+    """100 Hz: markers come one by one from frame 60 on, and go from frame 109 on, of 200."""
+    positions = circles(200)
+    for marker in range(3):
+        positions[: 60 + 2 * marker, marker] = absent
+        positions[110 + marker :, marker] = absent
+    # a reflection before
+    positions[20:25] = 1.0
+    clip = mocap_data.read(write(tmp_path / "a.c3d", positions))
+    np.testing.assert_allclose(clip.positions, circles(200)[64:110], atol=1e-6)
+    assert clip.remarks == ("frames 64 to 109 of 200 are taken: the others lack markers",)
+
+
+def test_the_longest_of_several_passes_is_taken(tmp_path: Path) -> None:
+    positions = np.full((300, 3, 3), np.nan)
+    positions[10:70] = circles(300)[10:70]
+    positions[150:250] = circles(300)[150:250]
+    # a marker is hidden in the second pass
+    positions[160:240, 1] = np.nan
+    clip = mocap_data.read(write(tmp_path / "a.c3d", positions))
+    assert (clip.names, clip.num_frames) == (("LFOOT", "HEAD"), 100)
+    assert clip.remarks == (
+        "1 marker missing for longer than 0.25 s, left out: RFOOT",
+        "frames 150 to 249 of 300 are taken: the longest of 2 stretches with all markers",
+    )

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import mocap_data
 from mocap_data import outside
 from mocap_data.errors import InputError
+from mocap_data.readers import is_recording
 from tests.refusals import refusal
 
 
@@ -80,3 +82,33 @@ def test_memory_is_asked_for_first(monkeypatch: pytest.MonkeyPatch) -> None:
     outside.require_memory(1e3, "a replay")
     monkeypatch.setattr(Path, "read_text", lambda self: "")  # neither /proc nor a cgroup
     assert outside.available_memory() > 1 << 20
+
+
+def pointer(path: Path, size: int = 1234567) -> Path:
+    """A file as Git LFS leaves it where the contents were not downloaded."""
+    lines = (
+        "version https://git-lfs.github.com/spec/v1",
+        f"oid sha256:{'a1' * 32}",
+        f"size {size}",
+    )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "suffix", ["amc", "bvh", "c3d", "csv", "h5", "hdf5", "json", "npz", "txt", "pkl"]
+)
+def test_a_pointer_of_git_lfs_is_named_by_every_reader(suffix: str, tmp_path: Path) -> None:
+    path = pointer(tmp_path / f"walk.{suffix}")
+    message = r"is a Git LFS pointer, not the file \(1,234,567 bytes\): git lfs pull"
+    refusal(message, mocap_data.read, path)
+    refusal(message, outside.read_text, path)
+    assert is_recording(path) == (suffix != "pkl")
+
+
+def test_a_text_about_git_lfs_is_no_pointer(tmp_path: Path) -> None:
+    path = pointer(tmp_path / "notes.txt")
+    path.write_text(f"In this folder:\n{path.read_text()}")
+    assert outside.pointer_size(path) is None
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a1\n")
+    assert outside.pointer_size(path) is None

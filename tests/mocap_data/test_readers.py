@@ -210,8 +210,10 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
     refusal(r"no file '.*absent.bvh'", mocap_data.read, tmp_path / "absent.bvh")
     refusal("is a folder", mocap_data.read, tmp_path)
     (tmp_path / "a.fbx").write_text("")
-    message = r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
-    refusal(message, mocap_data.read, tmp_path / "a.fbx")
+    refusal("a.fbx: a scene in FBX, .*; import it in Blender", mocap_data.read, tmp_path / "a.fbx")
+    (tmp_path / "a.odd").write_text("")
+    message = r"suffix '.odd'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
+    refusal(message, mocap_data.read, tmp_path / "a.odd")
     refusal("no file", mocap_data.read, "a\0b.bvh")
     os.mkfifo(tmp_path / "pipe.bvh")
     refusal("is no regular file", mocap_data.read, tmp_path / "pipe.bvh")
@@ -247,8 +249,8 @@ def test_upward_axes(bvh: Path) -> None:
 
 
 def test_every_option_is_listed(bvh: Path) -> None:
-    expected = {"scale": 0.01, "up": "y", "name": None, "source": None, "licence": "unknown"}
-    assert options_of(bvh) == expected
+    about = {"name": None, "source": None, "licence": "unknown"}
+    assert options_of(bvh) == {"scale": 0.01, "up": "y", "subject": None} | about
     (bvh.parent / "a.txt").write_text(' \n{"Frames": []}')
     assert "character" in options_of(bvh.parent / "a.txt")
     assert "names" in options_of("b.txt")

@@ -148,3 +148,46 @@ def shuffled(clip: Clip, seed: int = 0) -> Clip:
         names=tuple(clip.names[i] for i in order),
         parents=tuple(place[p] if p >= 0 else -1 for p in parents),
     )
+
+
+# of each marker of Plug-in Gait: the joint that it moves with, and where it lies [m] on the left:
+# ahead, outwards, up. The distance between LASI and RASI is 0.26 m.
+_PLUG_IN_GAIT = {
+    "FHD": ("Head", (0.09, 0.07, 0.05)),
+    "BHD": ("Head", (-0.09, 0.07, 0.05)),
+    "SHO": ("LeftArm", (0.0, 0.0, 0.05)),
+    "UPA": ("LeftArm", (0.0, 0.05, -0.15)),
+    "ELB": ("LeftForeArm", (0.0, 0.045, 0.0)),
+    "FRM": ("LeftForeArm", (0.0, 0.04, -0.12)),
+    "WRA": ("LeftHand", (0.03, 0.0, 0.0)),
+    "WRB": ("LeftHand", (-0.03, 0.0, 0.0)),
+    "FIN": ("LeftHand", (0.02, 0.02, -0.07)),
+    "ASI": ("Hips", (0.05, 0.13, 0.06)),
+    "PSI": ("Hips", (-0.13, 0.05, 0.08)),
+    "THI": ("LeftUpLeg", (0.0, 0.08, -0.2)),
+    "KNE": ("LeftLeg", (0.0, 0.055, 0.0)),
+    "TIB": ("LeftLeg", (0.0, 0.05, -0.2)),
+    "ANK": ("LeftFoot", (0.0, 0.043, 0.0)),
+    "HEE": ("LeftFoot", (-0.06, 0.0, -0.03)),
+    "TOE": ("LeftToeBase", (0.0, 0.0, 0.02)),
+}
+_PLUG_IN_GAIT_MIDDLE = {
+    "C7": ("Neck", (-0.06, 0.0, 0.02)),
+    "T10": ("Spine", (-0.1, 0.0, 0.05)),
+    "CLAV": ("Neck", (0.07, 0.0, -0.03)),
+    "STRN": ("Spine1", (0.11, 0.0, 0.0)),
+    "RBAK": ("Spine1", (-0.1, -0.07, 0.03)),
+}
+
+
+def plug_in_gait(clip: Clip) -> Clip:
+    """The surface markers of a person that walks along X, without bones."""
+    places = {}
+    for side, letter, sign in (("Left", "L", 1.0), ("Right", "R", -1.0)):
+        for marker, (joint, offset) in _PLUG_IN_GAIT.items():
+            at = clip.positions[:, clip.index(joint.replace("Left", side))]
+            places[letter + marker] = at + np.array(offset) * [1.0, sign, 1.0]
+    for marker, (joint, offset) in _PLUG_IN_GAIT_MIDDLE.items():
+        places[marker] = clip.positions[:, clip.index(joint)] + np.array(offset)
+    positions = np.stack(list(places.values()), axis=1)
+    return Clip(positions, tuple(places), clip.rate_hz, name="gait")

@@ -11,7 +11,7 @@ import pytest
 
 from mocap_data.clip import Clip
 from mocap_data.synthetic import dog_gait
-from retarget.limbs import forward_votes, sides_of, words_of
+from retarget.limbs import forward_votes, side_of, sides_of, words_of
 from retarget.skeletons import Skeleton, found, known, skeleton_of
 from tests.refusals import refusal
 from tests.retarget.bodies import (
@@ -184,6 +184,36 @@ def test_a_person_without_toes_is_no_dog() -> None:
     assert skeleton_of(tailless).name == "dog"
 
 
+NAMINGS: dict[str, Callable[[str, str], str]] = {
+    "L_Leg": lambda side, part: f"{side[0]}_{part}",
+    "Leg_l": lambda side, part: f"{part}_{side[0].lower()}",
+    "lftLeg": lambda side, part: {"Left": "lft", "Right": "rgt"}[side] + part,
+    "Leg_g": lambda side, part: f"{part}_{ {'Left': 'g', 'Right': 'd'}[side] }",
+    "LegGauche": lambda side, part: part + {"Left": "Gauche", "Right": "Droite"}[side],
+    "links_Leg": lambda side, part: {"Left": "links_", "Right": "rechts_"}[side] + part,
+    "izq.Leg": lambda side, part: {"Left": "izq.", "Right": "der."}[side] + part,
+    "xLLeg": lambda side, part: f"x{side[0]}{part}",
+}
+
+
+@pytest.mark.parametrize("clip", [PERSON, DOG], ids=["person", "dog"])
+@pytest.mark.parametrize("naming", NAMINGS)
+def test_names_confirm_the_sides_that_movement_tells(naming: str, clip: Clip) -> None:
+    """In any spelling; where they contradict it, both are named."""
+
+    def spelled(name: str) -> str:
+        side = next((side for side in SIDES if name.startswith(side)), "")
+        return NAMINGS[naming](side, name.removeprefix(side)) if side else name
+
+    right = renamed(clip, spelled)
+    markers = found([right]).markers
+    for name, weights in found([clip]).markers.items():
+        assert markers[name] == {spelled(key): share for key, share in weights.items()}
+    assert found([right]).guesses == ()
+    # the same in a mirror: its left is called right
+    refusal("left and right are swapped: .* is on its left", found, [mirrored(right)])
+
+
 def test_names_without_sides_are_a_guess() -> None:
     assert found([PERSON]).guesses == ()
     guesses = found([numbered(PERSON)]).guesses
@@ -301,6 +331,9 @@ def test_words_and_sides_of_names() -> None:
     assert sides_of("CC_Base_L_Hand", "CC_Base_R_Hand") == ("L", "R")
     assert sides_of("rfemur", "lfemur") == ("R", "L")
     assert sides_of("upper_arm.R", "upper_arm.L") == ("R", "L")
+    assert sides_of("FL_foot", "FR_foot") == ("L", "R")
+    assert sides_of("pied_d", "pied_g") == ("R", "L")
+    assert sides_of("leg_c", "leg_d") == sides_of("FL_leg", "RR_leg") == ("", "")
     assert sides_of("leg", "rleg") == sides_of("limb1", "limb2") == ("", "")
 
 
@@ -312,3 +345,16 @@ def test_knees_and_toes_vote_by_hand() -> None:
     share = 0.3 / (4.0 * np.hypot(0.1, 0.5))
     assert forward_votes(left, [leg, leg]) == pytest.approx(2.0 * share)
     assert forward_votes(-left, [leg]) == pytest.approx(-share)
+
+
+def test_the_side_of_a_name_by_its_words_or_its_twin() -> None:
+    names = {"LELB", "RELB", "CLAV", "Knee_g", "Knee_d", "right hip"}
+    sides = {name: side_of(name, names) for name in names}
+    assert sides == {
+        "LELB": "L",
+        "RELB": "R",
+        "CLAV": "",
+        "Knee_g": "L",
+        "Knee_d": "R",
+        "right hip": "R",
+    }

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -20,11 +21,12 @@ from retarget.skeletons import (
     HUMANOID_MARKERS,
     QUADRUPED_MARKERS,
     known,
+    marker_positions,
     read_skeleton,
     skeleton_of,
 )
 from tests.refusals import refusal
-from tests.retarget.bodies import mirrored, person, renamed
+from tests.retarget.bodies import mirrored, person, plug_in_gait, renamed
 
 PERSON, DOG = person(), dog_gait("walk", duration_s=3.0)
 
@@ -42,7 +44,38 @@ def test_known_skeletons_have_all_markers_of_a_body() -> None:
         # a keypoint that is left in one marker is right in the other
         for name, weights in skeleton.markers.items():
             if name.startswith("L"):
-                assert set(weights) != set(skeleton.markers["R" + name[1:]])
+                assert weights != skeleton.markers["R" + name[1:]]
+
+
+@pytest.mark.parametrize("subject", ["", "Ann:"])
+def test_plug_in_gait_is_known(subject: str) -> None:
+    """Joints lie inwards of the markers on the skin: within 2 cm of where they are."""
+    clip = renamed(plug_in_gait(PERSON), lambda name: subject + name)
+    skeleton = skeleton_of(clip)
+    assert skeleton.name == "plug_in_gait"
+    assert doubts_of(clip) == []
+    joints = {"hip": "UpLeg", "knee": "Leg", "foot": "Foot"}
+    for side, letter in (("Left", "L"), ("Right", "R")):
+        for marker, joint in joints.items():
+            [at] = marker_positions(clip, skeleton, [f"{letter}_{marker}"]).transpose(1, 0, 2)
+            truth = PERSON.positions[:, PERSON.index(side + joint)]
+            assert np.linalg.norm(at - truth, axis=-1).max() < 0.02
+    assert doubts_of(mirrored(clip)) == ["left and right are swapped (mirrored?)"]
+
+
+def test_plug_in_gait_with_one_marker_on_the_sacrum() -> None:
+    whole = plug_in_gait(PERSON)
+    back = [whole.index(name) for name in ("LPSI", "RPSI")]
+    positions = whole.positions.copy()
+    positions[:, back[0]] = positions[:, back].mean(axis=1)
+    names = tuple("SACR" if name == "LPSI" else name for name in whole.names)
+    clip = dataclasses.replace(whole, positions=positions, names=names)
+    clip = clip.select([name for name in names if name != "RPSI"])
+    skeleton = skeleton_of(clip)
+    assert skeleton.name == "plug_in_gait_sacrum"
+    hips = ("L_hip", "R_hip")
+    expected = marker_positions(whole, known()["plug_in_gait"], hips)
+    np.testing.assert_allclose(marker_positions(clip, skeleton, hips), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(

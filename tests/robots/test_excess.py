@@ -115,3 +115,11 @@ def test_templates_are_named(tmp_path: Path) -> None:
     for name in ("r.xacro", "r.urdf"):
         (tmp_path / name).write_text(robot)
         refusal("a xacro template; expand it first", read_spec, tmp_path / name)
+
+
+def test_a_mesh_that_git_lfs_did_not_download_is_named(tmp_path: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0f' * 32}\nsize 54321\n"
+    (tmp_path / "shank.stl").write_text(pointer)
+    mesh = '<asset><mesh name="shank" file="shank.stl"/></asset>'
+    message = r"shank.stl is a Git LFS pointer, not the file \(54,321 bytes\): git lfs pull"
+    refusal(message, read_spec, model(tmp_path, beside=mesh))

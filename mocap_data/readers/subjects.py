@@ -1,0 +1,105 @@
+"""Recordings of several subjects: which keypoints are whose, and the subject that is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mocap_data.arrays import Array
+from mocap_data.errors import check_known
+
+# keypoints of a body, also as a share of the largest one's: props and helpers have fewer
+_LEAST, _SHARE = 8, 0.5
+# bodies that a remark lists
+_LISTED = 8
+
+
+@dataclass(frozen=True)
+class Keypoints:
+    """The keypoints of a recording, or those of one of its subjects."""
+
+    # (T, M, 3) in the file's units
+    positions: Array
+    names: Sequence[str]
+    # as of `Clip`
+    parents: Sequence[int] | None = None
+    # about the others, a sentence each
+    remarks: tuple[str, ...] = ()
+
+
+def subject_of(path: Path, whole: Keypoints, subject: str | None) -> Keypoints:
+    """The keypoints of one subject; None: the first body of several, else all keypoints.
+
+    Raises:
+      InputError: for an unknown subject.
+    """
+    above = whole.names if whole.parents is None else whole.parents
+    # of other lengths: the clip refuses them
+    if {len(whole.names), len(above)} != {whole.positions.shape[1]}:
+        return whole
+    columns, remarks = columns_of(path, whole.names, whole.parents, subject)
+    if len(columns) == len(whole.names):
+        return whole
+    parents = None
+    if whole.parents is not None:
+        place = {column: i for i, column in enumerate(columns)}
+        parents = [place.get(whole.parents[column], -1) for column in columns]
+    names = [whole.names[column] for column in columns]
+    return Keypoints(whole.positions[:, columns], names, parents, remarks)
+
+
+def columns_of(
+    path: Path, names: Sequence[str], parents: Sequence[int] | None, subject: str | None
+) -> tuple[list[int], tuple[str, ...]]:
+    """The indices of a subject's keypoints and the remarks about the others; as `subject_of`."""
+    subjects = _subjects(names, parents)
+    if subject is not None:
+        check_known(f"subject (in {path})", [subject], subjects)
+        return subjects[subject], ()
+    largest = max(map(len, subjects.values()), default=0)
+    bodies = [
+        name
+        for name, columns in subjects.items()
+        if len(columns) >= max(_LEAST, _SHARE * largest) and name
+    ]
+    if len(bodies) < 2:
+        return list(range(len(names))), ()
+    listed = [f"ROOT {name}" if parents is not None else name for name in bodies[:_LISTED]]
+    more = ", ..." if len(bodies) > _LISTED else ""
+    others = f"{len(bodies)} bodies ({', '.join(listed)}{more})"
+    return subjects[bodies[0]], (
+        f"{others}: the first is taken; subject={bodies[1]} takes the second",
+    )
+
+
+def _subjects(names: Sequence[str], parents: Sequence[int] | None) -> dict[str, list[int]]:
+    """The indices of each subject's keypoints by its name: that of its root, without a hierarchy
+    the prefix of "SUBJECT:MARKER"; "" for keypoints of no subject."""
+    subjects: dict[str, list[int]] = {}
+    if parents is None:
+        for column, name in enumerate(names):
+            subjects.setdefault(name.rpartition(":")[0], []).append(column)
+        return subjects
+    for column in range(len(names)):
+        root = _root_of(column, parents)
+        label = "" if root is None else _unused(names[root], names[:root])
+        subjects.setdefault(label, []).append(column)
+    return subjects
+
+
+def _root_of(column: int, parents: Sequence[int]) -> int | None:
+    """The root above a keypoint; None where its parents lead to none."""
+    for _ in parents:
+        if parents[column] < 0:
+            return column
+        if parents[column] >= len(parents):
+            return None
+        column = parents[column]
+    return None
+
+
+def _unused(name: str, before: Sequence[str]) -> str:
+    """A root's name; numbered where others before it have the same ("Hips", "Hips2")."""
+    same = sum(other == name for other in before)
+    return f"{name}{same + 1}" if same else name
