@@ -115,7 +115,8 @@ def _row(folder: Path, path: Path, options: Mapping[str, Any] | None) -> Finding
     row["kind"] = findings["kind"]
     row["seconds"] = findings.get("duration_s", findings.get("in all", {}).get("seconds", ""))
     row["rate_hz"] = f"{rate:g} assumed" if assumes_rate(findings) else rate
-    row["doubts"] = "; ".join(findings.get("warnings", [])) or "-"
+    doubts = [*findings.get("remarks", []), *findings.get("warnings", [])]
+    row["doubts"] = "; ".join(doubts) or "-"
     return row
 
 

@@ -9,6 +9,7 @@ import pytest
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.experiments.recordings import Reading, gather
+from npmp.inspection import inspect
 from retarget.findings import inspect_recording
 from tests.mocap_data.test_subjects import bvh, chain
 
@@ -19,6 +20,9 @@ def test_the_second_person_of_a_file_is_named(
     path = bvh(tmp_path / "two.bvh", chain("Ann", 0, prefix="A"), chain("Ben", 100))
     line = "2 bodies (ROOT Ann, ROOT Ben): the first is taken; subject=Ben takes the second"
     assert inspect_recording(path)["remarks"] == [line]
+    [row] = inspect(tmp_path)["files"]
+    assert row["doubts"].startswith(line)
+    assert "remarks" not in inspect(path, options={"subject": "Ben"})
     robot = robots.load("op3")
     # two parts of one file: one line
     first = gather([f"{path}@0:1", str(path)], 0, None, robot, Reading())
