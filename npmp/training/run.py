@@ -311,20 +311,20 @@ class _Run:
 
 
 def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figures:
-    """Figures of a checkpoint: numbers by name, or mappings of them."""
+    """Figures of a checkpoint: numbers by name, or mappings of them; null is NaN."""
 
-    def sound(entry: Any) -> bool:
+    def numbers(entry: Any) -> Any:
         if isinstance(entry, dict):
-            return all(sound(inner) for inner in entry.values())
-        return isinstance(entry, int | float)
+            return {key: numbers(inner) for key, inner in entry.items()}
+        if entry is not None and not isinstance(entry, int | float):
+            raise InputError(
+                f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of "
+                "run, or damaged"
+            )
+        return math.nan if entry is None else entry
 
-    found = values.get(name)
-    if not isinstance(found, dict) or not sound(found):
-        raise InputError(
-            f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of "
-            "run, or damaged"
-        )
-    return found
+    figures: Figures = numbers(values[name] if isinstance(values.get(name), dict) else "")
+    return figures
 
 
 def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:

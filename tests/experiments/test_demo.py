@@ -113,7 +113,7 @@ def test_a_mistake_in_a_stages_settings_shows_before_any_work(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for wrong, words in (
-        ('imitate=["stpes=3"]', "did you mean 'steps'?"),
+        ('imitate=["stpes=3"]', "the nearest are: steps, "),
         ('reuse=["steps=abc"]', "steps must be a whole number, got 'abc'"),
     ):
         assert npmp_demo(tmp_path / "out", wrong) == 2
