@@ -12,7 +12,7 @@ from typing import Any
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import locked, write_json
 from mocap_data.outside import read_json_object
-from npmp import plugins, ranges
+from npmp import ranges
 from npmp.settings import from_mapping
 from npmp.training.tables import as_number, read_table
 
@@ -171,13 +171,11 @@ class Sweep:
                 f"of these: {', '.join(SWEPT_VERBS)}"
             )
         for config in self.configs:
-            if Path(str(config.get("out"))).name in ("", ".."):
-                raise InputError(f"{self.folder / PLAN}: out={config.get('out')} names no file")
+            out = config.get("out")
+            if not isinstance(out, str) or Path(out).name in ("", ".."):
+                raise InputError(f"{self.folder / PLAN}: out={out} names no file")
             refuse_shared_files(config)
         root = self.folder.resolve()
-        for path in plugins.tasks().values():  # `npmp` may run in the folder itself
-            if path.resolve().is_relative_to(root):
-                raise InputError(f"{path} of the sweep's folder would be run; start npmp elsewhere")
         for path in self.folder.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(root):
                 raise InputError(f"{path} is a link out of the sweep's folder; remove it")
