@@ -120,6 +120,7 @@ class ModelBasedConfig:
             self, "model_hidden", "model_updates", "model_batch", "collect_steps", "replay_steps",
             "warmup_steps", "policy_updates", "policy_batch", "horizon",
         )  # fmt: skip
+        ranges.at_most(self, ranges.MAX_WIDTH, "model_hidden")
         ranges.pairs(self, "model_lr", "policy_lr", "horizon", "action_noise", "beta")
         ranges.above_zero(self, "model_lr", "policy_lr", "beta_ramp", "episode_s")
         ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture")
