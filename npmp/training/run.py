@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,6 +18,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.progress import announce, phase
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
@@ -126,7 +128,7 @@ class Caller:
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
     begin: Callable[[], None] = lambda: None
-    progress: LiveLine | None = None  # shown every iteration
+    progress: LiveLine | None = None  # shows how far it is
 
 
 def train(
@@ -151,20 +153,22 @@ def train(
       Diverged: when its figures are no numbers any more.
       Stopped: for a signal.
     """
+    caller = caller or Caller()
     chosen, collectors = plan.settings, plan.settings.collectors
     robots = chosen.robots_at_once
-    trainer = plan.make(chosen, robots, seed)
-    batches = 1 if collectors is None else collectors.batches(trainer)
-    run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
-
     # it goes to other processes, so it holds nothing else of the plan, as what judges
     make, of_collector = plan.make, chosen.of_collector()
 
     def collector(robots: int, seed: int) -> Trainer:
         return make(of_collector, robots, seed)
 
-    with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
-        return run.loop(at_work, caller or Caller())
+    with caller.progress or nullcontext():
+        announce(f"making {robots:,} robots")
+        trainer = make(chosen, robots, seed)
+        batches = 1 if collectors is None else collectors.batches(trainer)
+        run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
+        with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
+            return run.loop(at_work, caller)
 
 
 class _Run:
@@ -220,6 +224,8 @@ class _Run:
                 self.keep(log)
             began, steps_before = time.perf_counter(), trainer.env_steps
             stopping = bool(noted)
+            compiles = getattr(plan.settings.algo, "compile", False)
+            announce(f"iteration {trainer.iteration_count + 1}{', compiling' * compiles}")
             while trainer.iteration_count < total and not stopping:
                 try:
                     metrics = trainer.iteration(trainer.iteration_count / total)
@@ -256,7 +262,8 @@ class _Run:
         # a figure of the robots that collect is not the judge's of the same name
         named = {f"collect_{k}" if k in plan.judged else k: v for k, v in metrics.items()}
         if count == 1 or count % plan.settings.evaluate_every == 0 or count == self.total:
-            self.latest = plan.judge(self.trainer)
+            with phase(f"judging after iteration {count}"):
+                self.latest = plan.judge(self.trainer)
             named |= {k: self.latest[k] for k in plan.judged}
         return named
 
