@@ -35,7 +35,10 @@ class LiveLine:
     the first write that fails.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, after_s: float = 0.0) -> None:
+        """after_s: work that takes no longer shows nothing."""
+        self._after_s = after_s
+        self._begin = -math.inf
         self._terminals = terminals()
         self._width = 80
         if 2 in self._terminals:
@@ -50,6 +53,7 @@ class LiveLine:
     def __enter__(self) -> Self:
         self._held.enter_context(listening(self.phase))
         self._over.clear()
+        self._begin = time.perf_counter() + self._after_s
         thread = threading.Thread(target=self._tick, daemon=True)
         thread.start()
         self._held.callback(thread.join)
@@ -61,7 +65,7 @@ class LiveLine:
     ) -> None:
         self._held.close()
         with outliving(self._terminals):
-            if self._text and sys.stderr.isatty():
+            if self._written > -math.inf and sys.stderr.isatty():
                 sys.stderr.write("\n")
 
     def phase(self, what: str, done: int, total: int) -> None:
@@ -102,7 +106,8 @@ class LiveLine:
             on_terminal = sys.stderr.isatty()
             usual = TICK_S if on_terminal else PLAIN_S
             wait = min(usual, PHASE_S) if self._new else usual
-            if not self._text or (now - self._written < wait and not last):
+            early = now < self._begin or (now - self._written < wait and not last)
+            if early or not self._text:
                 return
             self._written, self._new = now, False
             line, passed = self._text, now - self._since

@@ -20,6 +20,7 @@ from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.progress import announce, phase
 from npmp.rl import NonFiniteGradient
+from npmp.settings import flat, read_run_settings, shown
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
@@ -31,6 +32,8 @@ from npmp.training.trainer import Trainer
 Figures = dict[str, Any]
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
+# settings of a process, not of what it trains
+NOT_OF_THE_RUN = ("out", "resume", "debug", "threads", "torch_threads", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +166,6 @@ def train(
         return make(of_collector, robots, seed)
 
     with caller.progress or nullcontext():
-        announce(f"making {robots:,} robots")
         trainer = make(chosen, robots, seed)
         batches = 1 if collectors is None else collectors.batches(trainer)
         run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
@@ -295,9 +297,25 @@ class _Run:
         self.keep(log)
         return summary
 
+    def refuse_changes(self, settings: Mapping[str, Any]) -> None:
+        """Raise InputError where a finished run has other settings than these, which would be
+        recorded though nothing is trained by them."""
+        assert self.resume is not None  # of a run that goes on
+        if not settings or not (self.resume / "config.yaml").is_file():
+            return
+        stored = flat(read_run_settings(self.resume)[1])
+        for key, value in flat(dict(settings)).items():
+            if key not in NOT_OF_THE_RUN and stored.get(key) != value:
+                raise InputError(
+                    f"{key}={shown(value)} changes nothing: the run in '{self.resume}' is "
+                    f"finished ({self.total} iterations); give more steps=, or another out="
+                )
+
     def _opened(self, caller: Caller) -> RunLog:
         """The log of a run that begins to write into its folder."""
         folder, trainer, plan = self.folder, self.trainer, self.plan
+        if self.goes_on and trainer.iteration_count == self.total:
+            self.refuse_changes(caller.settings)
         folder.mkdir(parents=True, exist_ok=True)
         caller.begin()
         _quiet_simulator()

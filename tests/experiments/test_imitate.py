@@ -173,6 +173,19 @@ def test_resuming_a_finished_run_changes_nothing(
     assert_equal_runs(out, trained)
 
 
+@pytest.mark.parametrize("change", ["algo.policy_lr=[1e-3,1e-3]", "evaluation.starts=5"])
+def test_a_finished_run_takes_no_other_settings(
+    change: str, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    before = (out / "config.yaml").read_bytes()
+    assert imitate.main([f"resume={out}", change]) == 2
+    line = error_line(capfd)
+    assert change.partition("=")[0] in line and "give more steps=" in line
+    assert (out / "config.yaml").read_bytes() == before
+
+
 def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(
     trained: Path, tmp_path: Path
 ) -> None:
