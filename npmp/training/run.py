@@ -127,6 +127,7 @@ class Caller:
     """The program that a run is made from, as far as the run has to know it."""
 
     command: str = ""  # that would continue the run, less resume=FOLDER; for messages
+    again: str = ""  # the whole command that continues it, where it is another
     # of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
@@ -244,7 +245,7 @@ class _Run:
                     self.save(log, guard)
             if trainer.iteration_count < total:
                 log.close()
-                again = f"{caller.command} resume={folder}".strip()
+                again = caller.again or f"{caller.command} resume={folder}".strip()
                 raise Stopped(
                     f"{noted[0].name} after iteration {trainer.iteration_count} of {total}: its "
                     f"checkpoint is kept, {again} goes on",
