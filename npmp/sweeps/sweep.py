@@ -248,21 +248,33 @@ class SweepProgress:
     steps: float | None = None
     # the latest
     score: float | None = None
+    # without warm-up and compilation
+    steps_per_s: float | None = None
 
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
         """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
-        try:
-            rows = read_table(path)
-        except (OSError, InputError):
-            rows = []
 
-        def latest(column: str) -> float | None:
-            known = [as_number(row.get(column)) for row in rows]
-            return next((value for value in reversed(known) if math.isfinite(value)), None)
+        def latest(path: Path, column: str) -> float | None:
+            try:
+                values = [as_number(row.get(column)) for row in read_table(path)]
+            except (OSError, InputError):
+                return None
+            return next((value for value in reversed(values) if math.isfinite(value)), None)
 
-        planned = float(steps) if isinstance(steps, int | float) else None
-        return cls(latest("env_steps"), planned, latest(score) if score else None)
+        return cls(
+            latest(path, "env_steps"),
+            float(steps) if isinstance(steps, int | float) else None,
+            latest(path, score) if score else None,
+            latest(path.with_name("timing.csv"), "steps_per_s"),
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left of training."""
+        if self.env_steps is None or not self.steps or not self.steps_per_s:
+            return None
+        return max(0.0, self.steps - self.env_steps) / self.steps_per_s
 
     @property
     def share(self) -> float | None:

@@ -419,6 +419,9 @@ def test_progress(tmp_path: Path) -> None:
     assert SweepProgress.of(path, "reward", 100) == SweepProgress(60.0, 100.0, 0.5)
     assert SweepProgress.of(path, "reward", 100).share == 0.6
     assert SweepProgress.of(path, None, None).share is None
+    # after a warm-up of 890 s, 20 steps in 2 s: 40 are left
+    (tmp_path / "timing.csv").write_text("iteration,wall_s,steps_per_s\n1,890,\n2,892,10.0\n")
+    assert SweepProgress.of(path, "reward", 100).left_s == 4.0
 
 
 def test_what_a_log_ends_on(tmp_path: Path) -> None:
