@@ -86,8 +86,9 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
 
 @pytest.mark.slow
 def test_a_demo_goes_on_with_its_own_stages_only(
-    done: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    done = Path(shutil.copytree(done, tmp_path / "again"))
     first = (done / "imitate" / "metrics.csv").read_bytes()
     starts: list[tuple[str, bool]] = []
     real = demo.stage
