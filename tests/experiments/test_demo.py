@@ -175,6 +175,16 @@ def test_a_stopped_stage_names_the_demo(tmp_path: Path) -> None:
     assert small["imitate"].config.steps < 250_000 and small["reuse"].config.num_envs == 256
 
 
+def test_what_to_expect_scales_with_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = demo.MEASURED["small"]
+    monkeypatch.setattr(demo, "yardstick", lambda: 2.0 * small.yardstick_s)
+    text = demo.expected(demo.Demo(size="small", out=tmp_path), {})
+    assert f"expected: {2.0 * small.minutes:.1f} minutes" in text and small.basis in text
+    assert "at 0.5 times its speed" in text
+
+
 def test_a_mistake_in_a_stages_settings_shows_before_any_work(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +213,7 @@ def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     np.savez(recording, positions=gait.positions, names=np.array(gait.names), fps=gait.rate_hz)
     more = ("robot=unitree_go2", f"source=[{recording}]", 'retarget=["up=z"]', "starts=2")
     assert npmp_demo(out, *more) == 0
-    assert "minutes of learning, by the time per step on" in capfd.readouterr().out
+    assert "minutes of learning on two idle cores" in capfd.readouterr().out
     motions = read_motions(out / "motions.h5")
     assert motions.robot == "unitree_go2" and {m.mirror for m in motions.motions} == {
         "",
