@@ -32,8 +32,8 @@ from npmp.training.trainer import Trainer
 Figures = dict[str, Any]
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
-# settings of a process, not of what it trains
-NOT_OF_THE_RUN = ("out", "resume", "debug", "threads", "torch_threads", "device")
+# settings that a finished run may be resumed with: of the process, and steps that it has made
+NOT_OF_THE_RUN = ("out", "resume", "debug", "threads", "torch_threads", "device", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
