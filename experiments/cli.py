@@ -114,10 +114,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif (shown := help_asked(arguments)) is not None:
             print(shown)
         else:
+            require_folder()
             name, rest = named(arguments)
             run: Callable[[Sequence[str]], int] = command_of(name)
             outcome.code = run(rest)
     return outcome.code
+
+
+def require_folder() -> None:
+    """Raises InputError where the current folder is gone, from which relative paths start."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("the current folder was deleted; cd to one that exists") from error
 
 
 def help_asked(arguments: Sequence[str]) -> str | None:

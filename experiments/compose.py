@@ -32,7 +32,15 @@ from mocap_data.safe_yaml import MAX_NUMBER
 from npmp.experiments import groups
 from npmp.experiments.inferred import inferred
 from npmp.experiments.setting_files import CONF, Values, load
-from npmp.settings import as_plain, default_of, from_value, help_of, hints_of, unknown_setting
+from npmp.settings import (
+    as_plain,
+    default_of,
+    from_value,
+    help_of,
+    hints_of,
+    shown,
+    unknown_setting,
+)
 
 MULTIRUN = ("-m", "--multirun")
 PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command
@@ -90,6 +98,10 @@ def jobs(verb: str, keys: type, given: Sequence[str], positional: Sequence[str] 
     named = {key for key, _ in settings}
     choices = [(key, _values_swept(key, text) if multirun else [text]) for key, text in settings]
     choices += [(key, _values_swept(key, text)) for key, text in swept.items() if key not in named]
+    for key, values in choices:
+        if key == "task" and key in _fields(keys):
+            for name in values:
+                groups.run_named_task(verb, _unquoted(name))
     several = {key for key, values in choices if len(values) > 1} | (swept.keys() - named)
     made: list[Job] = []
     for variant in variants:
@@ -164,6 +176,8 @@ def typed(verb: str, keys: type, values: Values) -> Any:
         if not _is_group(keys, key):
             arguments[key] = from_value(hints[key], value, key)
         elif value is not None:
+            if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+                raise InputError(f"{key} must be a mapping with a name, got {shown(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
             arguments[key] = from_value(groups.schema_of(verb, key, value["name"]), inner, key)
     for key, entry in known.items():

@@ -3,19 +3,21 @@ command."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 import timeit
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from mocap_data import MotionSet
+from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import ranges, report, robots
 from npmp.devices import seed_everything
@@ -31,23 +33,37 @@ from npmp.experiments import evaluate, imitate, retarget, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
 from npmp.experiments.compose import Job, compose, split, stored_config
 from npmp.experiments.recordings import SYNTHETIC
-from npmp.experiments.terminal import console, say
+from npmp.experiments.terminal import INTERRUPTED, console, say
 from npmp.policy import HighLevelPolicy, PolicyActor
+from npmp.progress import phase
 from npmp.robots import Robot
-from npmp.settings import as_plain
+from npmp.settings import as_plain, as_text, flat, shown
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.training.imitation import train_module
+from npmp.training.live import LiveLine
 from npmp.training.reuse import train_policy
+from npmp.training.signals import Stopped
 from retarget.quality import overall_rms
 
-# Settings of the stages, below what the command line says: on generated gaits for minutes, on
-# recordings for hours [D]
+# Settings of the stages, below what the command line says: on generated gaits for minutes, by
+# size=, on recordings for hours [D]
 SHORT = {
-    "retarget": ["clean=false"],
-    "imitate": ["steps=250000", "algo.overlap=true"],
-    # 82 k steps to be cloned from the module, then 69 iterations
-    "reuse": ["steps=152000"],
+    "full": {
+        "retarget": ["clean=false"],
+        "imitate": ["steps=250000", "algo.overlap=true"],
+        # 82 k steps to be cloned from the module, then 69 iterations
+        "reuse": ["steps=152000"],
+    },
+    "small": {
+        "retarget": ["clean=false"],
+        "imitate": ["steps=120000", "algo.overlap=true"],
+        # 41 k steps to be cloned from the module, then 26 iterations
+        "reuse": [
+            *("steps=54000", "num_envs=256"),
+            *("algo.clone_updates=200", "algo.warmup_updates=200"),
+        ],
+    },
 }
 RECIPE = {
     "retarget": ["mirrors=left_right", "validation=0.1"],
@@ -68,6 +84,26 @@ PUSH_N_PER_KG = 5.0  # at most, of the robot: 150 N of ANYmal's 30 kg [D]
 COST = {"imitate": 0.015, "reuse": 0.06, "harden": 0.06}
 
 
+class Measured(NamedTuple):
+    """A demo on generated gaits."""
+
+    minutes: float
+    velocity_error: float
+    # `yardstick` of that machine [s]
+    yardstick_s: float
+    basis: str
+
+
+MEASURED = {
+    "full": Measured(
+        8.9, 0.11, 0.036, "8.9 minutes on two idle cores of an Intel Xeon with AVX-512, 2026-11-27"
+    ),
+    "small": Measured(
+        4.0, 0.23, 0.032, "335 CPU-seconds on two cores of an AMD EPYC with AVX-512, 2026-11-29"
+    ),
+}
+
+
 @contextmanager
 def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
     """Announce a stage and keep its wall-clock time in `seconds`."""
@@ -85,6 +121,7 @@ class Demo(Computing):
     the policy robust. The same command goes on where it was stopped.
 
     npmp demo
+    npmp demo size=small out=runs/small
     npmp demo robot=unitree_go2 source=recordings/dog out=runs/go2
     npmp demo robot=robots/mine source=gaits 'imitate=["steps=4000000"]' out=runs/mine
     """
@@ -93,6 +130,9 @@ class Demo(Computing):
     robot: str = "anymal_b"
     # recordings, as of npmp retarget; gaits: generated ones, to learn a module from
     source: str | list[str] = SYNTHETIC
+    # small: of generated gaits, in fewer steps: 4 minutes in place of 9, velocity error 0.23 in
+    # place of 0.11
+    size: Literal["full", "small"] = "full"
     # more settings of the stage, as on its command line
     retarget: list[str] = field(default_factory=list)
     # likewise
@@ -101,12 +141,16 @@ class Demo(Computing):
     reuse: list[str] = field(default_factory=list)
     # random start frames of the evaluation
     starts: int = 64
+    # true: delete the demo that is in out=
+    replace: bool = False
     # the demo's folder
     out: Path | None = Path("runs/demo")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "starts")
+        if self.size == "small" and self.source != SYNTHETIC:
+            raise InputError("size=small is of generated gaits; give imitate= and reuse= steps")
 
 
 def jobs_of(
@@ -131,7 +175,9 @@ def jobs_of(
     }
     own = {"retarget": config.retarget, "imitate": config.imitate, "reuse": config.reuse}
     own["harden"] = [setting for setting in config.reuse if not setting.startswith("steps=")]
-    recipe = {name: split(below) for name, below in (RECIPE if is_long else SHORT).items()}
+    recipe = {
+        name: split(below) for name, below in (RECIPE if is_long else SHORT[config.size]).items()
+    }
     if config.source == "gaits":  # their mirror images are gaits, too, of those held out as well
         recipe["retarget"] = [pair for pair in recipe["retarget"] if pair[0] != "mirrors"]
     if commands is not None:
@@ -153,18 +199,54 @@ def jobs_of(
     return made
 
 
-def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
-    """Settings and run of one stage.
+def clear(config: Demo, run: Run) -> None:
+    """Delete the demo in the folder where replace=true says so.
 
-    A stage that an earlier demo began with the same settings goes on; any other leftover is cleared
-    away.
+    Raises:
+      InputError: for a finished demo or one of other settings that is there without it, and for
+        stages that are of no demo.
+    """
+    out = run.folder
+    there = (out / "config.yaml").is_file()
+    if there and config.replace:
+        for name in COST:
+            shutil.rmtree(out / name, ignore_errors=True)
+        (out / "summary.json").unlink(missing_ok=True)
+        return
+    if (out / "summary.json").exists():
+        raise InputError(
+            f"out={out} holds a finished demo ({out / 'report.html'}); replace=true deletes it, or "
+            "choose another out="
+        )
+    if not there:
+        for name in COST:
+            if (out / name).exists():
+                raise InputError(f"{out / name} is of no demo; choose another out=")
+        return
+    stored = flat(stored_config(out)[1])
+    for key, value in flat(dict(run.values)).items():
+        if key not in ("out", "replace") and stored.get(key) != value:
+            raise InputError(
+                f"out={out} holds a demo with {key}={shown(stored.get(key))}, this one has "
+                f"{shown(value)}; replace=true deletes it, or choose another out="
+            )
+
+
+def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
+    """Settings and run of one stage; one that this demo began goes on.
+
+    Raises:
+      InputError: where the folder holds something else.
     """
     out = run.folder / name
-    begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
-    if not begun or stored_config(out) != (job.verb, as_plain(job.values)):
-        begun = False
-        shutil.rmtree(out, ignore_errors=True)
+    same = (out / "config.yaml").is_file()
+    same = same and stored_config(out) == (job.verb, as_plain(job.values))
+    begun = same and any((out / "checkpoints").glob("checkpoint_*.json"))
     out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()) and not same:
+        raise InputError(
+            f"{out} is not of this demo; npmp demo replace=true deletes it, or choose another out="
+        )
     # each stage alone gives the same numbers
     seed_everything(run.seed, threads=torch.get_num_threads())
     begin = partial(write_config, out, job.verb, job.values)
@@ -174,23 +256,60 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
 
 
 def yardstick() -> float:
-    """Seconds that this machine takes for a fixed piece of learning."""
+    """CPU seconds that this machine takes for a fixed piece of learning, however busy it is."""
     lstm, inputs = torch.nn.LSTM(64, 128), torch.ones(16, 256, 64)
-    return min(timeit.repeat(lambda: lstm(inputs)[0].mean().backward(), number=1, repeat=9))
+    learn = partial(_learn, lstm, inputs)
+    return min(timeit.repeat(learn, number=1, repeat=9, timer=time.process_time))
+
+
+def _learn(lstm: torch.nn.LSTM, inputs: torch.Tensor) -> None:
+    lstm(inputs)[0].mean().backward()
+
+
+def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
+    """How long the demo takes and what comes out, and what that rests on."""
+    second = yardstick()
+    if config.source != SYNTHETIC or config.imitate or config.reuse or config.debug != "none":
+        learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)
+        return f"expected: {second * learning / 60:.1f} minutes of learning on two idle cores"
+    there = MEASURED[config.size]
+    return (
+        f"expected: {there.minutes * second / there.yardstick_s:.1f} minutes on two idle cores, "
+        f"velocity error {there.velocity_error:g} (random latents: 0.7); measured: {there.basis}; "
+        f"this machine learns at {there.yardstick_s / second:.1f} times its speed"
+    )
+
+
+def again(run: Run) -> str:
+    """The command that goes on with a demo."""
+    flags = []
+    for key in sorted({*run.given} - {"replace"}):
+        value = run.values[key]
+        text = as_text(value) if value is None or isinstance(value, bool) else str(value)
+        flags.append(shlex.quote(f"{key}={text}"))
+    return " ".join(["npmp demo", *flags])
 
 
 def run(config: Demo, run: Run) -> None:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
-    out, robot = run.folder, robots.load(config.robot)
     # All settings first, so that a mistake in them shows before any work.
     jobs = jobs_of(config, run)
+    clear(config, run)
     run.begin()
-    if (out / "summary.json").exists():  # a finished demo is done anew, not continued
-        for name in COST:
-            shutil.rmtree(out / name, ignore_errors=True)
-        (out / "summary.json").unlink()
-    learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)
-    say(f"about {yardstick() * learning / 60:.0f} minutes of learning from the beginning")
+    say(expected(config, jobs))
+    try:
+        run_stages(config, run, jobs)
+    except KeyboardInterrupt as error:
+        command = again(run)
+        said = str(error) or "interrupted"
+        if command not in said:
+            said = f"{said}; {command} goes on"
+        raise Stopped(said, getattr(error, "code", INTERRUPTED)) from error
+
+
+def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
+    """Retarget, learn, judge; the report and the figures."""
+    out, robot = run.folder, robots.load(config.robot)
     seconds: dict[str, float] = {}
     began = time.perf_counter()
     with timed(seconds, "retarget", "retarget: the movement of animals onto the robot"):
@@ -204,21 +323,22 @@ def run(config: Demo, run: Run) -> None:
         force = min(force, jobs["harden"].config.randomization.pushes.force)
         jobs = jobs_of(config, run, commands, force)
     with timed(seconds, "imitate", "imitate: a skill module, through a learned world model"):
-        learned = train_module(**imitate.inputs(*stage(run, "imitate", jobs["imitate"])))
+        learned = train_module(**inputs(imitate, run, "imitate", jobs))
     with timed(seconds, "reuse", "reuse: walking on command through the frozen decoder"):
-        walks = [train_policy(**reuse.inputs(*stage(run, "reuse", jobs["reuse"])))]
+        walks = [train_policy(**inputs(reuse, run, "reuse", jobs))]
     if "harden" in jobs:
         with timed(seconds, "harden", "reuse: the same under randomization and pushes"):
-            walks += [train_policy(**reuse.inputs(*stage(run, "harden", jobs["harden"])))]
+            walks += [train_policy(**inputs(reuse, run, "harden", jobs))]
     with timed(seconds, "evaluate", "evaluate and report"):
         held_out = any(motion.split == "validation" for motion in motions.motions)
         shown = motions.select(split="validation") if held_out else motions
-        evaluation, judged = judge(config, run, [*jobs.values()][-1], shown, motions)
+        with LiveLine():
+            evaluation, judged = judge(config, run, [*jobs.values()][-1], shown, motions)
     seconds["total"] = round(time.perf_counter() - began, 1)
     summary = summarize(run, overall_rms(motions.motions), learned, walks, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
-    write_json(out / "summary.json", summary)
     write_report(run, robot, shown, evaluation, judged, summary)
+    write_json(out / "summary.json", summary)
     evaluate.print_table(evaluation)
     tracked, error = summary["tracked_s"], summary["velocity_error"]
     pushed = f", {error['hardened']:.2f} under pushes" if "hardened" in error else ""
@@ -231,6 +351,13 @@ def run(config: Demo, run: Run) -> None:
     )
 
 
+def inputs(verb: Any, run: Run, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """The arguments of a stage's training, which the demo's own command goes on with. verb: its
+    module."""
+    arguments: dict[str, Any] = verb.inputs(*stage(run, name, jobs[name]))
+    return arguments | {"caller": replace(arguments["caller"], again=again(run))}
+
+
 def judge(
     config: Demo, run: Run, walking: Job, shown: MotionSet, motions: MotionSet
 ) -> tuple[dict[str, Any], PolicyEvaluation]:
@@ -238,18 +365,20 @@ def judge(
     stage; shown: the motions to track."""
     out, robot, module = run.folder, robots.load(config.robot), run.folder / "imitate" / "module"
     skill = SkillModule.load(module)
-    evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
-        skill, robot, shown, out, starts=config.starts, seed=run.seed, threads=run.threads
-    )
+    with phase("judging the module"):
+        evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
+            skill, robot, shown, out, starts=config.starts, seed=run.seed, threads=run.threads
+        )
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
-    judged = evaluate_policy(
-        PolicyActor(policy, skill),
-        task_for(policy, robot, "walk", walking.config.task, motions),
-        PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
-        motions=motions,
-        seed=run.seed,
-        num_threads=run.threads,
-    )
+    with phase("judging the policy"):
+        judged = evaluate_policy(
+            PolicyActor(policy, skill),
+            task_for(policy, robot, "walk", walking.config.task, motions),
+            PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
+            motions=motions,
+            seed=run.seed,
+            num_threads=run.threads,
+        )
     evaluation["walking"] = judged.figures
     write_json(out / "evaluation.json", evaluation)
     return evaluation, judged

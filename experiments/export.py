@@ -35,6 +35,8 @@ class ExportPolicy(Simulating):
     policy: str
     # its skill module; null: found by its checksum
     module: str | None = None
+    # the policy's task, where it is of your own: its file is run; null: one of this package
+    task: str | None = None
     # bundle, or mjlab: one obs with base_lin_vel in the accelerometer's place
     format: Literal["bundle", "mjlab"] = "bundle"
     # of the golden rollout
@@ -55,7 +57,7 @@ def run(config: ExportPolicy, run: Run) -> None:
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     own = policy.contract
-    kind: Any = tasks.find(own.task)
+    kind: Any = tasks.find(own.task, source=folder)
     task = kind(
         robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
     )

@@ -70,7 +70,7 @@ def schema_of(verb: str, group: str, name: str) -> Any:
     if group == "task":
         from npmp import tasks
 
-        return tasks.find(task_of(name)).config_type
+        return tasks.find(task_of(name), source="a file").config_type
     from npmp.envs.robot_batch import RobotBatchConfig
     from npmp.evaluation.suite import Scenario
     from npmp.nets import NetConfig
@@ -82,6 +82,14 @@ def schema_of(verb: str, group: str, name: str) -> Any:
         "randomization": RobotBatchConfig,
         "scenario": dict[str, Scenario],
     }[group]
+
+
+def run_named_task(verb: str, name: str) -> None:
+    """Run the file of a task of the user's own that the command line names. Raises InputError."""
+    from npmp import plugins, tasks
+
+    if name in plugins.tasks() and name in names(verb, "task"):
+        tasks.find(task_of(name))
 
 
 def task_of(name: str) -> str:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mocap_data.errors import InputError
+from npmp.experiments.cli import command_of
 from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.compose import typed
+from npmp.experiments.groups import run_named_task
 from npmp.experiments.sweeping.drive import jobs_table
 from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.terminal import console, say
-from npmp.sweeps.sweep import RUNNING, STOPPED, Sweep
+from npmp.sweeps.sweep import PLAN, RUNNING, STOPPED, Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,8 @@ class ResumeSweep(ShowSweep):
     npmp sweeps resume runs/seeds
     """
 
+    # the jobs' task, where it is of your own: its file is run; null: one of this package
+    task: str | None = None
     # what runs the jobs from now on; null: as before
     launcher: Literal["local", "ray"] | None = None
 
@@ -57,6 +62,14 @@ def run_resume(config: ResumeSweep, run: Run) -> int:
         of_ray: dict[str, Any] = {} if config.launcher == "ray" else {"gpus": 0.0, "resources": {}}
         sweep.launcher = replace(sweep.launcher, kind=config.launcher, **of_ray)
     sweep.check_foreign()
+    if config.task is not None:
+        run_named_task(sweep.verb, config.task)
+    keys = command_of(sweep.verb).keys
+    for job, values in zip(sweep.jobs, sweep.configs, strict=True):
+        try:
+            typed(sweep.verb, keys, values)
+        except InputError as error:
+            raise InputError(f"{sweep.folder / PLAN}: job {job.name}: {error}") from error
     return go_on(sweep)
 
 

@@ -12,14 +12,23 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from mocap_data.errors import InputError, one_line, printable
+from npmp.training.live import PLAIN_S, LiveLine
 from npmp.training.signals import Stopped, silence
 
 OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
@@ -72,12 +81,45 @@ def show_table(
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
-    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between
-    it and the time."""
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    return Progress(
-        *shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    )
+    """A bar on a terminal's stderr that goes when it is done, a line now and then elsewhere.
+    columns: between it and the times."""
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, *times)
+    kind = Progress if sys.stderr.isatty() else _Lines
+    return kind(*shown, console=console(stderr=True), transient=True, disable=kind is _Lines)
+
+
+class _Lines(Progress):
+    """A bar as `LiveLine` writes it where stderr is no terminal."""
+
+    def __enter__(self) -> Self:
+        self._line = LiveLine(after_s=PLAIN_S)
+        self._line.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._line.__exit__(*error)
+
+    def get_renderable(self) -> RenderableType:
+        return ""
+
+    def add_task(self, description: str, *arguments: Any, **options: Any) -> TaskID:
+        task = super().add_task(description, *arguments, **options)
+        self._report(task)
+        return task
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        self._report(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        super().advance(task_id, advance)
+        self._report(task_id)
+
+    def _report(self, task_id: TaskID) -> None:
+        task = self._tasks[task_id]
+        self._line.phase(task.description, int(task.completed), int(task.total or 0))
 
 
 def print_anything(*streams: TextIO) -> None:

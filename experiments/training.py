@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npmp import ranges
+from npmp import plugins, ranges
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
 from npmp.training.collectors import CollectorsConfig
@@ -64,6 +64,11 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
 
 def caller_of(run: Run) -> Caller:
     """A command's run as the library sees it."""
+    task = run.chosen.get("task")
+    named = f" task={task}" if task in plugins.loaded_tasks() else ""
     return Caller(
-        command=f"npmp {run.verb}", settings=dict(run.values), begin=run.begin, progress=LiveLine()
+        command=f"npmp {run.verb}{named}",
+        settings=dict(run.values),
+        begin=run.begin,
+        progress=LiveLine(),
     )

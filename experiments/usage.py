@@ -46,7 +46,9 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     text = map(str.strip, (keys.__doc__ or "").splitlines())
     if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
-    about, chosen = help_of(keys), dict(compose.split(given, command.positional))
+    about = help_of(keys)
+    chosen = dict(compose.split(given, command.positional))
+    groups.run_named_task(name, chosen.get("task", ""))
     rows, choices, inner = [], [], []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
         if "group" not in field.metadata:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from fnmatch import fnmatchcase
 
 MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
 LONGEST_LINE = 400  # characters of a message on the terminal
+MOST_NAMES = 20  # that a message lists; of more the nearest
 
 
 class InputError(ValueError):
@@ -47,8 +49,16 @@ def counted(number: int, noun: str) -> str:
 
 def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
-    listed = ", ".join(str(entry) for entry in known) or "none"
-    return InputError(f"no {kind} {str(name)!r}; there are: {listed}")
+    names = [str(entry) for entry in known]
+    if len(names) > MOST_NAMES:
+        close = ", ".join(nearest(str(name), names))
+        return InputError(f"no {kind} {str(name)!r}; the nearest of {len(names)} are: {close}")
+    return InputError(f"no {kind} {str(name)!r}; there are: {', '.join(names) or 'none'}")
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The three names most like `name`, the nearest first."""
+    return difflib.get_close_matches(name[:80], list(names), n=3, cutoff=0.0)
 
 
 def check_known(kind: str, names: Iterable[object], known: Collection[object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -95,10 +96,26 @@ def locked(path: str | os.PathLike[str], busy: str, *, wait: bool = False) -> It
         os.close(handle)
 
 
+def json_text(content: Any, **form: Any) -> str:
+    """JSON; NaN and infinities, which it has no word for, become null. form: as of `json.dumps`."""
+    try:
+        return json.dumps(content, allow_nan=False, **form)
+    except ValueError:
+        return json.dumps(_finite(content), allow_nan=False, **form)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(entry) for name, entry in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(entry) for entry in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
-    """Write what JSON can hold, whole or not at all."""
+    """Write `json_text`, whole or not at all."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
+        temporary.write_text(json_text(content, indent=indent) + "\n", encoding="utf-8")
 
 
 @contextmanager

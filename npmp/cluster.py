@@ -47,6 +47,6 @@ def connect(what: str) -> Any:
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         at = address or "this machine"
         raise InputError(f"no Ray cluster at {at}: {one_line(error)}") from error
-    for module in plugins.loaded_modules():
+    for module in plugins.loaded_tasks().values():
         ray.cloudpickle.register_pickle_by_value(module)
     return ray

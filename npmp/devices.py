@@ -39,7 +39,8 @@ def has_native_bfloat16() -> bool:
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper() not in ("DEFAULT", "ALL"):
         return False
     # torch 2.10 and later
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)
+    capabilities = {} if get_capabilities is None else get_capabilities()
     names = ("avx512_bf16", "amx_bf16", "bf16")
     return any(capabilities.get(name, False) for name in names)
 

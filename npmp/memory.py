@@ -57,6 +57,15 @@ def require_demonstration(steps: int, num_envs: int, width: int) -> None:
     )
 
 
+def require_images(num_envs: int, images: int, size: tuple[int, int]) -> None:
+    """The depth images that robots' cameras keep, and two more while one is taken."""
+    columns, rows = size
+    require_memory(
+        4 * columns * rows * (images + 2) * num_envs,
+        f"task.camera.size=[{columns},{rows}]: {images} images of {num_envs:,} robots",
+    )
+
+
 def require_context(frames: int, width: int, hidden: int) -> None:
     """The encoder's features of every frame of the reference, which the scales are taken from, and
     its first layer with gradient and two moments.

@@ -1,4 +1,8 @@
-"""Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS."""
+"""Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS.
+
+The code of a task runs when the user names it (task=NAME on the command line, `npmp.tasks.find` in
+Python), never because a policy.json, a config.yaml or another file does.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +48,7 @@ def task_module(name: str) -> ModuleType:
     return module
 
 
-def loaded_modules() -> list[ModuleType]:
-    """Modules of tasks that are loaded; other processes cannot import them by their names."""
-    return [module for name, module in sys.modules.items() if name.startswith(_MODULE)]
+def loaded_tasks() -> dict[str, ModuleType]:
+    """Modules of tasks that are loaded, by task; other processes cannot import them by name."""
+    prefix = len(_MODULE)
+    return {name[prefix:]: m for name, m in sys.modules.items() if name.startswith(_MODULE)}

@@ -10,6 +10,11 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
+# units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
+MAX_WIDTH = 8192
+# observations are kept for as long as this
+LONGEST_DELAY_S = 10.0
+
 
 def above_zero(settings: object, *names: str) -> None:
     """Every named field, or every entry of it, must be a finite number above zero. Raises
@@ -30,6 +35,11 @@ def at_least_one(settings: object, *names: str) -> None:
         "a whole number of at least 1",
         lambda value: value >= 1 and isinstance(value, int),
     )
+
+
+def at_most(settings: object, most: float, *names: str) -> None:
+    """The same for numbers of at most `most`: of sizes that memory is taken for."""
+    _check(settings, names, f"at most {most:g}", lambda value: value <= most)
 
 
 def share(settings: object, *names: str) -> None:

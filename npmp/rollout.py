@@ -15,6 +15,7 @@ from torch import Tensor
 
 from npmp.envs.task import EnvStep
 from npmp.envs.task_env import TaskEnv
+from npmp.progress import counted
 from npmp.tree import Tree, where_tree
 
 
@@ -91,7 +92,7 @@ def rollout(
     if carried is None:
         carried = Carried(empty, torch.ones(env.num_envs, dtype=torch.bool, device=env.device))
     memory, first = carried
-    for _ in range(steps):
+    for _ in counted(steps):
         decision = actor.act(env, memory, first)
         step = env.step(decision.action)
         stop = record is not None and record(Moment(first, memory, decision, step))

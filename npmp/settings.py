@@ -4,7 +4,6 @@ annotations and defaults are the schema."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import math
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, nearest
 from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
@@ -96,11 +95,9 @@ def help_of(cls: type) -> dict[str, str]:
 
 
 def unknown_setting(key: str, known: Iterable[str], also: Sequence[str] = ()) -> str:
-    """ "has no setting 'stps'; did you mean 'steps'? there are: ...". also: nearer names."""
-    known = list(known)
-    close = [*also, *difflib.get_close_matches(key, known, n=1)]
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"has no setting {shown(key)}; {hint}there are: {', '.join(known)}"
+    """ "has no setting 'stps'; the nearest are: steps, starts, stop". also: nearer names."""
+    close = [*also, *nearest(key, known)][:3]
+    return f"has no setting {shown(key)}; the nearest are: {', '.join(close)}"
 
 
 def shown(value: object) -> str:

@@ -12,7 +12,6 @@ Every frame is either in exactly one chunk or in exactly one `Dropped`. Shapes: 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +24,7 @@ from scipy.ndimage import maximum_filter1d
 
 from mocap_data.arrays import Array, Bools, set_fields
 from mocap_data.errors import InputError, check_known, counted
+from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
 from npmp import ranges
@@ -309,7 +309,7 @@ def clean(
     )
     if chosen.flatten and divided:
         divided = weights.weigh(divided, speeds)
-    provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}
+    provenance = {**motion_set.provenance, "cleaning": json_text(asdict(chosen))}
     made = replace(motion_set, motions=divided, provenance=provenance)
     seconds = sum(motion.duration_s for motion in motion_set.motions)
     return Cleaned(made, tuple(dropped), seconds, kept_s)

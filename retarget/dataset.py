@@ -3,7 +3,6 @@ cannot be retargeted is listed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError, counted
+from mocap_data.files import json_text
 from mocap_data.sanity import wrong_size
 from mocap_data.store import MotionSet
 from npmp import __version__
@@ -110,10 +110,10 @@ def with_provenance(
         **motions.provenance,
         "npmp": __version__,
         **{key: str(value) for key, value in said.items()},
-        "recordings": json.dumps([asdict(origins[name]) for name in origins if name in kept]),
+        "recordings": json_text([asdict(origins[name]) for name in origins if name in kept]),
         "rate_hz": str(motions.motions[0].rate_hz),
-        "seconds": json.dumps(seconds),
-        "dropped": json.dumps([asdict(entry) for entry in cleaned.dropped]),
-        "failures": json.dumps([described(failure) for failure in failures]),
+        "seconds": json_text(seconds),
+        "dropped": json_text([asdict(entry) for entry in cleaned.dropped]),
+        "failures": json_text([described(failure) for failure in failures]),
     }
     return replace(cleaned, motions=replace(motions, provenance=provenance))

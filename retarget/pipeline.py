@@ -6,7 +6,6 @@ Clip -> markers and stances -> targets at the robot's size and rate -> offsets (
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
+from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
@@ -92,9 +92,9 @@ def retarget_many(
     used = [(b.prepared.layout.names, b.prepared.layout.offsets(b.theta)) for b in bodies]
     provenance = {
         "method": "eq. 8 of arXiv 2203.17138",
-        "options": json.dumps(asdict(chosen)),
-        "offsets": json.dumps([dict(zip(names, moved.tolist())) for names, moved in used]),
-        "body_scale": json.dumps([body.scale for body in bodies]),
+        "options": json_text(asdict(chosen)),
+        "offsets": json_text([dict(zip(names, moved.tolist())) for names, moved in used]),
+        "body_scale": json_text([body.scale for body in bodies]),
     }
     return set_of(robot, [found[name] for name in names], provenance)
 

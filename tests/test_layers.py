@@ -27,6 +27,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.settings",
         "npmp.tree",
         "npmp.memory",
+        "npmp.progress",
         "npmp.registry",
         "npmp.devices",
         "npmp.cluster",

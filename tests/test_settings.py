@@ -105,11 +105,8 @@ def test_values_become_what_the_annotations_say() -> None:
         ({"place": 3}, "run.place must be a path or null, got 3"),
         ({"inner": None}, "run.inner must be a mapping, got null"),
         ({"inner": {"sizes": [1, 2.5]}}, "run.inner.sizes[1] must be a whole number, got 2.5"),
-        (
-            {"inner": {"size": 1}},
-            "run.inner has no setting 'size'; did you mean 'sizes'? there are: rate, sizes",
-        ),
-        ({"other": 1}, "run has no setting 'other'; there are: needed, on, word"),
+        ({"inner": {"size": 1}}, "run.inner has no setting 'size'; the nearest are: sizes, rate"),
+        ({"other": 1}, "run has no setting 'other'; the nearest are: "),
         ({"needed": -1}, "run: needed must be at least 0, got -1"),
     ],
 )

@@ -146,7 +146,7 @@ def test_damaged_files_are_refused_in_one_line(folder: Path) -> None:
             {"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}},
             "does not fit",
         ),
-        ({"net": {"latent_dim": 0}}, "latent_dim must be positive"),
+        ({"net": {"latent_dim": 0}}, "latent_dim must be a whole number of at least 1"),
         ({"net": {"layers": 3}}, "no setting 'layers'"),
         ({"joint_names": ["a", "b"]}, "does not fit"),
     ],

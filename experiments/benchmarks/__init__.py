@@ -7,12 +7,12 @@ robot=op3.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from mocap_data import MotionSet, demo_clips
+from mocap_data.files import json_text
 from npmp.devices import cpus, seed_everything
 from npmp.envs import load_motions
 from npmp.experiments.command import Run, Verb, run_of
@@ -49,4 +49,4 @@ def motions_of(data: Path | None, robot: Robot) -> MotionSet:
 
 def show(name: str, robot: str, figures: dict[str, Any]) -> None:
     """The last line."""
-    sys.stdout.write(json.dumps({"bench": name, "robot": robot, **figures}) + "\n")
+    sys.stdout.write(json_text({"bench": name, "robot": robot, **figures}) + "\n")

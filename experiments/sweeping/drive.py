@@ -86,7 +86,7 @@ def jobs_table(
         job, done = sweep.jobs[i], progress.get(i, SweepProgress())
         seconds = job.seconds + running.get(i, 0.0)
         share = 1.0 if job.state == FINISHED else done.share
-        left = clock(seconds * (1.0 - share) / share) if share and i in running else ""
+        left = "" if done.left_s is None or i not in running else clock(done.left_s)
         steps = f"{share:.0%}" if share is not None else ""
         score = done.score if done.score is not None else job.score
         state = Text(job.state, style=COLOURS[job.state])

@@ -1,4 +1,6 @@
-"""The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
+"""The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER CPU,CPU TASK ...`.
+
+CPU,CPU may be empty: all. TASKs are the user's own, whose files it may run.
 
 It ends at once when its standard input does, that is with the process that started it, however
 that ended. Where the job was begun before, it resumes from its checkpoint.
@@ -23,11 +25,12 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def work(folder: Path, number: int) -> int:
+def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
     """Do a job. Returns its exit code."""
     from mocap_data.files import locked
     from npmp.experiments.cli import command_of
     from npmp.experiments.compose import Job
+    from npmp.experiments.groups import run_named_task
     from npmp.experiments.terminal import guarded
     from npmp.sweeps.sweep import Sweep
 
@@ -36,6 +39,8 @@ def work(folder: Path, number: int) -> int:
         sweep.check_foreign()
         place, name = sweep.place(number), sweep.jobs[number].name
         command, values = command_of(sweep.verb), dict(sweep.configs[number])
+        for task in tasks:
+            run_named_task(sweep.verb, task)
         # not as it was composed: the folder may have been moved
         file = "" if command.in_folder else Path(str(values["out"])).name
         values["out"] = str(sweep.folder / file)
@@ -54,10 +59,11 @@ def main(arguments: Sequence[str]) -> int:
     from npmp.experiments.cli import set_environment
 
     end_with_parent()
-    if len(arguments) > 2 and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(cpu) for cpu in arguments[2].split(",")})
+    folder, number, cpus, *tasks = arguments
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     set_environment()
-    return work(Path(arguments[0]), int(arguments[1]))
+    return work(Path(folder), int(number), tasks)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mocap_data.outside import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.actors import Latents, TrackingActor
@@ -87,6 +88,8 @@ def latent_use(
 def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> LatentUse:
     """The same in an environment that there is already; its generator is reseeded."""
     notes: list[Latents] = []
+    row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # kept step by step, then joined
+    require_memory(steps * row, f"steps={steps}: the latents of {env.num_envs:,} robots")
 
     def record(moment: Moment) -> None:
         notes.append(moment.decision.note)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.files import new_hdf5
+from mocap_data.outside import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.actors import PriorActor
@@ -126,6 +127,8 @@ def wander_in(
     env.generator.manual_seed(seed)
     env.reset()
     steps, record = max(1, round(seconds / env.dt)), _WanderRecorder(env, shown)
+    row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
+    require_memory(steps * row, f"seconds={seconds:g}: the motions of {shown} robots")
     actor = PriorActor(skill, torch.Generator().manual_seed(seed))
     rollout(actor, env, steps, record, resets=None)
     qpos, up_s = torch.stack(record.qpos), record.steps * env.dt

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, json_text
 from mocap_data.outside import parse_json, reading, regular_file
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy
@@ -97,7 +96,7 @@ class Bundle:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
         written = {"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files}
         # lists of numbers or words on one line each
-        lists, text = r"\[\s+([^][{}]*?)\s+\]", json.dumps(written, indent=2)
+        lists, text = r"\[\s+([^][{}]*?)\s+\]", json_text(written, indent=2)
         text = re.sub(lists, lambda found: f"[{' '.join(found[1].split())}]", text)
         content[CONTRACT] = f"{text}\n".encode()
         for name, data in content.items():

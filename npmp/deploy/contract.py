@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
+from mocap_data.files import json_text
 from npmp import ranges
 from npmp.deploy.robot import FloatArray
 
@@ -235,4 +235,4 @@ class BundleContract:
 
     def in_graph(self) -> str:
         """What policy.onnx repeats of it in its metadata, as JSON: all but the checksums."""
-        return json.dumps({k: v for k, v in asdict(self).items() if k != "files"})
+        return json_text({k: v for k, v in asdict(self).items() if k != "files"})

@@ -16,7 +16,6 @@ NaN stands for what was not there: a state before the first, a temperature that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ import numpy as np
 
 from mocap_data import hdf5
 from mocap_data.errors import InputError
-from mocap_data.files import new_hdf5
+from mocap_data.files import json_text, new_hdf5
 from mocap_data.outside import parse_json, reading, regular_file, require_memory
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import Controller, ControlMode, ControlStep, missed_deadlines
@@ -72,7 +71,7 @@ class DeployLog:
             "rate_hz": self.rate_hz,
             "joint_names": list(self.joint_names),
             "command_names": list(self.command_names),
-            "about": json.dumps(dict(self.about), sort_keys=True),
+            "about": json_text(dict(self.about), sort_keys=True),
         }
 
     @property
@@ -98,7 +97,7 @@ class DeployLogger:
         self.journal = journal
         self.file: FileIO | None = None
         if journal is not None:
-            journal.write_text(json.dumps(self.log().attributes) + "\n")
+            journal.write_text(json_text(self.log().attributes) + "\n")
             self.file = open(journal, "ab", buffering=0)  # noqa: SIM115
 
     def note(self, step: ControlStep) -> None:

@@ -24,10 +24,12 @@ from mocap_data.outside import read_json_object
 from mocap_data.safe_yaml import read_yaml
 from npmp import geometry, ranges
 from npmp.envs.state import RobotState
+from npmp.memory import require_images
 from npmp.settings import as_plain, from_mapping
 
 BEARINGS = 64  # at least, and two per column of an image
 DISTANCES = 64  # a power of 2
+MOST_PIXELS = 256  # columns or rows of an image
 AT_ONCE = 8  # images, so that they fit into a processor's cache
 HALVINGS = 3  # of the stretch between two distances where a ray ends
 _FIRST_M = 0.05  # the nearest of the distances
@@ -62,6 +64,8 @@ class CameraConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "size")
+        ranges.at_most(self, MOST_PIXELS, "size")
+        ranges.at_most(self, ranges.LONGEST_DELAY_S, "delay_s")
         ranges.above_zero(self, "rate_hz", "fov_deg", "range_m")
         ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
         ranges.share(self, "holes")
@@ -143,6 +147,7 @@ class DepthCamera:
         self.place = torch.tensor(c.place_m, device=device)
         self.age = torch.zeros(n, dtype=torch.long, device=device)
         images = -(-self.delay // self.period) + 1
+        require_images(n, images, c.size)
         self.past = torch.zeros(n, images, len(self.rays), device=device)
 
     def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:

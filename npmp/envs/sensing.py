@@ -45,6 +45,7 @@ class SensorConfig:
         ranges.not_negative(
             self, "delay_s", "joint_noise", "gyro_noise", "accelerometer_noise", "up_noise"
         )
+        ranges.at_most(self, ranges.LONGEST_DELAY_S, "delay_s")
         if self.delay_s[0] > self.delay_s[1]:
             raise ValueError(f"delay_s must be [least, most], got {list(self.delay_s)}")
         if len(self.gyro_noise) != 3:

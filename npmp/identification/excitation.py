@@ -44,6 +44,7 @@ class ExcitationConfig:
     def __post_init__(self) -> None:
         ranges.above_zero(self, "seconds", "lowest_hz", "highest_hz", "amplitude")
         ranges.not_negative(self, "rest_s")
+        ranges.at_most(self, 3600.0, "seconds")
         if not self.lowest_hz < self.highest_hz:
             raise ValueError(
                 f"lowest_hz {self.lowest_hz:g} must be below highest_hz {self.highest_hz:g}"

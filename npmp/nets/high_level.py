@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from npmp import ranges
 from npmp.nets.prior import Latent, prior_std
-from npmp.nets.skill_nets import MAX_WIDTH, DecoderState, Recurrent
+from npmp.nets.skill_nets import DecoderState, Recurrent
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,10 @@ class HighLevelConfig:
     def __post_init__(self) -> None:
         if self.alpha is not None:
             prior_std(self.alpha)
-        for name in ("input_width", "hidden_width", "lstm_width", "initial_std"):
-            if not 0 < getattr(self, name) <= MAX_WIDTH:
-                raise ValueError(
-                    f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}"
-                )
+        sizes = ("input_width", "hidden_width", "lstm_width")
+        ranges.at_least_one(self, *sizes)
+        ranges.at_most(self, ranges.MAX_WIDTH, *sizes)
+        ranges.above_zero(self, "initial_std")
 
 
 class HighLevelNet(Recurrent):

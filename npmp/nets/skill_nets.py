@@ -12,12 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from npmp import ranges
 from npmp.nets import prior
 
 # [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
 JOINT_SCALE = 0.5
-# units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
-MAX_WIDTH = 8192
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,9 @@ class NetConfig:
 
     def __post_init__(self) -> None:
         prior.prior_std(self.alpha)
-        for name in ("latent_dim", "encoder_width", "decoder_width", "lstm_width"):
-            if not 1 <= getattr(self, name) <= MAX_WIDTH:
-                raise ValueError(
-                    f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}"
-                )
+        sizes = ("latent_dim", "encoder_width", "decoder_width", "lstm_width")
+        ranges.at_least_one(self, *sizes)
+        ranges.at_most(self, ranges.MAX_WIDTH, *sizes)
 
 
 class DecoderState(NamedTuple):

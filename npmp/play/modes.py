@@ -418,7 +418,7 @@ class Perform(Mode):
 
     def __init__(self, cast: Cast, world: World, seed: int, task: str):
         self.name, self.actor = task, cast.policies[task]
-        kind: Any = tasks.find(task)
+        kind: Any = tasks.find(task, source="the policy")
         config = cast.settings.get(task, kind.config_type())
         if hasattr(config, "terrain_fields"):
             config = replace(config, terrain_fields=1)  # the one that is drawn

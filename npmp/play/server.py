@@ -28,11 +28,12 @@ import numpy as np
 import viser
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import Headers
+from websockets.datastructures import Headers, MultipleValuesError
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mocap_data.errors import InputError
+from mocap_data.files import json_text
 from npmp.play.modes import GROUNDS, KEYS, Mode
 from npmp.play.realtime import SPEEDS, Player
 from npmp.play.scene import Scene
@@ -175,12 +176,19 @@ class Server:
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
         """A page, or None where a websocket is to be opened."""
-        path, status = urlsplit(request.path).path, http.HTTPStatus
-        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        status = http.HTTPStatus
+        try:
+            path = urlsplit(request.path).path
+            host = request.headers.get("Host", "")
+            origin = request.headers.get("Origin")
+            upgrade = request.headers.get("Upgrade", "")
+        except (ValueError, MultipleValuesError):
+            why = "malformed: send one Host and a path\n"
+            return _response(status.BAD_REQUEST, "text/plain", why.encode())
         if not allowed(self._host, host, origin):
             why = "not from here: open the page by this machine's address or name, or give host=\n"
             return _response(status.FORBIDDEN, "text/plain", why.encode())
-        if request.headers.get("Upgrade", "").lower() == "websocket":
+        if upgrade.lower() == "websocket":
             known = path == "/steer" or self._viewer_of(path) is not None
             absent = _response(status.NOT_FOUND, "text/plain", b"no such websocket\n")
             return None if known else absent
@@ -188,7 +196,7 @@ class Server:
             seen, moves = self._seen, self.player.moves
             body = {"moves": moves} | ({} if seen is None else self._state(seen))
             well = moves or (seen is not None and self.player.paused)
-            answer = json.dumps(body).encode() + b"\n"
+            answer = json_text(body).encode() + b"\n"
             return _response(
                 status.OK if well else status.SERVICE_UNAVAILABLE, "application/json", answer
             )
@@ -238,12 +246,12 @@ class Server:
             "speeds": SPEEDS,
         }
         try:
-            await connection.send(json.dumps(hello))
+            await connection.send(json_text(hello))
             async for message in connection:
                 try:
                     self._wish(viewer, _parsed(message))
                 except InputError as error:
-                    await connection.send(json.dumps({"type": "refused", "why": str(error)}))
+                    await connection.send(json_text({"type": "refused", "why": str(error)}))
         finally:
             del self.viewers[viewer.number]
             if self.steering == viewer.number:
@@ -375,8 +383,8 @@ class Server:
             also = {"samples": list(self._samples), "note": self.player.note}
             self._samples.clear()
             self.player.note = ""
-            state = json.dumps({"type": "state", **also, **self._state(self._seen)})
-            controls = json.dumps(_controls(session))
+            state = json_text({"type": "state", **also, **self._state(self._seen)})
+            controls = json_text(_controls(session))
             for viewer in list(self.viewers.values()):
                 if viewer.connection.transport.get_write_buffer_size() > BACKLOG_BYTES:
                     continue  # it does not listen

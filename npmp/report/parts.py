@@ -8,7 +8,6 @@ modules writes HTML.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, json_text
 from npmp.report.provenance import machine_summary, scrub, versions
 
 HERE = Path(__file__).parent
@@ -299,7 +298,7 @@ def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
         elif isinstance(value, list) and not _has_parts(value):
             terms.append((name, ", ".join(map(str, value))))
         elif nested or "\n" in str(value):
-            text = json.dumps(value, indent=2, ensure_ascii=False) if nested else str(value)
+            text = json_text(value, indent=2, ensure_ascii=False) if nested else str(value)
             blocks.append(Fold(name, [Words(text, "pre")], screen=nested))
         else:
             terms.append((name, str(value)))

@@ -12,7 +12,7 @@ from typing import Any
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import locked, write_json
 from mocap_data.outside import read_json_object
-from npmp import plugins, ranges
+from npmp import ranges
 from npmp.settings import from_mapping
 from npmp.training.tables import as_number, read_table
 
@@ -171,13 +171,11 @@ class Sweep:
                 f"of these: {', '.join(SWEPT_VERBS)}"
             )
         for config in self.configs:
-            if Path(str(config.get("out"))).name in ("", ".."):
-                raise InputError(f"{self.folder / PLAN}: out={config.get('out')} names no file")
+            out = config.get("out")
+            if not isinstance(out, str) or Path(out).name in ("", ".."):
+                raise InputError(f"{self.folder / PLAN}: out={out} names no file")
             refuse_shared_files(config)
         root = self.folder.resolve()
-        for path in plugins.tasks().values():  # `npmp` may run in the folder itself
-            if path.resolve().is_relative_to(root):
-                raise InputError(f"{path} of the sweep's folder would be run; start npmp elsewhere")
         for path in self.folder.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(root):
                 raise InputError(f"{path} is a link out of the sweep's folder; remove it")
@@ -250,21 +248,33 @@ class SweepProgress:
     steps: float | None = None
     # the latest
     score: float | None = None
+    # without warm-up and compilation
+    steps_per_s: float | None = None
 
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
         """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
-        try:
-            rows = read_table(path)
-        except (OSError, InputError):
-            rows = []
 
-        def latest(column: str) -> float | None:
-            known = [as_number(row.get(column)) for row in rows]
-            return next((value for value in reversed(known) if math.isfinite(value)), None)
+        def latest(path: Path, column: str) -> float | None:
+            try:
+                values = [as_number(row.get(column)) for row in read_table(path)]
+            except (OSError, InputError):
+                return None
+            return next((value for value in reversed(values) if math.isfinite(value)), None)
 
-        planned = float(steps) if isinstance(steps, int | float) else None
-        return cls(latest("env_steps"), planned, latest(score) if score else None)
+        return cls(
+            latest(path, "env_steps"),
+            float(steps) if isinstance(steps, int | float) else None,
+            latest(path, score) if score else None,
+            latest(path.with_name("timing.csv"), "steps_per_s"),
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left of training."""
+        if self.env_steps is None or not self.steps or not self.steps_per_s:
+            return None
+        return max(0.0, self.steps - self.env_steps) / self.steps_per_s
 
     @property
     def share(self) -> float | None:

@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
+from npmp import plugins
 from npmp.cluster import ROOT, connect
 from npmp.sweeps.sweep import Launcher
 
@@ -28,14 +30,21 @@ class Ended:
 
 
 def begin(
-    folder: Path, number: int, log: Path, cpus: str = "", where: str | None = None
+    folder: Path,
+    number: int,
+    log: Path,
+    cpus: str = "",
+    where: str | None = None,
+    tasks: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """The process of one attempt at a job, which ends when its standard input does.
 
-    where: the folder that relative paths of its settings start from.
+    Args:
+      where: the folder that relative paths of its settings start from.
+      tasks: of the user's own, whose files the job may run.
     """
     command = [sys.executable, "-P", "-m", "npmp.experiments.sweeping.job"]
-    command += [str(folder.resolve()), str(number), *([cpus] if cpus else [])]
+    command += [str(folder.resolve()), str(number), cpus, *tasks]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -73,7 +82,8 @@ class Local:
     def start(self, number: int, log: Path) -> None:
         """Start a job; what it prints goes to the end of the log."""
         cpus = self.free.pop(0)
-        self.running[number] = begin(self.folder, number, log, cpus), cpus
+        process = begin(self.folder, number, log, cpus, tasks=[*plugins.loaded_tasks()])
+        self.running[number] = process, cpus
 
     def ended(self, number: int) -> Ended | None:
         """How a job that was started ended; None: it runs or waits for a place."""
@@ -97,7 +107,9 @@ class Local:
             process.wait()
 
 
-def ray_task(folder: str, number: int, log: str, where: str) -> tuple[int, str]:
+def ray_task(
+    folder: str, number: int, log: str, where: str, tasks: Sequence[str]
+) -> tuple[int, str]:
     """One attempt at a job, in a worker of Ray. Returns its exit code and the node's address."""
     import ray.util
 
@@ -106,7 +118,7 @@ def ray_task(folder: str, number: int, log: str, where: str) -> tuple[int, str]:
             raise FileNotFoundError(
                 f"{place} is not on this node: {name} has to be on a disk that all nodes share"
             )
-    process = begin(Path(folder), number, Path(log), where=where)
+    process = begin(Path(folder), number, Path(log), where=where, tasks=tasks)
     try:
         while process.poll() is None:  # ray.cancel does not interrupt a wait for a process
             time.sleep(0.2)
@@ -143,8 +155,8 @@ class Ray:
         return min(fits, self.launcher.jobs or fits)
 
     def start(self, number: int, log: Path) -> None:
-        given = str(self.folder), number, str(log.resolve()), os.getcwd()
-        self._running[number] = self._task.remote(*given)
+        place = str(self.folder), number, str(log.resolve()), os.getcwd()
+        self._running[number] = self._task.remote(*place, [*plugins.loaded_tasks()])
 
     def ended(self, number: int) -> Ended | None:
         done, _ = self._ray.wait([self._running[number]], timeout=0)

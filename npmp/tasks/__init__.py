@@ -59,8 +59,11 @@ TASKS: tuple[type[Task], ...] = tuple(
 )
 
 
-def find(name: str) -> type[Task]:
+def find(name: str, *, source: object = None) -> type[Task]:
     """The task of a name, ours or one of the user's own (`npmp.plugins.tasks`), whose file is run.
+
+    Args:
+      source: the file that names it; then a task of the user's own must be loaded already.
 
     Raises:
       InputError: for none, naming those there are, and for a file that does not define it.
@@ -71,6 +74,11 @@ def find(name: str) -> type[Task]:
     files = plugins.tasks()
     if name not in files:
         raise unknown("task", name, (*(task.name for task in TASKS), *files))
+    if source is not None and name not in plugins.loaded_tasks():
+        raise InputError(
+            f"{source} names task={name}; the code in {files[name]} runs only when you name it: "
+            f"add task={name}"
+        )
     for kind in vars(plugins.task_module(name)).values():
         if isinstance(kind, type) and issubclass(kind, Task) and kind.__dict__.get("name") == name:
             return kind

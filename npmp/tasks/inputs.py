@@ -74,6 +74,7 @@ class MapConfig:
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "ground_noise_m", "ground_drift_m", "ground_delay_s")
+        ranges.at_most(self, ranges.LONGEST_DELAY_S, "ground_delay_s")
         ranges.share(self, "ground_holes")
 
 

@@ -17,6 +17,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import Decoder, DecoderState, JointDecoder, prior
 from npmp.policy import HighLevelPolicy, PolicyInput, PolicyMemory, policy_memory
+from npmp.progress import phase
 from npmp.rl.unroll import unroll_lstm
 from npmp.skill import SkillModule
 from npmp.state import Part
@@ -112,9 +113,10 @@ class LatentAgent(Agent):
             generator=generator, seed=seed + 1,
         )  # fmt: skip
         window = goal_steps(env.dt)
-        figures = fit_behavior(
-            self.behavior, shown, env.task, generator, window=window, updates=HABIT_UPDATES
-        )
+        with phase("warm-up: fitting the behaviour prior"):
+            figures = fit_behavior(
+                self.behavior, shown, env.task, generator, window=window, updates=HABIT_UPDATES
+            )
         self.behavior.requires_grad_(False)
         return figures
 

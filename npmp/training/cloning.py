@@ -19,6 +19,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.nets.init import seeded
 from npmp.nets.prior import Latent, cross_entropy
 from npmp.policy import HighLevelPolicy, PolicyInput
+from npmp.progress import counted, phase
 from npmp.rl.optimization import descend
 from npmp.rollout import Decision, Moment, rollout
 from npmp.skill import SkillModule
@@ -91,9 +92,12 @@ def shown_by(
     """What a module does of itself for so many control steps: it tracks recordings, an imitation
     task, in an environment like the given one, or wanders in that one. noise: of actions [rad]."""
     if recordings is None:
-        return demonstrate(Demonstrator(PriorActor(skill, generator), generator, noise), env, steps)
+        actor = Demonstrator(PriorActor(skill, generator), generator, noise)
+        with phase("warm-up: the module moves robots by its prior"):
+            return demonstrate(actor, env, steps)
     actor = Demonstrator(TrackingActor(skill, generator), generator, noise)
-    return demonstrate(actor, env.beside(recordings, seed=seed), steps)
+    with phase("warm-up: the module tracks recordings"):
+        return demonstrate(actor, env.beside(recordings, seed=seed), steps)
 
 
 def behavior_of(skill: SkillModule, env: TaskEnv[Any], alpha: float, *, seed: int) -> BehaviorPrior:
@@ -159,7 +163,7 @@ def fit_policy(
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, device=device)
 
-    for update in range(updates):
+    for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
@@ -220,7 +224,7 @@ def fit_behavior(
         return {}
     prior.set_examples(learned[0], generator)
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
-    for update in range(updates):
+    for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
         count, device = len(learned[0]), goal.device
         rows = torch.randint(count, (PRIOR_BATCH,), generator=generator, device=device)

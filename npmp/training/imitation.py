@@ -15,6 +15,7 @@ from npmp.evaluation.module import TrackingTrial
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
 from npmp.policy import EncoderPolicy
+from npmp.progress import phase
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
@@ -239,7 +240,8 @@ def _plan(
         }
 
     def begin(trainer: ImitationTrainer) -> tuple[dict[str, float], dict[str, float]]:
-        figures = judge(trainer)
+        with phase("judging the untrained module"):
+            figures = judge(trainer)
         # the others learn from whatever they collect first
         if isinstance(trainer, ModelBasedTrainer):
             trainer.warm_up(module)

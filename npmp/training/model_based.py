@@ -29,6 +29,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
 from npmp.nets.init import seeded
 from npmp.policy import EncoderPolicy, HighLevelPolicy, Player
+from npmp.progress import phase
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Carried, Moment, rollout
 from npmp.skill import SkillModule
@@ -120,6 +121,7 @@ class ModelBasedConfig:
             self, "model_hidden", "model_updates", "model_batch", "collect_steps", "replay_steps",
             "warmup_steps", "policy_updates", "policy_batch", "horizon",
         )  # fmt: skip
+        ranges.at_most(self, ranges.MAX_WIDTH, "model_hidden")
         ranges.pairs(self, "model_lr", "policy_lr", "horizon", "action_noise", "beta")
         ranges.above_zero(self, "model_lr", "policy_lr", "beta_ramp", "episode_s")
         ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture")
@@ -292,11 +294,13 @@ class ModelBasedTrainer(Trainer):
         figures = self._clone()
         if self.demonstrates:
             self.env.restart()
-        self._keep(self._collect(self.player, c.warmup_steps, 0.0))
+        with phase("warm-up: collecting"):
+            self._keep(self._collect(self.player, c.warmup_steps, 0.0))
         self.fit.take_scales(self.replay, self.generator)
         # a new module is as untrained as its model; both learn from the first iteration on
         if not (self.guided and self.new):
-            figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
+            with phase("warm-up: fitting the world model"):
+                figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
         self.fit.freeze()
         return figures | {"model_goes_on": float(self.fit.goes_on)}
 
@@ -316,17 +320,19 @@ class ModelBasedTrainer(Trainer):
             self.postures.load_state_dict(held.state_dict())
         window, figures = self.window, {}
         if self.behavior is not None:
-            figures = cloning.fit_behavior(
-                self.behavior, shown, self.env.task, self.generator, window=window,
-                updates=5 * c.clone_updates,
-            )  # fmt: skip
+            with phase("warm-up: fitting the behaviour prior"):
+                figures = cloning.fit_behavior(
+                    self.behavior, shown, self.env.task, self.generator, window=window,
+                    updates=5 * c.clone_updates,
+                )  # fmt: skip
             self.behavior.requires_grad_(False)
         if not self.clones:
             return figures
         assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
-        first, last = cloning.fit_policy(
-            policy, shown, self.env.task, self.generator, window=window, updates=c.clone_updates
-        )  # fmt: skip
+        with phase("warm-up: cloning the policy from the module"):
+            first, last = cloning.fit_policy(
+                policy, shown, self.env.task, self.generator, window=window, updates=c.clone_updates
+            )  # fmt: skip
         self.average.policy.weights.load_state_dict(policy.weights.state_dict())
         return figures | {"clone_loss_before": first, "clone_loss": last}
 

@@ -47,6 +47,7 @@ class OnPolicyConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "passes", "minibatches", "critic_hidden")
+        ranges.at_most(self, ranges.MAX_WIDTH, "critic_hidden")
         ranges.not_negative(self, "beta", "beta_ramp")
         super().__post_init__()  # type: ignore[misc]  # of the loss
 

@@ -22,6 +22,7 @@ from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
 from npmp.policy import HighLevelPolicy, PolicyActor, module_sha256
+from npmp.progress import phase
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import TASKS
@@ -285,9 +286,12 @@ def _plan(
         )  # fmt: skip
 
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
-        untrained = trial(trained_policy(trainer))
+        with phase("judging the untrained policy"):
+            untrained = trial(trained_policy(trainer))
         learned = {"warm_up": _warmed_up(trainer, policy, seed)}
-        return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
+        with phase("judging random latents"):
+            random = trial(None)
+        return {"random_latents": random, "untrained": untrained, **learned}, untrained
 
     def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
         if chosen.stands_in:  # what stands in the module's place is in no other folder

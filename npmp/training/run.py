@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,7 +18,9 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.progress import announce, phase
 from npmp.rl import NonFiniteGradient
+from npmp.settings import flat, read_run_settings, shown
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
@@ -29,6 +32,8 @@ from npmp.training.trainer import Trainer
 Figures = dict[str, Any]
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
+# settings that a finished run may be resumed with: of the process, and steps that it has made
+NOT_OF_THE_RUN = ("out", "resume", "debug", "threads", "torch_threads", "device", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +127,12 @@ class Caller:
     """The program that a run is made from, as far as the run has to know it."""
 
     command: str = ""  # that would continue the run, less resume=FOLDER; for messages
+    again: str = ""  # the whole command that continues it, where it is another
     # of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
     begin: Callable[[], None] = lambda: None
-    progress: LiveLine | None = None  # shown every iteration
+    progress: LiveLine | None = None  # shows how far it is
 
 
 def train(
@@ -151,20 +157,21 @@ def train(
       Diverged: when its figures are no numbers any more.
       Stopped: for a signal.
     """
+    caller = caller or Caller()
     chosen, collectors = plan.settings, plan.settings.collectors
     robots = chosen.robots_at_once
-    trainer = plan.make(chosen, robots, seed)
-    batches = 1 if collectors is None else collectors.batches(trainer)
-    run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
-
     # it goes to other processes, so it holds nothing else of the plan, as what judges
     make, of_collector = plan.make, chosen.of_collector()
 
     def collector(robots: int, seed: int) -> Trainer:
         return make(of_collector, robots, seed)
 
-    with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
-        return run.loop(at_work, caller or Caller())
+    with caller.progress or nullcontext():
+        trainer = make(chosen, robots, seed)
+        batches = 1 if collectors is None else collectors.batches(trainer)
+        run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
+        with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
+            return run.loop(at_work, caller)
 
 
 class _Run:
@@ -220,6 +227,8 @@ class _Run:
                 self.keep(log)
             began, steps_before = time.perf_counter(), trainer.env_steps
             stopping = bool(noted)
+            compiles = getattr(plan.settings.algo, "compile", False)
+            announce(f"iteration {trainer.iteration_count + 1}{', compiling' * compiles}")
             while trainer.iteration_count < total and not stopping:
                 try:
                     metrics = trainer.iteration(trainer.iteration_count / total)
@@ -236,7 +245,7 @@ class _Run:
                     self.save(log, guard)
             if trainer.iteration_count < total:
                 log.close()
-                again = f"{caller.command} resume={folder}".strip()
+                again = caller.again or f"{caller.command} resume={folder}".strip()
                 raise Stopped(
                     f"{noted[0].name} after iteration {trainer.iteration_count} of {total}: its "
                     f"checkpoint is kept, {again} goes on",
@@ -256,7 +265,8 @@ class _Run:
         # a figure of the robots that collect is not the judge's of the same name
         named = {f"collect_{k}" if k in plan.judged else k: v for k, v in metrics.items()}
         if count == 1 or count % plan.settings.evaluate_every == 0 or count == self.total:
-            self.latest = plan.judge(self.trainer)
+            with phase(f"judging after iteration {count}"):
+                self.latest = plan.judge(self.trainer)
             named |= {k: self.latest[k] for k in plan.judged}
         return named
 
@@ -288,9 +298,25 @@ class _Run:
         self.keep(log)
         return summary
 
+    def refuse_changes(self, settings: Mapping[str, Any]) -> None:
+        """Raise InputError where a finished run has other settings than these, which would be
+        recorded though nothing is trained by them."""
+        assert self.resume is not None  # of a run that goes on
+        if not settings or not (self.resume / "config.yaml").is_file():
+            return
+        stored = flat(read_run_settings(self.resume)[1])
+        for key, value in flat(dict(settings)).items():
+            if key not in NOT_OF_THE_RUN and stored.get(key) != value:
+                raise InputError(
+                    f"{key}={shown(value)} changes nothing: the run in '{self.resume}' is "
+                    f"finished ({self.total} iterations); give more steps=, or another out="
+                )
+
     def _opened(self, caller: Caller) -> RunLog:
         """The log of a run that begins to write into its folder."""
         folder, trainer, plan = self.folder, self.trainer, self.plan
+        if self.goes_on and trainer.iteration_count == self.total:
+            self.refuse_changes(caller.settings)
         folder.mkdir(parents=True, exist_ok=True)
         caller.begin()
         _quiet_simulator()
@@ -311,20 +337,20 @@ class _Run:
 
 
 def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figures:
-    """Figures of a checkpoint: numbers by name, or mappings of them."""
+    """Figures of a checkpoint: numbers by name, or mappings of them; null is NaN."""
 
-    def sound(entry: Any) -> bool:
+    def numbers(entry: Any) -> Any:
         if isinstance(entry, dict):
-            return all(sound(inner) for inner in entry.values())
-        return isinstance(entry, int | float)
+            return {key: numbers(inner) for key, inner in entry.items()}
+        if entry is not None and not isinstance(entry, int | float):
+            raise InputError(
+                f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of "
+                "run, or damaged"
+            )
+        return math.nan if entry is None else entry
 
-    found = values.get(name)
-    if not isinstance(found, dict) or not sound(found):
-        raise InputError(
-            f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of "
-            "run, or damaged"
-        )
-    return found
+    figures: Figures = numbers(values[name] if isinstance(values.get(name), dict) else "")
+    return figures
 
 
 def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:

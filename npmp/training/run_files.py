@@ -47,7 +47,9 @@ class RunLog:
         they come.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)
-        self._start, self._first_iteration = time.perf_counter(), resume_after or 0
+        self._start = time.perf_counter()
+        # where the pace is counted from: the end of this process's first iteration
+        self._paced: tuple[float, int, int] | None = None
         self._columns: dict[str, list[str]] = {}
         self._latest: dict[str, float] = {}
         kept: dict[str, list[dict[str, str]]] = {}
@@ -85,19 +87,33 @@ class RunLog:
         Args:
           env_steps_done_here: environment steps since this process started, for the speed.
         """
-        elapsed = time.perf_counter() - self._start
-        speed = env_steps_done_here / max(elapsed, 1e-9)
+        now = time.perf_counter()
+        elapsed = now - self._start
+        speed, left = self._pace(now, iteration, env_steps_done_here)
         row = {"iteration": iteration, "env_steps": env_steps, **metrics}
         self._append("metrics.csv", row, self.judged)
-        spent = {"wall_s": round(self._wall_before + elapsed, 3), "steps_per_s": round(speed, 1)}
+        spent = {
+            "wall_s": round(self._wall_before + elapsed, 3),
+            "steps_per_s": None if speed is None else round(speed, 1),
+        }
         self._append("timing.csv", {"iteration": iteration, **spent})
         if self._board is not None:
-            self._board.write({**metrics, "steps_per_s": speed}, env_steps)
+            paced = {} if speed is None else {"steps_per_s": speed}
+            self._board.write({**metrics, **paced}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
         if self._progress is not None:
-            done = iteration - self._first_iteration
-            left = elapsed / max(done, 1) * (self.total - iteration)
             self._progress.show(iteration, self.total, speed, left, {**self._latest, **metrics})
+
+    def _pace(self, now: float, iteration: int, steps: int) -> tuple[float | None, float | None]:
+        """Environment steps per second, and seconds left; None at this process's first iteration,
+        which compiles and comes after the warm-up."""
+        if self._paced is None:
+            self._paced = now, iteration, steps
+            return None, 0.0 if iteration == self.total else None
+        began, first, steps_before = self._paced
+        seconds = max(now - began, 1e-9)
+        left = seconds / max(iteration - first, 1) * (self.total - iteration)
+        return (steps - steps_before) / seconds, left
 
     def _append(self, name: str, row: dict[str, Any], later: Sequence[str] = ()) -> None:
         path, columns = self.folder / name, self._columns.get(name, [])
@@ -118,8 +134,6 @@ class RunLog:
             self._board.flush()
 
     def close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
         if self._board is not None:
             self._board.close()
 

@@ -45,7 +45,9 @@ def outliving(streams: Sequence[int]) -> Iterator[None]:
 
 
 @contextmanager
-def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
+def signals_noted(
+    doing: str = "stopping at a checkpoint, after this iteration or the warm-up",
+) -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by
     nohup) do not interrupt but are noted in the list; a second one raises Stopped at once. Shell
     and system both send SIGHUP, so that one never counts as a second; then output to the

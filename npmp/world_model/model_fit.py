@@ -11,6 +11,7 @@ import torch
 from mocap_data.files import atomic_path
 from npmp import artifact
 from npmp.envs.state import RobotState, differentiate
+from npmp.progress import counted
 from npmp.rl.optimization import descend
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import current_loss, model_loss
@@ -79,7 +80,7 @@ class ModelFit:
         self.optimizer.param_groups[0]["lr"] = lr
         metrics: dict[str, float] = {}
         self.skipped = 0
-        for _ in range(self.updates if updates is None else updates):
+        for _ in counted(self.updates if updates is None else updates):
             window = replay.windows(self.batch, WINDOW, generator)
             loss, log = model_loss(self._advance, window)
             log["model_loss"] = loss

@@ -112,6 +112,20 @@ def test_unknown_verb(refused: Says) -> None:
     assert "doctor" in line
 
 
+def test_a_deleted_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Says
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert "the current folder was deleted; cd to one that exists" in refused("inspect", "x")
+        assert cli.main(["--version"]) == 0
+    finally:
+        os.chdir(tmp_path)
+
+
 # --- what a verb is given
 
 
@@ -345,14 +359,17 @@ def test_show_the_configuration_instead_of_running(order: list[str], printed: Sa
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["stpes=3"], "no setting 'stpes'; did you mean 'steps'?"),
-        (["algo.compilee=1"], "algo has no setting 'compilee'; did you mean 'compile'?"),
-        (["policy_lr=3"], "did you mean 'algo.policy_lr'?"),
+        (["stpes=3"], "no setting 'stpes'; the nearest are: steps, "),
+        (["algo.compilee=1"], "algo has no setting 'compilee'; the nearest are: compile, "),
+        (["policy_lr=3"], "the nearest are: algo.policy_lr, "),
         (["algo=mo_vmpo", "algo.policy_batch=3"], "algo has no setting 'policy_batch'"),
         (["debug=huge"], "no debug 'huge'; there are: none, tiny"),
         (["seed=abc"], "seed must be a whole number, got 'abc'"),
         (["seed=-1"], "seed=-1: 0 to 4294967295 is expected"),
         (["steps=1.5"], "steps must be a whole number, got 1.5"),
+        (["algo.model_hidden=[256,9000]"], "model_hidden must be at most 8192, got [256, 9000]"),
+        (["net.lstm_width=9000"], "lstm_width must be at most 8192, got 9000"),
+        (["randomization=paper", "randomization.sensors.delay_s=[0,11]"], "must be at most 10"),
         (["steps=null"], "steps must be a whole number, got null"),
         (["steps=1e30"], "steps must be a number of at most 9,007,199,254,740,992"),
         (["steps=" + "9" * 6000], "steps: a number of more than 400 digits"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job, stored_config
 from npmp.training.live import SHOWN
+from npmp.training.signals import Stopped
 from retarget.sources import GENERATED
 
 
@@ -82,8 +86,9 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
 
 @pytest.mark.slow
 def test_a_demo_goes_on_with_its_own_stages_only(
-    done: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    done = Path(shutil.copytree(done, tmp_path / "again"))
     first = (done / "imitate" / "metrics.csv").read_bytes()
     starts: list[tuple[str, bool]] = []
     real = demo.stage
@@ -103,17 +108,88 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     job = Job("imitate", imitate.main.keys, values)
     assert owner == "imitate" and real(run, "imitate", job)[1].resume == done / "imitate"
     (done / "summary.json").unlink()  # as if it had been killed in its last stage
-    assert npmp_demo(done, "seed=1") == 2 and "the stages are done" in capfd.readouterr().err
+    assert (
+        npmp_demo(done, "seed=1", "replace=true") == 2
+        and "the stages are done" in capfd.readouterr().err
+    )
     assert starts == [("imitate", False), ("reuse", False)]
     assert (done / "imitate" / "metrics.csv").read_bytes() != first
     assert [stored_config(done / name)[1]["seed"] for name in ("imitate", "reuse")] == [1, 1]
+
+
+def test_a_demo_that_is_there_is_kept(
+    done: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept"
+    shutil.copytree(done, kept)
+    assert npmp_demo(kept) == 2  # its config.yaml names another out=, which is no difference
+    assert "a finished demo" in capfd.readouterr().err
+    (kept / "summary.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))}
+    for other in ("seed=1", "robot=unitree_go2", "starts=5"):
+        assert npmp_demo(kept, other) == 2
+        line = capfd.readouterr().err
+        assert f"holds a demo with {other.partition('=')[0]}=" in line and "replace=true" in line
+    assert {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))} == before
+
+
+def test_runs_of_no_demo_are_never_deleted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "imitate" / "mine" / "module"
+    other.mkdir(parents=True)
+    assert npmp_demo(tmp_path, "replace=true") == 2
+    assert "imitate is of no demo" in capfd.readouterr().err and other.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (Stopped("SIGTERM again", 143), 143)]
+)
+def test_an_interrupted_demo_names_the_command_that_goes_on(
+    error: KeyboardInterrupt,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def stages(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(demo, "run_stages", stages)
+    out = tmp_path / "a demo"
+    assert npmp_demo(out, 'imitate=["steps=2048"]') == code
+    expected = f"npmp demo debug=tiny 'imitate=['\"'\"'steps=2048'\"'\"']' 'out={out}' threads=1"
+    assert f"; {expected} goes on" in capfd.readouterr().err
+    # which is the same demo
+    assert cli.main(shlex.split(expected)[1:]) == code
+
+
+def test_a_stopped_stage_names_the_demo(tmp_path: Path) -> None:
+    config = demo.Demo(out=tmp_path, seed=3, robot="unitree_go2")
+    values = {"seed": 3, "robot": "unitree_go2", "replace": True}
+    run = Run("demo", tmp_path, 3, "cpu", 1, given={"seed", "robot", "replace"}, values=values)
+    assert demo.again(run) == "npmp demo robot=unitree_go2 seed=3"
+    jobs = demo.jobs_of(config, run)
+    assert jobs["imitate"].config.steps == 250_000
+    small = demo.jobs_of(replace(config, size="small"), run)
+    assert small["imitate"].config.steps < 250_000 and small["reuse"].config.num_envs == 256
+
+
+def test_what_to_expect_scales_with_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = demo.MEASURED["small"]
+    monkeypatch.setattr(demo, "yardstick", lambda: 2.0 * small.yardstick_s)
+    text = demo.expected(demo.Demo(size="small", out=tmp_path), {})
+    assert f"expected: {2.0 * small.minutes:.1f} minutes" in text and small.basis in text
+    assert "at 0.5 times its speed" in text
 
 
 def test_a_mistake_in_a_stages_settings_shows_before_any_work(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for wrong, words in (
-        ('imitate=["stpes=3"]', "did you mean 'steps'?"),
+        ('imitate=["stpes=3"]', "the nearest are: steps, "),
         ('reuse=["steps=abc"]', "steps must be a whole number, got 'abc'"),
     ):
         assert npmp_demo(tmp_path / "out", wrong) == 2
@@ -138,7 +214,7 @@ def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     np.savez(recording, positions=gait.positions, names=np.array(gait.names), fps=gait.rate_hz)
     more = ("robot=unitree_go2", f"source=[{recording}]", 'retarget=["up=z"]', "starts=2")
     assert npmp_demo(out, *more) == 0
-    assert "minutes of learning" in capfd.readouterr().out
+    assert "minutes of learning on two idle cores" in capfd.readouterr().out
     motions = read_motions(out / "motions.h5")
     assert motions.robot == "unitree_go2" and {m.mirror for m in motions.motions} == {
         "",

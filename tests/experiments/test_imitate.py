@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -37,9 +38,9 @@ def npmp_imitate(data: Path, out: Path, *more: str) -> int:
 def error_line(capfd: CaptureFixture[str]) -> str:
     """The last line on stderr, after nothing but progress."""
     *progress, line = capfd.readouterr().err.strip().splitlines()
-    assert line.startswith("npmp: error: ") and all(" steps/s " in entry for entry in progress), (
-        progress
-    )
+    # progress ends in a time, or has one before its figures
+    assert all(re.search(r"  \d+:\d\d|time left known soon", entry) for entry in progress), progress
+    assert line.startswith("npmp: error: ")
     return line
 
 
@@ -172,6 +173,19 @@ def test_resuming_a_finished_run_changes_nothing(
     assert (again["before"], again["after"]) == (summary["before"], summary["after"])
     assert SkillModule.load(out / "module").contract.training["after"] == summary["after"]
     assert_equal_runs(out, trained)
+
+
+@pytest.mark.parametrize("change", ["algo.policy_lr=[1e-3,1e-3]", "evaluation.starts=5"])
+def test_a_finished_run_takes_no_other_settings(
+    change: str, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    before = (out / "config.yaml").read_bytes()
+    assert imitate.main([f"resume={out}", change]) == 2
+    line = error_line(capfd)
+    assert change.partition("=")[0] in line and "give more steps=" in line
+    assert (out / "config.yaml").read_bytes() == before
 
 
 def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(

@@ -209,7 +209,7 @@ def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> in
         ]
         os.execv(sys.executable, [sys.executable, "-m", "npmp.experiments.cli", *command])
     said = b""
-    while b"steps/s" not in said:
+    while b"iteration 1/" not in said:
         said += os.read(terminal, 1000)
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -14,6 +14,9 @@ def test_a_message_is_one_line_of_readable_length() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     assert str(unknown("robot", "x", ["a", "b"])) == "no robot 'x'; there are: a, b"
     assert str(unknown("robot", "x", [])) == "no robot 'x'; there are: none"
+    many = [*map(str, range(18)), "trunk", "knee", "foot"]
+    expected = "no joint 'knees'; the nearest of 21 are: knee, "
+    assert str(unknown("joint", "knees", many)).startswith(expected)
 
 
 def test_what_no_terminal_prints_is_escaped() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import math
 import stat
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mocap_data.files import atomic_path, new_hdf5
+from mocap_data.files import atomic_path, json_text, new_hdf5
 
 
 def test_writes_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -23,6 +25,13 @@ def test_writes_whole_or_not_at_all(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_text() == "first"
     assert [path.name for path in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_json_has_no_nan() -> None:
+    figures = {"a": math.nan, "b": [1.5, -math.inf, "NaN"], "c": {"d": (np.float64("inf"), 2)}}
+    expected = {"a": None, "b": [1.5, None, "NaN"], "c": {"d": [None, 2]}}
+    assert json.loads(json_text(figures), parse_constant=pytest.fail) == expected
+    assert json_text({"x": 0.1}, indent=1) == json.dumps({"x": 0.1}, indent=1)
 
 
 def test_usual_rights(tmp_path: Path) -> None:

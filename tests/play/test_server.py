@@ -152,6 +152,21 @@ def test_malformed_requests_are_no_news(served: Served, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["GET / HTTP/1.1", "Host: localhost", "Host: localhost"],
+        ["GET //[ HTTP/1.1", "Host: localhost"],
+        ["GET / HTTP/1.1", "Host: localhost", "Origin: http://localhost", "Origin: null"],
+        ["GET /steer HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Upgrade: websocket"],
+    ],
+)
+def test_an_ambiguous_request_is_refused(served: Served, lines: list[str]) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert line.recv(64).startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_flood_of_wishes_does_not_stop_it(served: Served) -> None:
     served.go()
     with served.viewer() as viewer:

@@ -218,7 +218,7 @@ def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) ->
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        ("colour", "red", "robot has no setting 'colour'; there are: name, mjcf"),
+        ("colour", "red", "robot has no setting 'colour'; the nearest are: "),
         ("imu_site", "nose", "no site 'nose'; there are: imu"),
         ("control_rate_hz", 60, "60 does not divide the physics rate 200 Hz"),
         ("control_rate_hz", "fast", "control_rate_hz must be a finite number, got 'fast'"),
