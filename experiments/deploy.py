@@ -7,7 +7,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,23 @@ from npmp.deploy.controller import (
     SystemClock,
     drive,
 )
+from npmp.deploy.export import nearest_gains
 from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
+from npmp.deploy.rehearsal import rehearse
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
-from npmp.deploy.simulated import refuse_wider_limits
+from npmp.deploy.simulated import refuse_other_limits
 from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
 from npmp.deploy.unitree_recording import FILE as RECORDING
 from npmp.deploy.unitree_recording import SUFFIX, Recorder
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
-from npmp.tasks.recover import Recover
+from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.training.signals import Stopped, signals_noted
 
+ANY_TILT_DEG = 180.0  # no posture is further from upright
 ENDS_WELL = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -77,6 +80,9 @@ class Deploy(Keys):
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     # what ends in damping; torque_share and command_ramp_s also limit what is sent
     safety: SafetyConfig = field(default_factory=SafetyConfig)
+    # the folder of a fitted model, whose gains a bundle has that was exported with it; null: the
+    # gains of the robot's description
+    actuator: str | None = None
     # the line to the simulated robot, each way, and the robot's own watchdog
     sim: SimulatedConfig = field(default_factory=SimulatedConfig)
     # the folder for deploy.json and log.h5
@@ -90,20 +96,17 @@ class Deploy(Keys):
 def run(config: Deploy, run: Run) -> int:
     """Drive the robot; 3 where a watchdog ended it."""
     bundle = Bundle.read(config.bundle)
-    contract, policy, kind = bundle.contract, bundle.policy(), config.robot
-    if contract.task == Recover.name and config.safety.tilt_deg < 180.0:
+    contract, kind = bundle.contract, config.robot
+    if contract.task == Recover.name and config.safety.tilt_deg < ANY_TILT_DEG:
         say(
             f"safety.tilt_deg={config.safety.tilt_deg:g} damps a robot that has fallen; "
             "to have it get up: safety.tilt_deg=180"
         )
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
-    if contract.robot in robots.names() and robots.is_at_hand(contract.robot):
-        # who gets up was trained with joints that turn further
-        ranges_too = contract.task != Recover.name
-        refuse_wider_limits(contract, robots.load(contract.robot), ranges_too=ranges_too)
-    else:
-        say(f"no model of '{contract.robot}' here: its limits are what the bundle says")
+    _refuse_limits(config, contract)
+    rehearse(bundle)
+    policy = bundle.policy()
     if kind == "sim":
         line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
@@ -172,6 +175,35 @@ def _drive(
         write_json(folder / "deploy.json", found)
         logger.write(folder / FILE)
     return failure, found
+
+
+def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
+    """Refuse a bundle by the description of its robot here and by what the command line says.
+
+    Raises:
+      InputError: naming what differs.
+    """
+    for command in contract.commands:
+        low, high = command.range
+        if command.is_velocity and not low <= 0.0 <= high:
+            raise InputError(
+                f"the bundle's range of {command.name}=[{low:g}, {high:g}]: must hold 0 "
+                f"{command.unit}, so that the robot can stand"
+            )
+    described = contract.robot in (*robots.names(), *robots.user_names())
+    if described:
+        robot = robots.load(contract.robot)
+        if config.safety.tilt_deg >= ANY_TILT_DEG:
+            # it may lie, and gets up with joints that turn further
+            robot = robot.turning(RecoverConfig().joint_range_rad)
+        if config.actuator is not None:
+            kp, kd = nearest_gains(config.actuator)
+            robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
+        refuse_other_limits(contract, robot)
+    else:
+        say(f"no robot '{contract.robot}' is described here: its limits are what the bundle says")
+    if (config.actuator or not described) and not (contract.per_joint("kd") > 0.0).all():
+        raise InputError("the bundle's kd=0: must be above 0 [Nm s/rad], as it damps the robot")
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:

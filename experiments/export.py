@@ -73,14 +73,15 @@ def run(config: ExportPolicy, run: Run) -> None:
         steps=config.steps,
         about={"randomization": run.chosen["randomization"], "seed": run.seed},
     )
-    off = check_parity(bundle.policy(), bundle.golden()).difference
+    golden = bundle.golden()
+    off = check_parity(bundle.policy(), golden).difference
     if mjlabs:
         mjlab.write(run.folder, bundle)
         shutil.rmtree(bundle.folder)
     # a bundle is given to others, and settings name files of this machine
     (run.folder / "config.yaml").unlink()
     what = f"{folder.name} through {module.name}"
-    say(f"{what}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
+    say(f"{what}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
 
 
 main = Verb("deploy export", ExportPolicy, run, devices=("cpu",))

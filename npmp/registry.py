@@ -28,12 +28,13 @@ class Registry:
         return tuple(sorted(path.parent.name for path in self.place.glob(f"*/{self.contract}")))
 
     def find(self, artefact: str | Path) -> Path:
-        """The folder of a shipped artefact by its name, or any folder. Raises InputError."""
+        """The folder of an artefact, or a shipped one by its name: a folder of that name without
+        the contract, as one to write to, is none. Raises InputError."""
         folder = Path(artefact)
+        if str(artefact) in self.names() and not (folder / self.contract).is_file():
+            return self.place / str(artefact)
         if folder.is_dir():
             return folder
-        if str(artefact) in self.names():
-            return self.place / str(artefact)
         shipped = ", ".join(self.names()) or "none"
         raise InputError(
             f"no {self.kind} '{artefact}': neither a folder nor shipped; shipped are: {shipped}"

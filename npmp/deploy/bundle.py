@@ -26,7 +26,7 @@ from npmp.deploy.onnx_policy import Golden, OnnxPolicy
 from npmp.settings import from_mapping
 
 SCHEMA = "npmp.bundle"
-VERSION = 2  # 1 had neither a joint table nor conventions
+VERSION = 3  # 2 had no memory in its golden rollout
 CONTRACT, GRAPH, GOLDEN = "bundle.json", "policy.onnx", "golden.npz"
 MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
 FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden rollout that says anything [D]
@@ -138,13 +138,15 @@ class Bundle:
             )
         widths = {"joint_pos": joints, "gyro": 3, "accelerometer": 3, "up": 3, "target": joints}
         widths["command"] = self.contract.command_width
+        widths["memory"] = sum(self.contract.memory.values())
         for name, width in widths.items():
             array = arrays[name]
             if array.shape != (steps, width):
                 raise InputError(f"'{path}': {name} is {array.shape}, expected {(steps, width)}")
             if not np.issubdtype(array.dtype, np.floating) or not np.isfinite(array).all():
                 raise InputError(f"'{path}': {name} must be finite numbers")
-            arrays[name] = array.astype(np.float64)  # a command is of single precision in the file
+            # a command is of single precision in the file, and the memory stays it
+            arrays[name] = array.astype(np.float32 if name == "memory" else np.float64)
         return Golden(**arrays)
 
 

@@ -18,8 +18,22 @@ GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 # inputs of the graph that it gives back as NAME_next
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")
 CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
-# of control at least, of physics at most; a slower or faster one is a slip [D]
-RATES_HZ = (1.0, 1e5)
+# Bounds of every bundle, whatever robot it names [D].
+# of control at least, of physics at most [Hz]
+RATES_HZ = (10.0, 1e5)
+# of a drive [Nm], [rad/s]; of a joint's angle, either way [rad]
+MOST_TORQUE = 1000.0
+MOST_VELOCITY = 100.0
+MOST_ANGLE = 4.0 * math.pi
+# error at which kp alone asks for the torque limit [rad]; shipped robots have 0.2 to 2.2
+SATURATES_AT = (0.005, 50.0)
+# kd / kp at most, a drive's time constant [s]; shipped robots have up to 0.064
+LONGEST_DAMPING_S = 1.0
+# of a velocity [m/s], [rad/s]; of other commands in their units
+MOST_SPEED = 10.0
+MOST_COMMAND = 100.0
+# what a command's name ends with, and its unit
+UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
 
 
 def observation_layout(joints: int) -> list[tuple[str, int, str, str]]:
@@ -73,7 +87,9 @@ def conventions(hold: str, accelerometer: str) -> dict[str, str]:
         "memory": "0 at an episode's first step; NAME_next of a step is NAME of the next",
         "golden.npz": "T control steps in a row: joint_pos (T, nu) rad, gyro (T, 3) rad/s, "
         "accelerometer (T, 3) m/s2, up (T, 3), command (T, c), reset (T,) true at an episode's "
-        "first step, target (T, nu) rad that the policy answered",
+        "first step, target (T, nu) rad that the policy answered, memory (T, m) before each step, "
+        "its parts in the order of `memory`; readings and first memory of the last episodes are "
+        "random",
     }
 
 
@@ -102,13 +118,30 @@ class JointSpec:
     armature: float  # of the model, inertia of the rotor at the joint [kg m2]
 
     def __post_init__(self) -> None:
-        for name in ("kp", "torque_limit", "velocity_limit"):
-            if not 0.0 < (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{self.name}: {name} must be above 0, got {value:g}")
-        if not 0.0 <= self.kd < math.inf:
-            raise ValueError(f"{self.name}: kd must be at least 0, got {self.kd:g}")
         if len(self.range) != 2 or not self.range[0] <= self.home <= self.range[1]:
             raise ValueError(f"{self.name}: home {self.home:g} lies outside range {self.range}")
+        if not (self.range[0] >= -MOST_ANGLE and self.range[1] <= MOST_ANGLE):
+            raise ValueError(
+                f"{self.name}: range={self.range}: must be within +-{MOST_ANGLE:.4g} [rad]"
+            )
+
+        most = {"torque_limit": MOST_TORQUE, "velocity_limit": MOST_VELOCITY}
+        for name, high in most.items():
+            if not 0.0 < (value := getattr(self, name)) <= high:
+                raise ValueError(
+                    f"{self.name}: {name}={value:g}: must be above 0 and at most {high:g}"
+                )
+
+        stiffest, softest = (self.torque_limit / error for error in SATURATES_AT)
+        for name, low, high in (
+            ("kp", softest, stiffest),
+            ("kd", 0.0, LONGEST_DAMPING_S * self.kp),
+        ):
+            if not low <= (value := getattr(self, name)) <= high:
+                raise ValueError(
+                    f"{self.name}: {name}={value:g}: must be from {low:g} to {high:g} for a torque "
+                    f"limit of {self.torque_limit:g} Nm"
+                )
 
 
 @dataclass(frozen=True)
@@ -123,6 +156,18 @@ class Command:
     def __post_init__(self) -> None:
         if len(self.range) != 2 or not self.range[0] <= self.range[1]:
             raise ValueError(f"{self.name}: range needs [low, high], got {self.range}")
+        if (unit := UNITS.get(self.name.rpartition("_")[2], self.unit)) != self.unit:
+            raise ValueError(f"{self.name}: unit={self.unit!r:.20}: must be {unit!r}")
+
+        low, high = self.range
+        most = MOST_SPEED if self.is_velocity else MOST_COMMAND
+        if not (-most <= low and high <= most):
+            raise ValueError(f"{self.name}: range={self.range}: must be within +-{most:g}")
+
+    @property
+    def is_velocity(self) -> bool:
+        """Whether it changes gradually, and is 0 of a robot that stands."""
+        return self.unit.endswith("/s")
 
 
 @dataclass(frozen=True)

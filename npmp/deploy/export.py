@@ -19,6 +19,7 @@ from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import (
     GRAVITY,
     MEMORY,
+    UNITS,
     BundleContract,
     Command,
     JointSpec,
@@ -36,10 +37,13 @@ from npmp.robots.model import posed
 from npmp.rollout import Decision, Moment, rollout
 from npmp.sim.drives import IDEAL
 from npmp.skill import SkillContract, SkillModule
+from npmp.tree import map_tree
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
-# what a command's name ends with, and its unit
-UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
+# Episodes of random readings from random memory, which excite weights that a walk leaves idle, and
+# their steps; spread of the readings over that of the rollout, and of the memory [D]
+EXCITED, EXCITED_STEPS = 100, 4
+SPREAD, MEMORY_SPREAD = 2.0, 0.5
 _PLACE = "of the heading frame, from the root's origin; measured"
 MEANINGS = {
     "forward_mps": "velocity of the root along X of the heading frame",
@@ -119,7 +123,7 @@ def contract_of(
         least, most = radius
         meaning["ball"] = f"a sphere on the ground, radius drawn from {least:g} to {most:g} m"
     commands = []
-    for name, pair in task.inputs.items():
+    for name, pair in zip(own.command, own.command_range, strict=True):
         unit = UNITS.get(name.rpartition("_")[2], "")
         commands.append(Command(name, unit, list(pair), MEANINGS.get(name, "")))
     high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
@@ -206,19 +210,25 @@ def _gains(
                 "actuator=FOLDER of it is needed"
             )
         return module.kp, module.kd
-    law = actuators.load(drives).contract
     if artifact.sha256(Path(drives) / "actuator.safetensors") not in known:
         raise InputError(
             f"actuator={drives} is not {name}, which the policy was trained with: "
             "its checksum differs"
         )
-    stiffness, damping, _ = law.baseline
+    stiffness, damping = nearest_gains(drives)
+    return [stiffness] * len(module.joint_names), [damping] * len(module.joint_names)
+
+
+def nearest_gains(drives: str) -> tuple[float, float]:
+    """The constant kp [Nm/rad] and kd [Nm s/rad] that come nearest to a fitted model of drives, in
+    the folder `drives`. Raises InputError where none do."""
+    stiffness, damping, _ = actuators.load(drives).contract.baseline
     if not stiffness > 0.0:
         raise InputError(
             f"actuator={drives}: its log's torque falls where the position error grows; "
             "no gains are like it"
         )
-    return [stiffness] * len(module.joint_names), [max(damping, 0.0)] * len(module.joint_names)
+    return stiffness, max(damping, 0.0)
 
 
 def _level(task: Task) -> float:
@@ -336,18 +346,69 @@ class _AsDeployed:
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
     """What torch answers in simulation: at least so many control steps, one robot's after
-    another's."""
-    rows: list[tuple[Tensor, ...]] = []
+    another's, and then in `EXCITED` episodes of random readings."""
+    rows: list[_Row] = []
     env.reset()
 
     def note(moment: Moment) -> None:
-        rows.append((*moment.decision.note, moment.first, moment.decision.action))
+        senses, asked = moment.decision.note
+        memory = moment.memory.memory
+        rows.append(_Row(senses, asked, moment.first, moment.decision.action, memory))
 
     rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
-    columns = zip(*rows, strict=True)
-    seen, asked, reset, action = (torch.stack(part, 1).flatten(0, 1) for part in columns)
+    simulated = _one_after_another(rows)
+    excited = _one_after_another(_excited(PolicyActor(policy, skill), simulated))
+    senses, asked, reset, action, memory = (
+        torch.cat(pair) for pair in zip(simulated, excited, strict=True)
+    )
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
-    joints, _, gyro, accelerometer, up = seen.double().split((nu, nu, 3, 3, 3), -1)
-    parts = (joints + home, gyro, GRAVITY * accelerometer, up, asked, reset, action + home)
+    joints, _, gyro, accelerometer, up = senses.double().split((nu, nu, 3, 3, 3), -1)
+    parts = (joints + home, gyro, GRAVITY * accelerometer, up, asked, reset, action + home, memory)
     return Golden(*(part.numpy() for part in parts))
+
+
+class _Row(NamedTuple):
+    """A control step of n robots."""
+
+    senses: Tensor  # (n, o)
+    asked: Tensor  # (n, c) the task's inputs
+    reset: Tensor  # (n,) bool
+    action: Tensor  # (n, nu) [rad]
+    memory: Any  # before the step: `PolicyMemory`, or (T, m) in the order of `MEMORY`
+
+
+def _one_after_another(rows: list[_Row]) -> _Row:
+    """Control steps of n robots as one row (T, ...), one robot's steps after another's; the memory
+    in the order of `MEMORY`."""
+    flat = [row._replace(memory=_in_order(row.memory)) for row in rows]
+    return _Row(*(torch.stack(part, 1).flatten(0, 1) for part in zip(*flat, strict=True)))
+
+
+def _in_order(memory: Any) -> Tensor:
+    """(n, m) z, then hidden state and cell of the policy, then of the decoder."""
+    return torch.cat((memory.z, *memory.policy, *memory.skill.decoder), -1)
+
+
+@torch.no_grad()
+def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
+    """Steps of `EXCITED` episodes. simulated: whose readings have mean and spread."""
+    generator = torch.Generator().manual_seed(0)
+
+    def readings(like: Tensor) -> Tensor:
+        noise = torch.randn(EXCITED, like.shape[-1], generator=generator)
+        return like.mean(0) + SPREAD * like.std(0) * noise
+
+    memory = map_tree(
+        lambda part: MEMORY_SPREAD * torch.randn(part.shape, generator=generator),
+        actor.initial_memory(EXCITED),
+    )
+    nu = simulated.action.shape[-1]
+    setpoint, rows = torch.zeros(EXCITED, nu), list[_Row]()
+    for step in range(EXCITED_STEPS):
+        senses, asked = readings(simulated.senses), readings(simulated.asked)
+        senses[:, nu : 2 * nu] = setpoint
+        answer = actor.answer(senses, asked, memory)
+        rows.append(_Row(senses, asked, torch.full((EXCITED,), step == 0), answer.action, memory))
+        setpoint, memory = answer.action, answer.memory
+    return rows

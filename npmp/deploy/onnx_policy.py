@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError, importing
 from mocap_data.outside import reading
-from npmp.deploy.contract import GRAVITY, BundleContract
+from npmp.deploy.contract import GRAVITY, MEMORY, BundleContract
+from npmp.deploy.graph import check_graph
 from npmp.deploy.robot import FloatArray
 
-# [rad] of what a graph may answer otherwise than its golden rollout, shown the same
-TOLERANCE, MAGNIFIED = 1e-5, 1e-2
-# a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
-_OUTSIDE = b"\x0a\x08location"
-# nodes that may never end: the field of a node's operator, its length, its name
-_ENDLESS = (b"\x22\x04Loop", b"\x22\x04Scan")
+# of `Parity.difference`; float32 sums one by one, from the last, make 5.5e-7 of a G1's at most
+TOLERANCE = 6e-7
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
+
+
+Memory = dict[str, NDArray[np.float32]]  # (1, width) by the names of `MEMORY`
 
 
 class Readings(NamedTuple):
@@ -61,17 +61,13 @@ class OnnxPolicy:
         self._memory = {name: np.zeros((1, width), np.float32) for name, width in widths}
         self._steps, self._target = 0, self._home
 
-    def act(
-        self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None
-    ) -> FloatArray:
-        """One control step.
+    def act(self, readings: Readings, command: ArrayLike) -> FloatArray:
+        """One control step. The target before it, which it observes, is what it answered last.
 
         Args:
           command: (c,) in the task's units; nothing is clipped here. With the extra inputs
             (c + e,); without them the clock is that of the steps since `reset`, and the ground is
             level.
-          setpoint: (nu,) the target before this one [rad]; None: what this policy answered last, as
-            in training.
 
         Returns: joint targets (nu,) [rad], home pose plus action, not clipped either.
 
@@ -81,8 +77,24 @@ class OnnxPolicy:
         """
         if self.contract.extra_inputs and np.shape(command) == (len(self.contract.commands),):
             command = np.concatenate((np.asarray(command, np.float64), self._extra_inputs()))
-        last = self._target if setpoint is None else setpoint
-        values = (readings.joint_pos, last, *readings[1:], command)
+        self._target, self._memory = self.answer(readings, command, self._target, self._memory)
+        self._steps += 1
+        return self._target.copy()
+
+    def answer(
+        self, readings: Readings, command: ArrayLike, setpoint: ArrayLike, memory: Memory
+    ) -> tuple[FloatArray, Memory]:
+        """One control step from any memory, which stays as it is.
+
+        Args:
+          command: (c + e,) with the extra inputs. setpoint: (nu,) the target before [rad].
+
+        Returns: joint targets (nu,) [rad] as of `act`, and the memory after the step.
+
+        Raises:
+          ValueError: for another width, or a value that is not finite.
+        """
+        values = (readings.joint_pos, setpoint, *readings[1:], command)
         arrays = [np.asarray(value, np.float64) for value in values]
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
@@ -95,14 +107,11 @@ class OnnxPolicy:
             raise ValueError(
                 "what the robot senses or is commanded holds a value that is not finite"
             )
-        answers = ["action", *(f"{name}_next" for name in self._memory)]
-        action, *memory = self._session.run(answers, shown | self._memory)
-        if not all(np.isfinite(answer).all() for answer in (action, *memory)):
+        answers = ["action", *(f"{name}_next" for name in memory)]
+        action, *after = self._session.run(answers, shown | memory)
+        if not all(np.isfinite(answer).all() for answer in (action, *after)):
             raise ValueError("the policy's answer is not finite")
-        self._memory = dict(zip(self._memory, memory, strict=True))
-        self._steps += 1
-        self._target = self._home + action[0]
-        return self._target.copy()
+        return self._home + action[0], dict(zip(memory, after, strict=True))
 
     def _extra_inputs(self) -> FloatArray:
         """What they are by default: the clock of the steps, and level ground."""
@@ -117,17 +126,8 @@ class OnnxPolicy:
 
 
 def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError where onnxruntime is absent, the graph is none, has a loop, or keeps its
-    weights elsewhere."""
-    # else weights are looked for beside the process, which no checksum covers
-    if _OUTSIDE in graph:
-        raise InputError(
-            f"'{name}' has weights in another file; a bundle's graph holds them itself"
-        )
-    if any(node in graph for node in _ENDLESS):
-        raise InputError(
-            f"'{name}' holds a Loop or Scan, which may never end; npmp deploy export makes none"
-        )
+    """Raises InputError where onnxruntime is absent, or as `check_graph`."""
+    check_graph(graph, name)
     with importing("a bundle needs onnxruntime: pip install 'npmp[deploy]'"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -135,7 +135,8 @@ def _session(graph: bytes, name: str) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors only, and these are raised
-    # no place for what _OUTSIDE does not find
+    # of its formats the one that `check_graph` reads; no place for weights elsewhere
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)
     with reading(name):
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
@@ -160,7 +161,8 @@ def _check_graph(
 
 
 class Golden(NamedTuple):
-    """A rollout in simulation under the original policy: T control steps of robot after robot."""
+    """What the original policy answered: T control steps of episode after episode. Most are of a
+    rollout in simulation; others have random readings, and begin with random memory."""
 
     joint_pos: FloatArray  # (T, nu), as `Readings`
     gyro: FloatArray  # (T, 3)
@@ -169,34 +171,55 @@ class Golden(NamedTuple):
     command: FloatArray  # (T, c + e) with the extra inputs
     reset: NDArray[np.bool_]  # (T,) an episode's first step
     target: FloatArray  # (T, nu) what the policy answered [rad]
+    memory: NDArray[np.float32]  # (T, m) before each step, its parts in the order of `MEMORY`
 
 
 class Parity(NamedTuple):
-    """How a policy answers a golden rollout."""
+    """How a policy answers its golden steps."""
 
-    difference: float  # the largest from what it must answer [rad]
-    magnified: float  # the same, fed the other setpoints [rad]
+    difference: float  # of targets [rad] and memory, as `TOLERANCE` bounds it
     seconds: FloatArray  # (T,) that each step took
 
 
 def check_parity(policy: OnnxPolicy, golden: Golden) -> Parity:
-    """Show a policy its golden rollout twice: with the setpoints of the rollout, and with its own.
+    """Compare each golden step, from the golden memory and setpoint, so that no step magnifies the
+    rounding of those before.
 
-    Its memory is its own both times. Which of the two magnifies rounding depends on the policy, so
-    the smaller is the difference: 1e-7 rad in what is fed back can become 1e-4 of the other.
+    The difference is that of the worst joint or number of the memory: its root mean square over the
+    steps, over that of its golden values where these exceed 1.
 
     Raises:
-      ValueError: as `OnnxPolicy.act`.
+      ValueError: as `OnnxPolicy.answer`.
     """
-    found, seconds = np.empty((2, *golden.target.shape)), np.empty(len(golden.reset))
-    readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
-    for own in (False, True):
-        for t, reset in enumerate(golden.reset):
-            if reset:
-                policy.reset()
-            setpoint = None if own or reset else golden.target[t - 1]
-            begun = time.perf_counter()
-            found[int(own), t] = policy.act(readings[t], golden.command[t], setpoint=setpoint)
-            seconds[t] = time.perf_counter() - begun
-    least, most = np.sort(np.abs(found - golden.target).max((1, 2)))
-    return Parity(float(least), float(most), seconds)
+    steps, joints = golden.target.shape
+    setpoint = np.where(
+        golden.reset[:, None], policy.contract.home_pose, np.roll(golden.target, 1, 0)
+    )
+    widths = [policy.contract.memory[name] for name in MEMORY]
+    parts = np.split(golden.memory[:, None], np.cumsum(widths)[:-1], -1)
+
+    expected = np.concatenate((golden.target, np.roll(golden.memory, -1, 0)), -1)
+    answers = np.empty_like(expected)
+    seconds = np.empty(steps)
+    for t, row in enumerate(zip(*golden[:4], strict=True)):
+        before = {name: part[t] for name, part in zip(MEMORY, parts, strict=True)}
+        begun = time.perf_counter()
+        target, after = policy.answer(Readings(*row), golden.command[t], setpoint[t], before)
+        seconds[t] = time.perf_counter() - begun
+        answers[t] = np.concatenate((target, *(after[name][0] for name in MEMORY)))
+
+    # the memory after an episode's last step is not in the file
+    last = np.roll(golden.reset, -1)
+    last[-1] = True
+    answers[last, joints:] = expected[last, joints:]
+
+    # random memory makes weights count that a rollout leaves idle, and would be averaged away in it
+    starts: NDArray[np.bool_] = np.asarray(golden.memory[golden.reset].any(-1))
+    begins_anywhere = starts[np.cumsum(golden.reset) - 1]
+    worst = 0.0
+    for rows in (begins_anywhere, ~begins_anywhere):
+        if rows.any():
+            size = np.sqrt(np.mean(expected[rows] ** 2, 0))
+            off = np.sqrt(np.mean((answers[rows] - expected[rows]) ** 2, 0))
+            worst = max(worst, float((off / np.maximum(1.0, size)).max()))
+    return Parity(worst, seconds)

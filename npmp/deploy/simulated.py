@@ -15,6 +15,7 @@ from npmp.robots.model import feet_in_world
 
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
+SAME = 1e-3  # share, or rad, by which a bundle may differ from its robot's description [D]
 _BREAKDOWNS = tuple(
     getattr(mujoco.mjtWarning, f"mjWARN_BAD{what}") for what in ("QPOS", "QVEL", "QACC", "CTRL")
 )
@@ -146,30 +147,46 @@ def refuse_other_model(contract: BundleContract, robot: Robot) -> None:
         )
 
 
-def refuse_wider_limits(contract: BundleContract, robot: Robot, *, ranges_too: bool) -> None:
-    """Raises InputError where a bundle allows a joint more than the robot itself does: what is sent
-    is limited by the bundle's numbers. Gains of a model of real drives are the model's.
+def refuse_other_limits(contract: BundleContract, robot: Robot) -> None:
+    """Refuse a bundle whose rates, gains or home pose are not its robot's, or whose limits are
+    wider: what is sent follows the bundle's numbers.
 
-    ranges_too: whether joints' ranges count.
+    Raises:
+      InputError: naming what differs.
     """
-    unknown = [name for name in contract.joint_names if name not in robot.joint_names]
-    if unknown:
-        raise InputError(f"the bundle has a joint {unknown[0]!r}, '{robot.name}' here has none")
-    at = [robot.joint_names.index(name) for name in contract.joint_names]
-    own = {"torque_limit": robot.torque_limit, "velocity_limit": robot.velocity_limit}
-    if "actuator" not in contract.golden:
-        damping = np.maximum(robot.kd, 0.01 * robot.kp)
-        own |= {"kp": MOST_GAIN * robot.kp, "kd": MOST_GAIN * damping}
-    most = {name: (contract.per_joint(name), values[at]) for name, values in own.items()}
-    if ranges_too:
-        low, high = contract.joint_range
-        most["upper range"] = high, robot.joint_upper[at]
-        most["lower range"] = -low, -robot.joint_lower[at]
-    for name, (given, allowed) in most.items():
-        wider = given > allowed + 1e-3 * np.abs(allowed)
-        if wider.any():
-            k = int(wider.argmax())
+    if set(contract.joint_names) != set(robot.joint_names):
+        other = sorted(set(contract.joint_names) ^ set(robot.joint_names))[0]
+        raise InputError(f"the bundle's joints are not those of '{robot.name}': {other!r:.40}")
+    for name in ("control_rate_hz", "physics_rate_hz"):
+        value, own = getattr(contract, name), getattr(robot, name)
+        if not abs(value - own) <= SAME * own:
             raise InputError(
-                f"the bundle's {name} of {contract.joint_names[k]} is {abs(given[k]):g}; "
-                f"'{robot.name}' takes {abs(allowed[k]):g} at most: is it changed, or another's?"
+                f"the bundle's {name}={value:g}: must be {own:g}, as of '{robot.name}'"
+            )
+
+    at = [robot.joint_names.index(name) for name in contract.joint_names]
+    low, high = contract.joint_range
+    strongest, fastest = (contract.per_joint(name) for name in ("torque_limit", "velocity_limit"))
+    least_kp, least_kd = SAME * robot.kp, SAME * np.maximum(robot.kd, SAME)
+    # what the bundle says, and the least and the most that the robot takes
+    none = np.full(len(at), -np.inf)
+    bounds = {
+        "home": (contract.home_pose, robot.home_joints - SAME, robot.home_joints + SAME),
+        "kp": (contract.per_joint("kp"), robot.kp - least_kp, robot.kp + least_kp),
+        "kd": (contract.per_joint("kd"), robot.kd - least_kd, robot.kd + least_kd),
+        "torque_limit": (strongest, none, robot.torque_limit * (1.0 + SAME)),
+        "velocity_limit": (fastest, none, robot.velocity_limit * (1.0 + SAME)),
+        "lower range": (low, robot.joint_lower - SAME, -none),
+        "upper range": (high, none, robot.joint_upper + SAME),
+    }
+    for name, (values, least, most) in bounds.items():
+        wrong = ~((least[at] <= values) & (values <= most[at]))
+        if wrong.any():
+            k = int(wrong.argmax())
+            allowed = " to ".join(
+                f"{bound[at][k]:.4g}" for bound in (least, most) if np.isfinite(bound[at][k])
+            )
+            raise InputError(
+                f"the bundle's {name} of {contract.joint_names[k]}={values[k]:g}: must be within "
+                f"{allowed}, as '{robot.name}' is described; is it changed, or another's?"
             )

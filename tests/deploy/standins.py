@@ -153,14 +153,25 @@ def toy_graph(described: BundleContract) -> bytes:
 
 def toy_golden(steps: int = 100) -> Golden:
     """A robot at rest at home, commanded to stand, in episodes of four steps: step k answers
-    (1 + k, k) and half of the answer before."""
+    (1 + k, k) and half of the answer before; h_low counts the steps."""
     target, action = [], np.zeros(2)
-    for k in np.arange(steps) % 4:
+    count = np.arange(steps) % 4
+    for k in count:
         action = 0.5 * action * (k > 0) + np.array([1.0, 0.0]) + k
         target.append(HOME + action)
     still, up = np.zeros((steps, 3)), np.tile([0.0, 0.0, 1.0], (steps, 1))
-    joints, reset = np.tile(HOME, (steps, 1)), np.arange(steps) % 4 == 0
-    return Golden(joints, still, 9.81 * up, up, np.zeros((steps, 1)), reset, np.array(target))
+    memory = np.zeros((steps, len(MEMORY)), np.float32)
+    memory[:, MEMORY.index("h_low")] = count
+    return Golden(
+        np.tile(HOME, (steps, 1)),
+        still,
+        9.81 * up,
+        up,
+        np.zeros((steps, 1)),
+        count == 0,
+        np.array(target),
+        memory,
+    )
 
 
 def write_toy(folder: Path, golden: dict[str, Any] | None = None, **other: Any) -> Bundle:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mocap_data.errors import InputError
 from npmp.deploy import Bundle, OnnxPolicy, Readings
 from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH, SCHEMA, VERSION
+from npmp.deploy.contract import MEMORY
 from npmp.deploy.onnx_policy import check_parity
+from npmp.deploy.robot import FloatArray
 from tests.deploy.standins import HOME, joint, toy, toy_golden, toy_graph, write_toy
 from tests.refusals import refusal
 
@@ -46,10 +47,13 @@ def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle) -> Non
     moved = STILL._replace(joint_pos=HOME + [0.25, 0.5], gyro=[0.125, 7.0, 7.0])
     expected = (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0)
     np.testing.assert_allclose(policy.act(moved, [2.0]) - HOME, expected, rtol=1e-6)
-    policy.reset()
-    policy.act(STILL, [0.0])
-    answer = policy.act(STILL, [0.0], setpoint=HOME + [4.0, 2.0])  # not its own
-    np.testing.assert_allclose(answer - HOME, (4.0, 2.0), rtol=1e-6)
+    # from any memory and setpoint, which changes nothing of its own: half of (4, 2), 1 g, h_low 7
+    memory = {name: np.full((1, 1), 7.0, np.float32) for name in MEMORY}
+    answer, after = policy.answer(STILL, [0.0], HOME + [4.0, 2.0], memory)
+    np.testing.assert_allclose(answer - HOME, (10.0, 8.0), rtol=1e-6)
+    assert after["h_low"] == 8.0 and memory["h_low"] == 7.0
+    # half of the (3.25, 2.625) before, 1 g, h_low 1
+    np.testing.assert_allclose(policy.act(STILL, [0.0]) - HOME, (3.625, 2.3125), rtol=1e-6)
 
 
 def test_the_same_bits_every_time_for_arrays_of_any_kind(bundle: Bundle) -> None:
@@ -112,12 +116,42 @@ def test_an_answer_that_is_not_finite_is_not_remembered(output: str) -> None:
     np.testing.assert_allclose(policy.act(STILL, [1.0]) - HOME, (4.0, 2.5), rtol=1e-6)
 
 
-def test_its_golden_rollout(bundle: Bundle) -> None:
-    parity = check_parity(bundle.policy(), bundle.golden())
-    assert parity.magnified < 1e-6 and len(parity.seconds) == 100
-    off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
-    # at the first step
-    assert check_parity(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)
+def test_each_golden_step_is_judged_by_itself(bundle: Bundle) -> None:
+    policy, golden = bundle.policy(), bundle.golden()
+    parity = check_parity(policy, golden)
+    assert parity.difference < 1e-7 and len(parity.seconds) == 100
+
+    def size(values: FloatArray) -> float:
+        return float(np.sqrt(np.mean(values**2)))
+
+    # in one of 100 steps, and as the next step's setpoint, which moves its answer by half
+    target = golden.target.copy()
+    target[50, 1] += 0.25
+    off = check_parity(policy, golden._replace(target=target)).difference
+    assert off == pytest.approx(0.1 * 0.25 * np.sqrt(1.25) / size(target[:, 1]), rel=1e-4)
+    # after one step and before the next, whose memory is then as much off
+    memory = golden.memory.copy()
+    memory[50, MEMORY.index("h_low")] += 0.5
+    off = check_parity(policy, golden._replace(memory=memory)).difference
+    h_low = memory[:, MEMORY.index("h_low")]
+    assert off == pytest.approx(0.1 * 0.5 * np.sqrt(2.0) / size(h_low), rel=1e-4)
+
+
+def test_steps_from_random_memory_are_judged_apart(bundle: Bundle) -> None:
+    """A weight that counts only there would be averaged away among the others."""
+    golden, policy = bundle.golden(), bundle.policy()
+    last = np.arange(100) >= 96
+    memory = golden.memory + np.float32(2.0) * last[:, None].astype(np.float32)
+    target = golden.target.copy()
+    # h_low is 2 more: a step answers 2 more, and half of what the one before answered more
+    target[last] += np.array([[2.0], [3.0], [3.5], [3.75]])
+    random = golden._replace(memory=memory, target=target)
+    assert check_parity(policy, random).difference < 1e-6
+    target[97, 0] += 0.2
+    off = check_parity(policy, random._replace(target=target)).difference
+    assert off == pytest.approx(
+        0.5 * 0.2 * 1.118 / np.sqrt(np.mean(target[last, 0] ** 2)), rel=1e-3
+    )
 
 
 def test_nothing_heavy_is_imported(bundle: Bundle) -> None:
@@ -167,17 +201,29 @@ def test_a_flipped_bit_or_a_missing_file_is_refused(bundle: Bundle, name: str) -
 
 
 HIP = asdict(joint("hip", home=0.1))
+SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"schema": "npmp-policy"}, SCHEMA),
-        ({"version": 1}, f"has version 1, expected {VERSION}; export its policy again"),
+        ({"version": 2}, f"has version 2, expected {VERSION}; export its policy again"),
         ({"joints": [HIP, HIP | {"name": "knee", "kp": "high"}]}, "kp"),
-        ({"joints": [HIP, HIP | {"name": "knee", "kp": 0.0}]}, "knee: kp must be above 0"),
-        ({"joints": [HIP, HIP | {"name": "knee", "kd": -0.2}]}, "knee: kd must be at least 0"),
-        ({"joints": [HIP | {"velocity_limit": 0.0}]}, "hip: velocity_limit must be above 0"),
+        ({"joints": [HIP, HIP | {"name": "knee", "kp": 0.0}]}, "knee: kp=0: must be from"),
+        # 10 Nm: at 0.005 rad already, or not before 50 rad
+        ({"joints": [HIP | {"kp": 2001.0}]}, "hip: kp=2001: must be from 0.2 to 2000"),
+        ({"joints": [HIP | {"kp": 0.19}]}, "hip: kp=0.19: must be from 0.2 to 2000"),
+        ({"joints": [HIP | {"kd": 10.1}]}, "hip: kd=10.1: must be from 0 to 10"),
+        ({"joints": [HIP | {"torque_limit": 1001.0}]}, "hip: torque_limit=1001"),
+        ({"joints": [HIP | {"velocity_limit": 101.0}]}, "hip: velocity_limit=101"),
+        ({"joints": [HIP | {"range": [-50.0, 50.0]}]}, "hip: range="),
+        ({"commands": [SPEED | {"range": [-1.0, 1e9]}]}, "forward_mps: range="),
+        ({"commands": [SPEED | {"unit": "m"}]}, "forward_mps: unit="),
+        ({"commands": [SPEED | {"name": "ball_m", "unit": "m", "range": [-101.0, 1.0]}]}, "ball_m"),
+        ({"control_rate_hz": 1.0}, "control_rate_hz"),
+        ({"joints": [HIP, HIP | {"name": "knee", "kd": -0.2}]}, "knee: kd=-0.2: must be from 0"),
+        ({"joints": [HIP | {"velocity_limit": 0.0}]}, "hip: velocity_limit=0: must be above 0"),
         ({"joints": [HIP | {"home": -1.1}]}, "hip: home -1.1 lies outside range"),
         ({"joints": [HIP | {"range": [1.0, -1.0]}]}, "hip: home 0.1 lies outside range"),
         ({"joints": [HIP, HIP]}, "each with a name of its own"),
@@ -219,43 +265,6 @@ def test_a_graph_that_does_not_fit_is_refused(bundle: Bundle) -> None:
     refusal("", OnnxPolicy, bundle.contract, b"no graph")
 
 
-def test_a_graph_that_may_never_end_is_refused() -> None:
-    """Counted on for ever, as the condition of the loop stays true."""
-    import onnx
-
-    model, make = onnx.load_model_from_string(toy_graph(toy())), onnx.helper
-    counted = [
-        make.make_tensor_value_info(name, kind, [])
-        for name, kind in (("i", onnx.TensorProto.INT64), ("go", onnx.TensorProto.BOOL))
-    ]
-    on = make.make_tensor_value_info("on", onnx.TensorProto.BOOL, [])
-    body = make.make_graph([make.make_node("Identity", ["go"], ["on"])], "body", counted, [on])
-    model.graph.node.append(make.make_node("Loop", ["", ""], [], body=body))
-    with pytest.raises(
-        InputError, match=r"'policy.onnx' holds a Loop or Scan, which may never end"
-    ):
-        OnnxPolicy(toy(), model.SerializeToString())
-
-
-def test_weights_outside_of_the_graph_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No checksum covers a file of the folder in which a process happens to start."""
-    import onnx
-
-    model = onnx.load_model_from_string(toy_graph(toy()))
-    matrix = model.graph.initializer[0]
-    monkeypatch.chdir(tmp_path)
-    Path("weights").write_bytes(2 * matrix.raw_data)
-    matrix.ClearField("raw_data")
-    matrix.data_location = onnx.TensorProto.EXTERNAL
-    place = matrix.external_data.add()
-    place.key, place.value = "location", "weights"
-    refusal("has weights in another file", OnnxPolicy, toy(), model.SerializeToString())
-    monkeypatch.setattr("npmp.deploy.onnx_policy._OUTSIDE", b"written in another way")
-    refusal(r"policy.onnx: .*External data", OnnxPolicy, toy(), model.SerializeToString())
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -263,6 +272,7 @@ def test_weights_outside_of_the_graph_are_refused(
         ({"gyro": np.full((100, 3), np.nan)}, "gyro must be finite numbers"),
         ({"target": np.full((100, 2), "0.1")}, "target must be finite numbers"),
         ({"command": np.zeros((100, 1), int)}, "command must be finite numbers"),
+        ({"memory": np.zeros((100, 4))}, r"memory is \(100, 4\), expected \(100, 5\)"),
         ({"reset": np.arange(100) % 50 == 1}, "true at the first"),
         ({"reset": np.ones(100)}, "true or false"),
         ({"reset": np.arange(100) == 0}, "100 steps; 100 with 2 resets"),

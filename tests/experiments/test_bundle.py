@@ -24,7 +24,7 @@ def test_from_a_policy_to_a_checked_bundle(
 ) -> None:
     out = tmp_path / "bundle"
     arguments = ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
-    assert "rad from torch over 120 steps" in printed(*arguments)
+    assert "from torch over 520 steps" in printed(*arguments)
     assert {path.name for path in out.iterdir()} == {"bundle.json", "policy.onnx", "golden.npz"}
     about = json.loads((out / "bundle.json").read_text())
     assert about["robot"] == "anymal_b" and about["licence"] == ["CC BY-NC 4.0"]
@@ -33,7 +33,7 @@ def test_from_a_policy_to_a_checked_bundle(
     assert about["policy_sha256"] == own["weights_sha256"]
     assert about["module_sha256"] == own["module_sha256"]
     said = printed("deploy", "check", str(out))
-    assert "largest difference from torch" in said and "over 120 steps" in said
+    assert "largest difference from torch" in said and "over 520 steps" in said
     assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
     driven = tmp_path / "driven"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]

@@ -14,10 +14,11 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.actuators.models import ActuatorContract, make
 from npmp.deploy.bundle import Bundle
-from npmp.deploy.contract import JointSpec
+from npmp.deploy.contract import Command, JointSpec, observation_layout
 from npmp.deploy.run_log import read_log
-from npmp.deploy.simulated import refuse_wider_limits
+from npmp.deploy.simulated import refuse_other_limits
 from npmp.experiments import cli, deploy
 from tests.deploy.standins import Standing, contract_of
 from tests.experiments.command import Says
@@ -65,6 +66,7 @@ class Stand:
 @pytest.fixture(autouse=True)
 def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
+    monkeypatch.setattr(deploy, "rehearse", lambda bundle: None)
 
 
 def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
@@ -198,25 +200,70 @@ def wider(name: str, value: Any) -> list[JointSpec]:
     return [*joints[:k], replace(joints[k], **{name: value}), *joints[k + 1 :]]
 
 
-def test_a_bundle_of_another_robot_is_refused(
+def every(name: str, value: Any) -> list[JointSpec]:
+    """All joints with such a value, one that is no number without a robot."""
+    return [replace(joint, **{name: value}) for joint in contract_of().joints]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"control_rate_hz": 100.0}, "control_rate_hz=100: must be 50"),
+        ({"control_rate_hz": 25.0}, "control_rate_hz=25: must be 50"),
+        ({"physics_rate_hz": 200.0}, "physics_rate_hz=200: must be 400"),
+        ({"joints": wider("torque_limit", 80.0)}, "torque_limit of LH_KFE=80"),
+        ({"joints": wider("velocity_limit", 30.0)}, "velocity_limit of LH_KFE=30"),
+        # of 100 and 2.387
+        ({"joints": wider("kp", 101.0)}, "kp of LH_KFE=101"),
+        ({"joints": wider("kp", 8000.0)}, "kp of LH_KFE=8000"),
+        ({"joints": every("kp", 50.0)}, "kp of LF_HAA=50"),
+        ({"joints": every("kd", 0.0)}, "kd of LF_HAA=0"),
+        ({"joints": wider("kd", 24.0)}, "kd of LH_KFE=24"),
+        ({"joints": wider("home", 0.9)}, "home of LH_KFE=0.9"),
+        # of 0.05 to 2.6
+        ({"joints": wider("range", [-0.1, 2.6])}, "lower range of LH_KFE=-0.1"),
+        ({"joints": wider("range", [0.05, 3.0])}, "upper range of LH_KFE=3"),
+        ({"joints": wider("name", "tail")}, "joints are not those of 'anymal_b'"),
+        ({"joints": contract_of().joints[:-1]}, "joints are not those of 'anymal_b'"),
+        ({"commands": [Command("forward", "m/s", [0.5, 1.0])]}, "must hold 0 m/s"),
+        ({"robot": "unknown"} | {"joints": every("kd", 0.0)}, "kd=0: must be above 0"),
+    ],
+)
+def test_a_bundle_of_other_limits_is_refused(
+    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
+) -> None:
+    """Resealed: what is sent would be limited by the bundle alone. Neither its task nor how it was
+    recorded excuses it. Of a driver of the user's own, so that no simulator refuses it."""
+    excuses = {"task": "recover", "golden": {"actuator": {"name": "knee"}}}
+    joints = changed.get("joints", contract_of().joints)
+    excuses["observation"] = observation_layout(len(joints))
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), **excuses, **changed))
+    (tmp_path / "mine.py").write_text(OWN)
+    given = ["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]
+    assert said in refused(*given, by=deploy.main)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bundle_of_another_model_is_refused(
     tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
 ) -> None:
     for changed, said in (
         ({"model_sha256": "0" * 64}, "another 'anymal_b'"),
-        # its senses are means over 20 ms
-        ({"control_rate_hz": 100.0}, "model, joints or rates differ"),
         ({"robot": "nobody"}, "no robot 'nobody'"),
-        # resealed: what is sent would be limited by this alone
-        (
-            {"joints": wider("torque_limit", 1e6)},
-            "torque_limit of LH_KFE is 1e+06; 'anymal_b' takes 40",
-        ),
-        ({"joints": wider("kp", 1e6)}, "kp of LH_KFE is 1e+06"),
-        ({"joints": wider("range", [-9.0, 1.0])}, "lower range of LH_KFE is 9"),
-        ({"joints": wider("name", "tail")}, "has a joint 'tail', 'anymal_b' here has none"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
         assert said in refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
+
+
+def test_a_graph_is_tried_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
+) -> None:
+    def slow(bundle: object) -> None:
+        raise InputError("too slow")
+
+    monkeypatch.setattr(deploy, "rehearse", slow)
+    monkeypatch.setattr(Stand, "policy", lambda self: pytest.fail("loaded"))
+    assert "too slow" in refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
 
 
 @pytest.mark.parametrize(
@@ -243,17 +290,47 @@ def test_a_driver_that_fails_is_reported_as_the_user_s(
     assert json.loads((tmp_path / "out" / "deploy.json").read_text())["tripped"]
 
 
-def test_who_gets_up_may_turn_further_and_drives_may_have_gains_of_their_own() -> None:
-    robot = robots.load("op3")
+def test_joints_turn_further_where_the_user_lets_the_robot_lie(
+    tmp_path: Path, monkeypatch: MonkeyPatch, printed: Says, refused: Says
+) -> None:
+    """By 3.14 rad at hips and knees, as task recover has it; not by what the file says."""
+    turning = [
+        replace(joint, range=[-3.14, 3.14]) if joint.name[-3:] in ("HFE", "KFE") else joint
+        for joint in contract_of().joints
+    ]
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=turning))
+    given = ["bundle", *QUICK, f"out={tmp_path / 'out'}"]
+    assert "lower range of LF_HFE=-3.14: must be within -1.6" in refused(*given, by=deploy.main)
+    printed(*given, "safety.tilt_deg=180", by=deploy.main)
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=wider("range", [-3.2, 1])))
+    assert "of LH_KFE=-3.2" in refused(*given, "safety.tilt_deg=180", by=deploy.main)
+
+
+def test_gains_of_fitted_drives_where_the_user_names_them(
+    tmp_path: Path, monkeypatch: MonkeyPatch, printed: Says, refused: Says
+) -> None:
+    scales = [[0.1, 1.0], [0.0, 0.0], 7.0, [45.0, 1.5, 0.1]]
+    for folder, damping in (("knee", 1.5), ("limp", -1.0)):
+        scales[-1] = [45.0, damping, 0.1]
+        make(ActuatorContract("mlp", 400.0, ["knee"], [], False, *scales)).save(tmp_path / folder)
+    fitted = [replace(joint, kp=45.0, kd=1.5) for joint in contract_of().joints]
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=fitted))
+    given = ["bundle", *QUICK, f"out={tmp_path / 'out'}"]
+    assert "kp of LF_HAA=45: must be within 99.9 to 100.1" in refused(*given, by=deploy.main)
+    printed(*given, f"actuator={tmp_path / 'knee'}", by=deploy.main)
+    assert "kd of LF_HAA=1.5" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
+    limp = [replace(joint, kd=0.0) for joint in fitted]
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=limp))
+    assert "kd=0: must be" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
+
+
+def test_servos_without_a_gain_on_velocity_and_joints_in_another_order() -> None:
+    """The OP3 is described with kd 0."""
     contract = contract_of("op3")
-    turned = [replace(joint, range=[-4.0, 4.0]) for joint in contract.joints]
-    damped = [replace(joint, kp=joint.kp * 9.0, kd=0.2) for joint in contract.joints]
-    refuse_wider_limits(replace(contract, joints=turned), robot, ranges_too=False)
-    own = replace(contract, joints=damped, golden={"actuator": {"name": "dynamixel"}})
-    refuse_wider_limits(own, robot, ranges_too=True)
-    refuse_wider_limits(replace(contract, joints=contract.joints[::-1]), robot, ranges_too=True)
-    with pytest.raises(InputError, match="kp of head_pan"):
-        refuse_wider_limits(replace(contract, joints=damped), robot, ranges_too=True)
+    refuse_other_limits(replace(contract, joints=contract.joints[::-1]), robots.load("op3"))
+    damped = [replace(joint, kd=0.2) for joint in contract.joints]
+    with pytest.raises(InputError, match="kd of head_pan"):
+        refuse_other_limits(replace(contract, joints=damped), robots.load("op3"))
 
 
 QUICK_OWN = ("controller.stand_s=0.2", "seconds=0.2", "safety.missed_deadlines=100")

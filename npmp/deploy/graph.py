@@ -1,0 +1,150 @@
+"""Which graphs a bundle may hold: every step ends, takes as long as the one before, and reads no
+other file.
+
+The graph is parsed by protobuf, as onnxruntime parses it. `MESSAGES` lists the fields of ONNX that
+matter here, by their numbers in onnx.proto; `onnx` itself is needed for an export only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from mocap_data.errors import InputError
+
+# what `npmp.deploy.export` writes, and the plain forms of its products and sums
+ARITHMETIC = ("Abs", "Add", "Div", "Min", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub", "Sum")
+FUNCTIONS = ("Atan", "Clip", "Cos", "Elu", "Exp", "Identity", "Sigmoid", "Sin", "Tanh")
+CHOICES = ("And", "Greater", "IsNaN", "Less", "LessOrEqual", "Where")
+LAYERS = ("Gemm", "LayerNormalization", "MatMul")
+PARTS = ("Concat", "ReduceL2", "ReduceMin", "ReduceSum", "Slice", "Split")
+OPERATORS = frozenset((*ARITHMETIC, *FUNCTIONS, *CHOICES, *LAYERS, *PARTS))
+# of these the inputs after the first say how large the result is
+SIZED = ("ReduceL2", "ReduceMin", "ReduceSum", "Slice", "Split")
+# weights of all tensors together: 64 MB; ours have half a million [D]
+MOST_WEIGHTS = 1 << 24
+# name, number and type of a field: a message's name, "bytes", or "int64"
+MESSAGES: dict[str, list[tuple[str, int, str]]] = {
+    "Model": [("graph", 7, "Graph"), ("training_info", 20, "bytes"), ("functions", 25, "bytes")],
+    "Graph": [
+        ("node", 1, "Node"),
+        ("initializer", 5, "Tensor"),
+        ("sparse_initializer", 15, "bytes"),
+    ],
+    "Node": [
+        ("input", 1, "bytes"),
+        ("op_type", 4, "bytes"),
+        ("attribute", 5, "Attribute"),
+        ("domain", 7, "bytes"),
+    ],
+    "Attribute": [
+        ("t", 5, "bytes"),
+        ("g", 6, "bytes"),
+        ("tensors", 10, "bytes"),
+        ("graphs", 11, "bytes"),
+        ("sparse_tensor", 22, "bytes"),
+        ("sparse_tensors", 23, "bytes"),
+    ],
+    "Tensor": [
+        ("dims", 1, "int64"),
+        ("name", 8, "bytes"),
+        ("external_data", 13, "bytes"),
+        ("data_location", 14, "int64"),
+    ],
+}
+# of a message or a list of them; all others stand once
+REPEATED = {
+    "training_info",
+    "functions",
+    "node",
+    "initializer",
+    "sparse_initializer",
+    "input",
+    "attribute",
+    "tensors",
+    "graphs",
+    "sparse_tensors",
+    "dims",
+    "external_data",
+}
+
+
+def check_graph(graph: bytes, name: str) -> None:
+    """Refuse a graph that may not end, whose steps may differ in length, or whose weights lie in
+    another file.
+
+    Args:
+      graph: the content of policy.onnx. name: what messages call it.
+
+    Raises:
+      InputError: for such a graph, and for bytes that are none.
+    """
+    model = _model_type()()
+    try:
+        model.ParseFromString(graph)
+    except message.DecodeError as error:
+        raise InputError(f"'{name}' is no graph of ONNX: {error}") from error
+
+    weights = list(model.graph.initializer)
+    if any(tensor.external_data or tensor.data_location for tensor in weights):
+        raise InputError(
+            f"'{name}' has weights in another file; a bundle's graph holds them itself"
+        )
+    count = sum(_elements(tensor) for tensor in weights)
+    if count > MOST_WEIGHTS:
+        raise InputError(f"'{name}' has {count:,} weights: must be at most {MOST_WEIGHTS:,}")
+
+    if model.functions or model.training_info or model.graph.sparse_initializer:
+        raise InputError(
+            f"'{name}' has functions, training or sparse weights; npmp deploy export writes none"
+        )
+    constants = {tensor.name for tensor in weights} | {b""}
+    for node in model.graph.node:
+        _check_node(node, constants, name)
+
+
+def _check_node(node: Any, constants: set[bytes], name: str) -> None:
+    """Raises InputError for another operator, one with a graph or tensors in its attributes, or one
+    whose result's size is computed."""
+    operator = node.op_type.decode(errors="replace")
+    if node.domain not in (b"", b"ai.onnx") or operator not in OPERATORS:
+        domain = node.domain.decode(errors="replace")
+        raise InputError(
+            f"'{name}' has the operator '{domain and domain + '.'}{operator:.40}': must be one of "
+            "those that npmp deploy export writes, each of which ends"
+        )
+    if any(attribute.ListFields() for attribute in node.attribute):
+        raise InputError(f"'{name}': an attribute of {operator} holds a graph or a tensor")
+    if operator in SIZED and not set(node.input[1:]) <= constants:
+        raise InputError(f"'{name}': {operator} computes the size of its result")
+
+
+def _elements(tensor: Any) -> int:
+    """How many numbers a tensor has; a dimension below 0 counts as too many."""
+    count = 1
+    for size in tensor.dims:
+        count *= size if size >= 0 else MOST_WEIGHTS + 1
+    return count
+
+
+@cache
+def _model_type() -> Any:
+    """The class of a `Model` of `MESSAGES`."""
+    field_type = descriptor_pb2.FieldDescriptorProto
+    kinds = {"bytes": field_type.TYPE_BYTES, "int64": field_type.TYPE_INT64}
+    file = descriptor_pb2.FileDescriptorProto(name="npmp_onnx.proto", package="npmp_onnx")
+    for title, rows in MESSAGES.items():
+        entry = file.message_type.add(name=title)
+        for label, number, kind in rows:
+            entry.field.add(
+                name=label,
+                number=number,
+                type=kinds.get(kind, field_type.TYPE_MESSAGE),
+                type_name=None if kind in kinds else f".npmp_onnx.{kind}",
+                label=field_type.LABEL_REPEATED if label in REPEATED else field_type.LABEL_OPTIONAL,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("npmp_onnx.Model"))

@@ -1,0 +1,85 @@
+"""What a child process finds of a graph before a robot's process loads it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npmp.deploy import Bundle, rehearsal
+from npmp.deploy.contract import MEMORY
+from npmp.deploy.rehearsal import rehearse
+from tests.deploy.standins import toy, toy_golden, toy_graph, write_toy
+from tests.refusals import refusal
+
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
+    pytest.skip("the extra deploy is not installed", allow_module_level=True)
+
+
+def squared(folder: Path, width: int, times: int) -> Bundle:
+    """The toy, whose graph also multiplies a width x width matrix by itself so many times. It is
+    made of two rows, so that the file is small."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    model = onnx.load_model_from_string(toy_graph(toy()))
+    graph = model.graph
+    ones = np.full((width, 1), 1e-3, np.float32)
+    graph.initializer.append(numpy_helper.from_array(ones, "tall"))
+    graph.initializer.append(numpy_helper.from_array(ones.T, "wide"))
+    nodes = [helper.make_node("Mul", ["tall", "command"], ["tall_0"])]
+    nodes += [helper.make_node("MatMul", ["tall_0", "wide"], ["m0"])]
+    nodes += [helper.make_node("MatMul", [f"m{k}", f"m{k}"], [f"m{k + 1}"]) for k in range(times)]
+    nodes += [helper.make_node("ReduceSum", [f"m{times}"], ["sum"])]
+    answer = next(node for node in graph.node if node.output[0] == "action")
+    answer.output[0] = "plain"
+    nodes += [helper.make_node("Sum", ["plain", "sum"], ["action"])]
+    graph.node.extend(nodes)
+    Bundle.write(folder, toy(), model.SerializeToString(), toy_golden()._asdict())
+    return Bundle.read(folder)
+
+
+def test_a_sound_bundle(tmp_path: Path) -> None:
+    found = rehearse(write_toy(tmp_path))
+    assert found.difference < 1e-7 and 0.0 < found.median_s <= found.p99_s
+
+
+def test_a_large_product_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 x 8,000 needs no loop: a step takes 1e12 multiplications."""
+    bundle = squared(tmp_path, 8000, 3)
+    assert len(bundle.graph) < 100_000
+    monkeypatch.setattr(rehearsal, "START_S", 2.0)
+    refusal("did not answer its golden steps within 3 s", rehearse, bundle)
+
+
+def test_more_memory_than_a_policy_needs(tmp_path: Path) -> None:
+    """A matrix of 5 GB."""
+    refusal("cannot be answered|ended the process", rehearse, squared(tmp_path, 36_000, 0))
+
+
+def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = write_toy(tmp_path)
+    monkeypatch.setattr(rehearsal, "MOST_OF_PERIOD", 1e-7)
+    refusal(r"ms a control step: must be at most", rehearse, bundle)
+
+
+def test_another_answer(tmp_path: Path) -> None:
+    """A weight of the toy that is off by 1e-4: of h_low_next = h_low + 1."""
+    import onnx
+    from onnx import numpy_helper
+
+    write_toy(tmp_path)
+    model = onnx.load_model_from_string(toy_graph(toy()))
+    one = next(tensor for tensor in model.graph.initializer if tensor.name == "one")
+    one.CopyFrom(numpy_helper.from_array(np.full((1, 1), 1.0001, np.float32), "one"))
+    Bundle.write(tmp_path, toy(), model.SerializeToString(), toy_golden()._asdict())
+    refusal("answers otherwise than torch, by .*e-05", rehearse, Bundle.read(tmp_path))
+
+
+def test_a_graph_that_fails(tmp_path: Path) -> None:
+    golden: dict[str, Any] = {"memory": np.full((100, len(MEMORY)), 3e38, np.float32)}
+    bundle = write_toy(tmp_path, golden=golden)
+    refusal("the policy's answer is not finite|answers otherwise", rehearse, bundle)
