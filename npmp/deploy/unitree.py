@@ -70,6 +70,7 @@ STICK_AT_REST = 0.05  # less is no command [D]
 ENABLED, NOT_HEARD = 1, 0xC0000000
 TAKE_OVER_S = 1.0  # until every motor must be driven [D]
 MOST_LOST, LOST_S = 20, 1.0  # messages that a motor may lose within so long [s] [D]
+STALE_S = 0.05  # after which a command is not sent any more [D: half of `SILENCE_S`]
 LISTEN_S = 5.0  # until the robot must listen to commands [D]
 
 
@@ -387,7 +388,7 @@ class UnitreeRobot:
         setpoint = self._setpoint(now + ahead)
         if self.newest is not None:  # half-way there may be more torque than at either end
             setpoint, kd = safe_drive(setpoint, kp, kd, self.newest, self.limits)
-        self._send(setpoint, kp, kd)
+        self._send(setpoint, kp, kd, until=now + STALE_S)
 
     def _setpoint(self, now: float) -> FloatArray:
         assert self.plan is not None
@@ -401,14 +402,18 @@ class UnitreeRobot:
             return  # a G1 of unknown kind was never driven
         self._send(np.zeros(len(self.order)), np.zeros(len(self.order)), self.kd)
 
-    def _send(self, target: FloatArray, kp: FloatArray, kd: FloatArray) -> None:
+    def _send(
+        self, target: FloatArray, kp: FloatArray, kd: FloatArray, until: float = np.inf
+    ) -> None:
+        """until: later it is not sent, as another process may have damped the robot [s]."""
         values, at = self.values, self.command.at
         for name, numbers in (("q", target), ("kp", kp), ("kd", kd)):
             every = np.zeros(self.motors)
             every[self.order] = numbers
             values[at[f"motor_cmd.{name}"]] = every.tolist()
         values[at["crc"]] = [self.command.crc(values)]
-        self.line.put(values)
+        if time.monotonic() <= until:
+            self.line.put(values)
 
 
 def unitree_robot(

@@ -6,8 +6,11 @@ import copy
 import json
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from tests.deploy.standins import Standing, contract_of
 from tests.refusals import refusal
 
 ROBOTS = sorted(MOTORS)
+layout_of = cache(MessageLayout)
 # bytes in C's memory [R: unitree_sdk2]
 SIZES = {"unitree_go.LowCmd": 812, "unitree_go.LowState": 1180}
 SIZES |= {"unitree_hg.LowCmd": 1004, "unitree_hg.LowState": 2092}
@@ -65,7 +69,7 @@ class FakeLine:
 
 def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     """A LowState at rest and upright: motor k at 0.01 k rad; changed: fields by name."""
-    layout = MessageLayout(f"{MOTORS[name][0]}.LowState")
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
     values: list[Any] = [0] * layout.width
     given: dict[str, Any] = {"imu_state.quaternion": [1.0, 0.0, 0.0, 0.0], "tick": [tick]}
     given["imu_state.accelerometer"] = [0.0, 0.0, 9.81]
@@ -83,7 +87,7 @@ def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
 def at_home(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     """A LowState at rest in the home pose."""
     contract, motors = contract_of(name), MOTORS[name][1]
-    layout = MessageLayout(f"{MOTORS[name][0]}.LowState")
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
     angles = [0.0] * len(range(*layout.at["motor_state.q"].indices(layout.width)))
     for joint, angle in zip(contract.joint_names, contract.home_pose):
         angles[motors.index(joint)] = angle
@@ -247,7 +251,7 @@ def test_another_robot_that_joins_stops_it() -> None:
 
 def motor_states(name: str, field: str, values: list[int], tick: int = 1) -> tuple[Any, ...]:
     """A LowState whose first motors report so, the others 0."""
-    layout = MessageLayout(f"{MOTORS[name][0]}.LowState")
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
     every = len(range(*layout.at[f"motor_state.{field}"].indices(layout.width)))
     return state_of(name, tick, **{f"motor_state.{field}": values + [0] * (every - len(values))})
 
@@ -564,7 +568,13 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
             robot.stop()
             time.sleep(0.01)
         assert line.others() == 0
-        there.put(heard[0].values)
+        # from another process, with a line of its own
+        program = (
+            "from npmp.deploy import unitree; from tests.deploy.standins import contract_of; "
+            f"unitree.SIMULATED_DOMAIN = {number}; "
+            "unitree.unitree_damper(contract_of('unitree_go2'), 'lo')()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60.0)
         while not (others := line.others()) and time.monotonic() - began < until:
             time.sleep(0.01)
     finally:
@@ -572,3 +582,6 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
         thread.join()
     assert state is not None and not robot.refused
     assert heard[0].values[:3] == (0xFE, 0xEF, 0xFF) and others == 1
+    # the same command of both
+    damped = [one.values for one in heard if hasattr(one, "values")]
+    assert damped[0] == damped[-1]
