@@ -191,7 +191,10 @@ def _drive(
             found |= robot.summary()
         found["tripped"] = tripped
         found["unwritten"] = []
-        writes = {FILE: logger.write, "deploy.json": partial(write_json, content=found)}
+        writes: dict[str, Callable[[Path], Any]] = {
+            FILE: logger.write,
+            "deploy.json": partial(write_json, content=found),
+        }
         for name, write in writes.items():
             try:
                 write(folder / name)

@@ -33,12 +33,22 @@ from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import driver_class
 from npmp.settings import from_mapping
 
-# of the loop [D: five control steps of 50 Hz]; of the process, which then protects nothing [D]
-SILENCE_S, HUNG_S = 0.1, 0.5
-# until it has its line to the robot; until it has ended [D]
-READY_S, END_S = 20.0, 5.0
-REPEAT_S = 0.005  # between two commands to damp [D]
-BEAT, READY, RELEASE, TAKEN = b".", b"+", b"-", b"!"
+# without a write of the loop, five control steps of 50 Hz [D]
+SILENCE_S = 0.1
+# without an answer of the process, which then protects nothing [D]
+HUNG_S = 0.5
+# until the process has its line to the robot; until it has ended [D]
+READY_S = 20.0
+END_S = 5.0
+# between two commands to damp [D]
+REPEAT_S = 0.005
+# from the loop: it lives, or has damped the robot itself
+BEAT = b"."
+RELEASE = b"-"
+# from the process, which answers a beat by a beat: it can damp, or has done so
+READY = b"+"
+TAKEN = b"!"
+# a process that has ended is an error, not SIGPIPE; other systems have no such flag
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
@@ -53,7 +63,7 @@ class Deadman:
         path = os.pathsep.join(sys.path)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "npmp.deploy.deadman"],
-            stdin=its,
+            stdin=its.fileno(),
             env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,
         )
@@ -76,9 +86,7 @@ class Deadman:
         self.socket.setblocking(False)
         if answer != READY:
             why = answer.decode(errors="replace").strip() or "it does not start"
-            raise InputError(
-                f"left as it is: the process that damps the robot when this one ends: {why}"
-            )
+            raise InputError(f"left as it is, as nothing damps it if this process ends: {why}")
 
     def beat(self) -> str:
         """Say that the loop is alive. Returns: why it must not write any more, "" for no reason."""
@@ -119,6 +127,7 @@ class Deadman:
             self.process.wait(END_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
 
 
 # --- in the process

@@ -29,13 +29,17 @@ AHEAD_S = 0.05
 # of means in double precision
 ROUNDING = 1e-13
 FROZEN_S = 0.5  # the IMU's readings the same for longer, under new times: none is without noise [D]
-# a joint's angle the same for longer after its target or the sum of its velocity has moved by more
-# [s, rad] [D]
-STUCK_S, STUCK_RAD = 0.2, 0.1
+# by so much a joint must have moved, by its target or by its velocity over the last TURNED_S
+# [rad, s] [D]; its angle may then be the same for STUCK_S [s] [D]
+STUCK_RAD = 0.1
+TURNED_S = 1.0
+STUCK_S = 0.2
 # two readings may be so much further apart than their times say [s] [D]
 JUMP_S = 0.002
-# no motor warms or cools by more within so long [degrees Celsius, s]; looked at so often [s] [D]
-WARMER, WARMER_S, WARMTH_EVERY_S = 15.0, 5.0, 0.5
+# a motor may warm or cool by this [degrees Celsius] within WARMER_S [s]; looked at so often [s] [D]
+WARMER = 15.0
+WARMER_S = 5.0
+WARMTH_EVERY_S = 0.5
 # what no sensor of a sound robot says, not even once: times a joint's velocity and torque limit,
 # any axis of the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
 IMPOSSIBLE_JOINT, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
@@ -194,8 +198,8 @@ class Watchdog:
             or self._frozen(state)
             or self._impossible(state)
             or self._moved(state, target)
-            or self._warming(state)
             or self._posture(state)
+            or self._warming(state)
             or self._overload(now, state)
             or self._disagreement(state)
         )
@@ -265,7 +269,9 @@ class Watchdog:
             )
 
         same = step <= ROUNDING * (1.0 + np.abs(state.joint_pos))
-        self.turned = np.where(same, self.turned + dt * state.joint_vel, 0.0)
+        # some sensors of velocity are a little off zero at rest
+        turning = state.joint_vel - self.turned / TURNED_S
+        self.turned = np.where(same, self.turned + dt * turning, 0.0)
         due = np.abs(self.turned)
         if target is None:
             self.target = None
@@ -287,7 +293,7 @@ class Watchdog:
             return ""
         while self.warmth and state.time_s - self.warmth[0][0] > WARMER_S:
             self.warmth.popleft()
-        for at, warmth in self.warmth:
+        for at, warmth in reversed(self.warmth):
             change = np.abs(state.temperature - warmth)
             if change.max() > WARMER:
                 worst = int(change.argmax())

@@ -65,11 +65,14 @@ SWITCHER, CHECK_MODE, RELEASE_MODE = "motion_switcher", 1001, 1003
 ANSWER_S, RELEASES, RELEASE_S, MATCHED_S = 2.0, 5, 1.0, 0.2
 JUMP_S = 0.1  # the robot's clock may be ahead of this one's since the last state [D]
 STICK_AT_REST = 0.05  # less is no command [D]
-# a motor's mode where it is driven; of a G1's error codes those that say that its motor hears no
-# commands, which no motor does before it is driven [R: Unitree's table of error codes]
-ENABLED, NOT_HEARD = 1, 0xC0000000
+# a motor's mode where it is driven
+ENABLED = 1
+# of the error codes of a G1's motors: it hears no commands, as before it is driven [R: Unitree's
+# table of error codes]
+NOT_HEARD = 0xC0000000
 TAKE_OVER_S = 1.0  # until every motor must be driven [D]
-MOST_LOST, LOST_S = 20, 1.0  # messages that a motor may lose within so long [s] [D]
+MOST_LOST = 20  # messages that a motor may lose within LOST_S [D]
+LOST_S = 1.0
 STALE_S = 0.05  # after which a command is not sent any more [D: half of `SILENCE_S`]
 LISTEN_S = 5.0  # until the robot must listen to commands [D]
 

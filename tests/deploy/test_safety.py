@@ -243,11 +243,13 @@ def test_an_angle_that_freezes_while_the_joint_should_move_trips() -> None:
     said = moved(lambda k: 0.2, lambda k: 0.02 * k)
     assert said[:16] == [""] * 16
     assert "knee stays at 0.200 rad, while its target or velocity moves it by" in said[17]
-    assert "knee stays at" in moved(lambda k: 0.2, None, velocity=1.0)[17]
+    assert "knee stays at" in moved(lambda k: 0.2, None, velocity=1.0)[20]
 
 
 def test_an_encoder_at_rest_may_repeat_itself() -> None:
     assert set(moved(lambda k: 0.2, lambda k: 0.2)) == {""}
+    # a sensor of velocity that is a little off
+    assert set(moved(lambda k: 0.2, lambda k: 0.2, velocity=0.09)) == {""}
     assert set(moved(lambda k: 0.2, lambda k: 0.2 + 0.09 * (k % 2))) == {""}
     # not told where to go for a second; then at once, to which it takes a while
     late = moved(lambda k: 0.2 + 0.1 * (k > 58), lambda k: 0.5, first=50)
