@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -45,7 +44,12 @@ class RobotStopped(Exception):
 
 
 class RobotInterface(Protocol):
-    """A robot, real or simulated. No method may wait."""
+    """A robot, real or simulated. No method may wait.
+
+    Its class may also have a static method `damper(contract)`, which a second process calls
+    (`npmp.deploy.deadman`): it opens another line to the robot, sends nothing, and returns what
+    damps, which is called again and again.
+    """
 
     def read(self) -> State | None:
         """The newest state, None where none has come since the last call.
@@ -64,15 +68,6 @@ class RobotInterface(Protocol):
 
     def stop(self) -> None:
         """Damp: no stiffness, kd alone. The robot takes no targets after it."""
-
-
-class DampedByAnother(Protocol):
-    """What a robot's class may have so that a second process damps it (`npmp.deploy.deadman`)."""
-
-    @staticmethod
-    def damper(contract: Any) -> Callable[[], None]:
-        """Called in the second process, before there is a robot in the first: opens another line to
-        the robot, sends nothing, and returns what damps, which is called again and again."""
 
 
 def driver_class(place: str) -> type[Any]:

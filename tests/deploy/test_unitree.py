@@ -568,7 +568,7 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
             robot.stop()
             time.sleep(0.01)
         assert line.others() == 0
-        # from another process, with a line of its own
+        # from another process, by another line
         program = (
             "from npmp.deploy import unitree; from tests.deploy.standins import contract_of; "
             f"unitree.SIMULATED_DOMAIN = {number}; "
