@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,6 +70,7 @@ class Deadman:
         )
         its.close()
         self.socket = own
+        self.damping_s = damping_s
         self.heard: float | None = None  # when it answered the last time [s]
         self.taken = ""  # why the loop must not write any more
         about = {"place": place, "interface": interface, "damping_s": damping_s}
@@ -124,7 +126,7 @@ class Deadman:
     ) -> None:
         self.socket.close()
         try:
-            self.process.wait(END_S)
+            self.process.wait(END_S + self.damping_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -171,8 +173,9 @@ def damp(loop: socket.socket, stop: Callable[[], None], why: str, damping_s: flo
     with suppress(OSError):
         loop.send(TAKEN, NO_SIGNAL)
     failure = _failure(stop)
-    with suppress(OSError):
-        os.write(2, f"npmp: {why}: damping the robot{failure}\n".encode())
+    # a terminal that is held (Ctrl-S) blocks whatever writes to it
+    message = f"npmp: {why}: damping the robot{failure}\n"
+    threading.Thread(target=_report, args=(message,), daemon=True).start()
 
     until = math.inf
     while time.monotonic() < until:
@@ -180,6 +183,11 @@ def damp(loop: socket.socket, stop: Callable[[], None], why: str, damping_s: flo
             until = time.monotonic() + damping_s
         time.sleep(REPEAT_S)
         _failure(stop)
+
+
+def _report(message: str) -> None:
+    with suppress(OSError):
+        os.write(2, message.encode())
 
 
 def _failure(stop: Callable[[], None]) -> str:
