@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from npmp.deploy.controller import (
     SystemClock,
     drive,
 )
+from npmp.deploy.deadman import Deadman
 from npmp.deploy.export import nearest_gains
 from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
 from npmp.deploy.rehearsal import rehearse
@@ -40,19 +41,19 @@ from npmp.deploy.unitree_recording import FILE as RECORDING
 from npmp.deploy.unitree_recording import SUFFIX, Recorder
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
-from npmp.experiments.terminal import NOT_PASSED, OK, say
+from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.training.signals import Stopped, signals_noted
+from npmp.training.signals import OTHERS, Stopped, signals_noted
 
 ANY_TILT_DEG = 180.0  # no posture is further from upright
-ENDS_WELL = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
+# reasons to damp that a watchdog did not give
+ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deploy(Keys):
     """Run a bundle on a robot: stand up, do what the policy says, damp at the end or when a
-    watchdog trips. Everything is logged. It ends with 0 where the time was over or a signal came,
-    with 3 where a watchdog tripped.
+    watchdog trips. Everything is logged. It ends with 0 where the time was over, else with 3.
 
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
     npmp deploy run bundle robot=sim sim.latency_ms=10 sim.jitter_ms=20 sim.loss=0.01
@@ -94,7 +95,7 @@ class Deploy(Keys):
 
 
 def run(config: Deploy, run: Run) -> int:
-    """Drive the robot; 3 where a watchdog ended it."""
+    """Drive the robot; 3 where anything but the time ended it."""
     bundle = Bundle.read(config.bundle)
     contract, kind = bundle.contract, config.robot
     if contract.task == Recover.name and config.safety.tilt_deg < ANY_TILT_DEG:
@@ -107,6 +108,7 @@ def run(config: Deploy, run: Run) -> int:
     _refuse_limits(config, contract)
     rehearse(bundle)
     policy = bundle.policy()
+    watched = False
     if kind == "sim":
         line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
@@ -115,10 +117,12 @@ def run(config: Deploy, run: Run) -> int:
         made = partial(
             unitree_robot, safety=config.safety, interface=config.interface or "", dry=config.dry
         )
-        opened = _driven(kind, made if unitree else driver_class(kind), contract, dry=config.dry)
+        driver = made if unitree else driver_class(kind)
+        opened = _driven(kind, driver, contract, dry=config.dry)
+        watched = not config.dry and (unitree or hasattr(driver, "damper"))
     # before there is a robot: whatever fails from then on, it is stopped
     run.begin()
-    with opened as (robot, clock):
+    with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
             said, wrong = look(robot, Watchdog(contract, config.safety))
             if isinstance(heard := getattr(robot, "line", None), Recorder):
@@ -128,15 +132,25 @@ def run(config: Deploy, run: Run) -> int:
         sticks = partial(steered, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
         asked = sticks if command is None else lambda _: command
-        failure, found = _drive(config, run.folder, robot, controller, clock, asked)
+        failure, found = _drive(config, run.folder, robot, controller, clock, asked, deadman)
+    if found["tripped"]:
+        with suppress(OSError):
+            for message in found["unwritten"]:
+                warn(message)
     if isinstance(failure, Stopped):
         raise failure
     if failure is not None:
         traceback.print_exception(failure)
         if not unitree and OF_DRIVER in getattr(failure, "__notes__", ()):
             say(f"robot={kind} raised this; it is the driver's, not npmp's")
-    report(found, run.folder)
-    return NOT_PASSED if found["tripped"] else OK
+    if not found["tripped"]:
+        report(found, run.folder)
+        if found["unwritten"]:
+            raise OSError(found["unwritten"][0])
+        return OK if found["ended"] == TIME_IS_OVER else NOT_PASSED
+    with suppress(OSError):  # a full disk, a closed terminal
+        report(found, run.folder)
+    return NOT_PASSED
 
 
 def _drive(
@@ -146,6 +160,7 @@ def _drive(
     controller: Controller,
     clock: LoopClock,
     asked: Callable[[float], FloatArray],
+    deadman: Deadman | None,
 ) -> tuple[BaseException | None, dict[str, Any]]:
     """What failed, and the figures; leaves log and deploy.json, whatever happens."""
     contract = controller.contract
@@ -156,7 +171,7 @@ def _drive(
         (folder / before).unlink(missing_ok=True)
     logger = DeployLogger(contract, config.robot, about, folder / JOURNAL)
     try:
-        with signals_noted("damping the robot") as signals:
+        with signals_noted("damping the robot", OTHERS) as signals:
             failure = drive(
                 robot,
                 controller,
@@ -165,15 +180,29 @@ def _drive(
                 asked=asked,
                 note=logger.note,
                 stop=lambda: signals[0].name if signals else "",
+                deadman=deadman,
             )
     # what led to a failure is what one wants to look at
     finally:
+        tripped = failure is not None or controller.reason not in ENDS_AS_WANTED
+        if tripped:
+            # before a full disk or a closed terminal hides it
+            with suppress(OSError):
+                warn(f"damped: {controller.reason}")
         found = summary(logger.log(), controller)
         if isinstance(robot, SimulatedLine):
             found |= robot.summary()
-        found["tripped"] = failure is not None or controller.reason not in ENDS_WELL
-        write_json(folder / "deploy.json", found)
-        logger.write(folder / FILE)
+        found["tripped"] = tripped
+        found["unwritten"] = []
+        writes: dict[str, Callable[[Path], Any]] = {
+            FILE: logger.write,
+            "deploy.json": partial(write_json, content=found),
+        }
+        for name, write in writes.items():
+            try:
+                write(folder / name)
+            except OSError as error:
+                found["unwritten"].append(f"{folder / name}: {error.strerror or error}")
     return failure, found
 
 
@@ -212,13 +241,39 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     unitree = kind in MOTORS
     if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
         raise InputError(f"command=remote is of {known} that walk, not of {kind}")
+    if unitree and not config.interface:
+        raise InputError(
+            f"robot={kind} needs interface=, the network card that the robot is at (ip link); "
+            "interface=lo for Unitree's simulators"
+        )
     if (config.interface or "").endswith(SUFFIX) and not config.dry:
         raise InputError(f"interface={config.interface} is a recording: dry=true replays it")
-    if unitree is (config.interface is None) or (config.dry and kind == "sim"):
-        raise InputError(f"robot={kind}: interface= is of {known}, dry= of real robots")
+    if config.interface is not None and not unitree:
+        raise InputError(f"interface={config.interface} is of {known}, not of robot={kind}")
+    if config.dry and kind == "sim":
+        raise InputError("dry=true is of real robots, not of robot=sim")
     if unitree and contract.robot != kind:
         raise InputError(f"robot={kind}: the bundle is of '{contract.robot}'")
     return unitree
+
+
+@contextmanager
+def _deadman(
+    config: Deploy, contract: BundleContract, *, watched: bool
+) -> Iterator[Deadman | None]:
+    """What damps the robot when this process falls silent, ready to; None where nothing does."""
+    if not watched:
+        if config.robot != "sim" and not config.dry:
+            warn(
+                f"robot={config.robot} has no damper: nothing damps it if this process is killed "
+                "or hangs (docs/controller.md)"
+            )
+        yield None
+        return
+    damping_s = config.controller.damping_s
+    with Deadman(config.robot, contract, config.interface or "", damping_s) as deadman:
+        deadman.wait()
+        yield deadman
 
 
 @contextmanager
@@ -286,7 +341,8 @@ def report(found: dict[str, Any], folder: Path) -> None:
             f"{upright:.0f} degrees"
         )
     show_fastest(found["fastest_joint"])
-    say(f"log and figures: {folder}")
+    if not found["unwritten"]:
+        say(f"log and figures: {folder}")
 
 
 main = Verb("deploy run", Deploy, run, torch=False, positional=("bundle",))

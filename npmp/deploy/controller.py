@@ -21,9 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from npmp import ranges
 from npmp.deploy.contract import BundleContract
+from npmp.deploy.deadman import Deadman
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
-from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_target
+from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_drive
 
 TIME_IS_OVER = "the time is over"
 SETTLE_S = 2.0  # so long at most joints may take to come home after `stand_s` [D]
@@ -37,6 +38,10 @@ class ControlMode(IntEnum):
     STAND = 1
     POLICY = 2
     DAMPING = 3
+
+
+# in which targets are sent
+DRIVEN = (ControlMode.STAND, ControlMode.POLICY)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class Controller:
             late = now - self.began > self.config.connect_s
             trip = f"no state within {self.config.connect_s:g} s" if late else ""
         else:
-            trip = stopped or self.watchdog.trip(now, self.state, missed)
+            target = self.target if self.mode in DRIVEN else None
+            trip = stopped or self.watchdog.trip(now, self.state, missed, target)
             allowed = self.config.stand_s + SETTLE_S
             late = self.mode is ControlMode.STAND and now - self.began > allowed
             if not trip and late and not self._stood(now):
@@ -186,18 +192,20 @@ class Controller:
                 self.command = ramped(self.command, self.asked, self.limits, self.dt)
                 seen = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
                 proposed = self.policy.act(seen, self.command)
-            self.target = self.safe(proposed)
+            self.target, _ = self.safe(proposed)
         except Exception as error:  # onnxruntime's are RuntimeErrors
             why = str(error) if isinstance(error, ValueError) else repr(error)
             self.move_on(now, f"the policy or its command: {why}")
             proposed = self.target
         return Output(self.mode, self.target, proposed, self.command)
 
-    def safe(self, proposed: FloatArray) -> FloatArray:
-        """A target (nu,) as it may be sent in the newest state. Raises ValueError for none."""
-        if self.mode not in (ControlMode.STAND, ControlMode.POLICY) or self.state is None:
-            return proposed
-        return safe_target(proposed, self.state, self.limits)
+    def safe(self, proposed: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """A target and kd, (nu,) each, as they may be sent in the newest state. Raises ValueError
+        for a target that is none."""
+        kp, kd = self.limits.kp, self.limits.kd
+        if self.mode not in DRIVEN or self.state is None:
+            return proposed, kd
+        return safe_drive(proposed, kp, kd, self.state, self.limits)
 
 
 def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
@@ -244,6 +252,7 @@ def drive(
     asked: Callable[[float], FloatArray],
     note: Callable[[ControlStep], None],
     stop: Callable[[], str] = str,
+    deadman: Deadman | None = None,
 ) -> BaseException | None:
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or as `stop` says.
 
@@ -253,12 +262,14 @@ def drive(
     counts what a late step misses.
 
     Args:
-      asked: the command at a time since the start [s]. note: takes every control step.
+      asked: the command at a time since the start [s]. note: takes every control step. deadman:
+        what damps the robot should the loop fall silent; released once the robot is damped.
 
     Returns: the first exception of the robot's driver, which damps the robot by whatever of its
       methods still works, or of `asked`, `note` and `stop`, which damp it, too; None for none.
     """
-    loop, config = _Loop(robot, controller, seconds, clock, asked, note, stop), controller.config
+    loop = _Loop(robot, controller, seconds, clock, asked, note, stop, deadman)
+    config = controller.config
     writes, dt = config.writes, controller.dt
     tick, last, missed = 0, -1, 0
     was_collecting = gc.isenabled()
@@ -284,7 +295,8 @@ def drive(
                 break
             tick += 1
     finally:
-        loop.damp()
+        if loop.damp() and deadman is not None:
+            deadman.release()
         if was_collecting:
             gc.enable()
     return loop.failure
@@ -302,6 +314,7 @@ class _Loop:
     asked: Callable[[float], FloatArray]
     note: Callable[[ControlStep], None]
     stop: Callable[[], str]
+    deadman: Deadman | None = None
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -311,7 +324,10 @@ class _Loop:
     def turn(self, now: float, late: float, missed: int, *, begins: bool, ends: float) -> None:
         """Read, watch and write once, with a control step in between where one begins."""
         controller, clock = self.controller, self.clock
+        # before it reads commands that are not its own
+        taken = "" if controller.mode is ControlMode.PASSIVE else self.beat()
         state, stopped = self.read()
+        stopped = taken or stopped
         acted = controller.mode is ControlMode.POLICY and now - controller.began >= self.seconds
         over = TIME_IS_OVER if acted else self.stop()
         # reading may have taken long
@@ -350,23 +366,36 @@ class _Loop:
         controller, output = self.controller, self.output
         mode, limits = controller.mode, controller.limits
         if mode is ControlMode.DAMPING:
-            return self.damp()
+            self.damp()
+            return
         if output is None or ControlMode.PASSIVE in (mode, output.mode):
-            return None
+            return
         first_order = controller.contract.hold == "first_order" or mode is ControlMode.STAND
         left_s = max(0.0, ends - now) if first_order else 0.0
-        target = controller.safe(output.proposed).copy()
+        target, kd = controller.safe(output.proposed)
+        if taken := self.beat():
+            controller.move_on(now, taken)
+            self.damp()
+            return
         try:
-            self.robot.write(target, limits.kp.copy(), limits.kd.copy(), left_s)
+            self.robot.write(target.copy(), limits.kp.copy(), kd.copy(), left_s)
         except BaseException as error:
             controller.move_on(now, self._noted(error))
             self.damp()
 
-    def damp(self) -> None:
+    def beat(self) -> str:
+        """Say that the loop is alive. Returns: why it must not write any more."""
+        return "" if self.deadman is None else self.deadman.beat()
+
+    def damp(self) -> bool:
+        """Whether the robot took it."""
+        self.beat()
         try:
             self.robot.stop()
         except BaseException as error:  # it is called again
             self._noted(error)
+            return False
+        return True
 
     def _noted(self, error: BaseException) -> str:
         if isinstance(error, RobotStopped):

@@ -44,7 +44,12 @@ class RobotStopped(Exception):
 
 
 class RobotInterface(Protocol):
-    """A robot, real or simulated. No method may wait."""
+    """A robot, real or simulated. No method may wait.
+
+    Its class may also have a static method `damper(contract)`, which a second process calls
+    (`npmp.deploy.deadman`): it opens another line to the robot, sends nothing, and returns what
+    damps, which is called again and again.
+    """
 
     def read(self) -> State | None:
         """The newest state, None where none has come since the last call.

@@ -2,7 +2,7 @@
 
 Three things, all on the controller's side; a robot has its own protection besides:
 
-- `safe_target`: where a joint may be sent, so that the drive's torque stays below a share of its
+- `safe_drive`: where a joint may be sent, so that the drive's torque stays below a share of its
   limit and the joint within its range.
 - `checked_command`, `ramped`: commands stay in the range that the policy was trained in, and
   velocities that are asked for change gradually.
@@ -14,6 +14,7 @@ Units: rad, rad/s, Nm, s, degrees Celsius. Arrays (nu,) in the order of the bund
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,17 @@ AHEAD_S = 0.05
 # of means in double precision
 ROUNDING = 1e-13
 FROZEN_S = 0.5  # the IMU's readings the same for longer, under new times: none is without noise [D]
+# by so much a joint must have moved, by its target or by its velocity over the last TURNED_S
+# [rad, s] [D]; its angle may then be the same for STUCK_S [s] [D]
+STUCK_RAD = 0.1
+TURNED_S = 1.0
+STUCK_S = 0.2
+# two readings may be so much further apart than their times say [s] [D]
+JUMP_S = 0.002
+# a motor may warm or cool by this [degrees Celsius] within WARMER_S [s]; looked at so often [s] [D]
+WARMER = 15.0
+WARMER_S = 5.0
+WARMTH_EVERY_S = 0.5
 # what no sensor of a sound robot says, not even once: times a joint's velocity and torque limit,
 # any axis of the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
 IMPOSSIBLE_JOINT, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
@@ -86,13 +98,16 @@ class Limits:
         self.command_rate = np.where(asked, ramp, np.inf)
 
 
-def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
+def safe_drive(
+    target: FloatArray, kp: FloatArray, kd: FloatArray, state: State, limits: Limits
+) -> tuple[FloatArray, FloatArray]:
     """The nearest target (nu,) within the joints' ranges at which the drives, as the state is, stay
-    below the torque.
+    below the torque, and the kd (nu,) that goes with it.
 
     torque = kp (target - q) - kd v, so |torque| <= limit where target is in q + (kd v -+ limit) /
     kp. Where a joint is so far out of its range that both cannot be had, the torque's limit counts,
-    but no target is further out than the joint itself, however fast it is.
+    but no target is further out than the joint itself, however fast it is. It then brakes with
+    less than kd.
 
     Raises:
       ValueError: for a target of another width or that is not finite.
@@ -100,13 +115,20 @@ def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
     if target.shape != limits.lower.shape or not np.isfinite(target).all():
         raise ValueError(f"a target of {target.shape}, or one that is not finite")
     inside = np.clip(target, limits.lower, limits.upper)
-    damping = limits.kd * state.joint_vel
-    lowest = state.joint_pos + (damping - limits.torque) / limits.kp
-    highest = state.joint_pos + (damping + limits.torque) / limits.kp
+    damping = kd * state.joint_vel
+    lowest = state.joint_pos + (damping - limits.torque) / kp
+    highest = state.joint_pos + (damping + limits.torque) / kp
     within = np.clip(inside, lowest, highest)
-    return np.clip(
+    sent = np.clip(
         within, np.minimum(limits.lower, state.joint_pos), np.maximum(limits.upper, state.joint_pos)
     )
+
+    stiff = kp * (sent - state.joint_pos)
+    torque = stiff - damping
+    above = (np.abs(torque) > limits.torque) & (state.joint_vel != 0.0)
+    velocity = np.where(above, state.joint_vel, 1.0)
+    braking = (stiff - np.sign(torque) * limits.torque) / velocity
+    return sent, np.where(above, np.clip(braking, 0.0, kd), kd)
 
 
 def checked_command(wanted: ArrayLike, limits: Limits) -> FloatArray:
@@ -139,6 +161,18 @@ class Watchdog:
         # a copy of the IMU's newest readings, as drivers may fill their arrays anew, and when they
         # first came [s]
         self.unchanged: tuple[FloatArray, float] | None = None
+        # the newest reading; of the angles that stay the same (nu,): their targets when they began
+        # to [rad], the sum of their velocities since [rad], by how much they should have moved
+        # [rad], and for how long that has been too much [s]
+        self.before: State | None = None
+        self.target: FloatArray | None = None
+        self.turned = np.zeros(len(self.names))
+        self.due = np.zeros(len(self.names))
+        self.stuck_s = np.zeros(len(self.names))
+        # when and (nu,) how warm the motors were
+        self.warmth: deque[tuple[float, FloatArray]] = deque(
+            maxlen=round(WARMER_S / WARMTH_EVERY_S)
+        )
         # (nu,) [s], less time below
         self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}
         # when and (3,) where `up` was a control period ago, and since when that is compared [s]
@@ -147,11 +181,14 @@ class Watchdog:
         # running means: (3,) [m/s2]; [rad/s] of the gyro's part that turns `up`, and of its error
         self.acceleration, self.turn, self.turn_error = np.zeros(3), 0.0, 0.0
 
-    def trip(self, now: float, state: State | None, missed: int) -> str:
+    def trip(
+        self, now: float, state: State | None, missed: int, target: FloatArray | None = None
+    ) -> str:
         """Why the robot must be damped, "" where all is well.
 
         Args:
           now: time [s]. state: the newest, None for none yet. missed: deadlines missed in a row.
+            target: (nu,) where the joints were sent last [rad], None where they were not.
         """
         if state is None:
             return "no state"
@@ -160,7 +197,9 @@ class Watchdog:
             or self._timing(now - state.time_s, missed)
             or self._frozen(state)
             or self._impossible(state)
+            or self._moved(state, target)
             or self._posture(state)
+            or self._warming(state)
             or self._overload(now, state)
             or self._disagreement(state)
         )
@@ -209,6 +248,61 @@ class Watchdog:
             return f"the gyro says {turn:.3g} rad/s"
         if (force := np.abs(state.accelerometer).max() / GRAVITY) > IMPOSSIBLE_ACCELEROMETER:
             return f"the accelerometer says {force:.3g} g"
+        return ""
+
+    def _moved(self, state: State, target: FloatArray | None) -> str:
+        """Angles that jump, or stay the same to the last bit although they should not. Encoders at
+        rest may repeat themselves."""
+        before = self.before
+        self.before = state._replace(joint_pos=np.array(state.joint_pos, np.float64))
+        if before is None:
+            return ""
+
+        dt = max(0.0, state.time_s - before.time_s)
+        step = np.abs(state.joint_pos - before.joint_pos)
+        beyond = step - self.limits.impossible[0] * (dt + JUMP_S)
+        if beyond.max() > 0.0:
+            worst = int(beyond.argmax())
+            return (
+                f"{self.names[worst]} jumps by {step[worst]:.2f} rad within {1e3 * dt:.0f} ms, as "
+                "no joint can"
+            )
+
+        same = step <= ROUNDING * (1.0 + np.abs(state.joint_pos))
+        # some sensors of velocity are a little off zero at rest
+        turning = state.joint_vel - self.turned / TURNED_S
+        self.turned = np.where(same, self.turned + dt * turning, 0.0)
+        due = np.abs(self.turned)
+        if target is None:
+            self.target = None
+        else:
+            self.target = np.where(same, target if self.target is None else self.target, target)
+            due = np.maximum(due, np.abs(target - self.target))
+        self.due = np.where(same, np.maximum(self.due, due), 0.0)
+        self.stuck_s = np.where(self.due > STUCK_RAD, self.stuck_s + dt, 0.0)
+        worst = int(self.stuck_s.argmax())
+        if self.stuck_s[worst] > STUCK_S:
+            return (
+                f"{self.names[worst]} stays at {state.joint_pos[worst]:.3f} rad, while its target "
+                f"or velocity moves it by {self.due[worst]:.2f} rad"
+            )
+        return ""
+
+    def _warming(self, state: State) -> str:
+        if state.temperature is None:
+            return ""
+        while self.warmth and state.time_s - self.warmth[0][0] > WARMER_S:
+            self.warmth.popleft()
+        for at, warmth in reversed(self.warmth):
+            change = np.abs(state.temperature - warmth)
+            if change.max() > WARMER:
+                worst = int(change.argmax())
+                return (
+                    f"the motor of {self.names[worst]} goes from {warmth[worst]:.0f} to "
+                    f"{state.temperature[worst]:.0f} degrees within {state.time_s - at:.1f} s"
+                )
+        if not self.warmth or state.time_s - self.warmth[-1][0] >= WARMTH_EVERY_S:
+            self.warmth.append((state.time_s, np.array(state.temperature, np.float64)))
         return ""
 
     def _posture(self, state: State) -> str:

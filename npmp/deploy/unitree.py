@@ -4,9 +4,12 @@ order of steps. Never tried on hardware."""
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +18,7 @@ import numpy as np
 from mocap_data.errors import InputError, importing
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
-from npmp.deploy.safety import SafetyConfig, Watchdog
+from npmp.deploy.safety import Limits, SafetyConfig, Watchdog, safe_drive
 from npmp.deploy.unitree_messages import MessageLayout, dds_type, holding
 from npmp.deploy.unitree_recording import SUFFIX, RecordedLine, Recorder
 
@@ -62,6 +65,16 @@ SWITCHER, CHECK_MODE, RELEASE_MODE = "motion_switcher", 1001, 1003
 ANSWER_S, RELEASES, RELEASE_S, MATCHED_S = 2.0, 5, 1.0, 0.2
 JUMP_S = 0.1  # the robot's clock may be ahead of this one's since the last state [D]
 STICK_AT_REST = 0.05  # less is no command [D]
+# a motor's mode where it is driven
+ENABLED = 1
+# of the error codes of a G1's motors: it hears no commands, as before it is driven [R: Unitree's
+# table of error codes]
+NOT_HEARD = 0xC0000000
+TAKE_OVER_S = 1.0  # until every motor must be driven [D]
+MOST_LOST = 20  # messages that a motor may lose within LOST_S [D]
+LOST_S = 1.0
+STALE_S = 0.05  # after which a command is not sent any more [D: half of `SILENCE_S`]
+LISTEN_S = 5.0  # until the robot must listen to commands [D]
 
 
 class UnitreeLine(Protocol):
@@ -79,6 +92,9 @@ class UnitreeLine(Protocol):
     def others(self) -> int:
         """LowCmds of other programs that have come since the last call."""
 
+    def robots(self) -> int:
+        """Programs that publish LowStates now."""
+
 
 class DdsLine:
     """A `UnitreeLine` through CycloneDDS.
@@ -90,6 +106,12 @@ class DdsLine:
     def __init__(self, package: str, interface: str):
         with importing("Unitree's messages need CycloneDDS: pip install 'npmp[unitree]'"):
             from cyclonedds import core, domain
+        available = [name for _, name in socket.if_nameindex()]
+        if interface not in available:
+            raise InputError(
+                f"interface={interface}: must be a network interface of this computer: "
+                f"{', '.join(available)}"
+            )
         self.local = interface == LOOPBACK
         where = f'<NetworkInterface name="{interface}" multicast="default"/>'
         general = f"<General><Interfaces>{where}</Interfaces></General>"
@@ -100,7 +122,7 @@ class DdsLine:
             self.participant = domain.DomainParticipant(number)
         except core.DDSException as error:
             raise InputError(
-                f"interface={interface}: DDS cannot use it ({error}); `ip link` lists what there is"
+                f"interface={interface}: DDS cannot use it ({error}); is it up (ip link)?"
             ) from error
         self.command_type = dds_type(f"{package}.LowCmd")
         self.states = self._reader("lowstate", dds_type(f"{package}.LowState"))
@@ -129,6 +151,9 @@ class DdsLine:
 
     def others(self) -> int:
         return sum(hasattr(one, "values") for one in self.foreign.take(MANY))
+
+    def robots(self) -> int:
+        return len(self.states.get_matched_publications())
 
     def ask(self, call: int) -> str | None:
         """What the robot's motion switcher answers to a call; None for nothing."""
@@ -190,7 +215,10 @@ class UnitreeRobot:
       InputError: for a bundle of another robot.
     """
 
-    def __init__(self, contract: BundleContract, line: UnitreeLine):
+    def __init__(
+        self, contract: BundleContract, line: UnitreeLine, safety: SafetyConfig | None = None
+    ):
+        """safety: by which what is sent half-way is limited."""
         if contract.robot not in MOTORS or contract.accelerometer != "imu":
             raise InputError(
                 f"the bundle is of '{contract.robot}', its accelerometer at the "
@@ -203,6 +231,14 @@ class UnitreeRobot:
         self.state = MessageLayout(f"{package}.LowState")
         self.command = MessageLayout(f"{package}.LowCmd")
         self.period, self.kd = 1.0 / contract.control_rate_hz, contract.per_joint("kd")
+        self.names = contract.joint_names
+        self.limits = Limits(contract, safety or SafetyConfig())
+        self.newest: State | None = None
+        self.alone = False  # whether this program alone commands it
+        self.driven_since = np.inf  # [s]
+        self.enabled = False  # whether motors say so
+        # when and (nu,) how many messages its motors had lost
+        self.lost: tuple[float, FloatArray] | None = None
         self.onboard = ""  # of the robot's own controllers, which drives it
         self.refused: Counter[str] = Counter()
         self.tick: int | None = None
@@ -237,25 +273,62 @@ class UnitreeRobot:
         if self.pressed:
             raise RobotStopped("the remote's B or select was pressed")
         others = self.line.others()
-        if others and self.plan is not None:  # before that it is the robot's own controller
-            raise RobotStopped("another program commands the robot, too (rt/lowcmd)")
+        if others and self.alone:
+            raise RobotStopped(f"another program commands the robot (rt/lowcmd), {others} times")
+        if (robots := self.line.robots()) > 1:
+            raise RobotStopped(
+                f"{robots} programs publish rt/lowstate: is another robot on this network?"
+            )
         if newest is None:
             return None
         at = self.state.at
-        if "mode_machine" in at:  # it must be told its own kind
-            self.values[self.command.at["mode_machine"]] = newest[at["mode_machine"]]
+        self._check_motors(newest, now)
         w, x, y, z = np.array(newest[at["imu_state.quaternion"]])
         up = np.array([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z])
         inertial = np.mean([reading for _, reading in self.past], axis=0)
         pos, vel, torque = (self._of_motors(newest, name) for name in ("q", "dq", "tau_est"))
         sensors = range(1 + ("mode_machine" in at))  # a G1's motor has two
         warm = np.max([self._of_motors(newest, "temperature", k) for k in sensors], axis=0)
-        return State(self.measured, pos, vel, torque, inertial[:3], inertial[3:], up, warm)
+        state = State(self.measured, pos, vel, torque, inertial[:3], inertial[3:], up, warm)
+        self.newest = state
+        return state
 
     def _of_motors(self, values: tuple[Any, ...], name: str, further: int = 0) -> FloatArray:
         place = self.state.at[f"motor_state.{name}"]
         every = values[place.start + further : place.stop : place.step]
         return np.array(every, np.float64)[self.order]
+
+    def _check_motors(self, values: tuple[Any, ...], now: float) -> None:
+        """Raises RobotStopped for motors that report an error, are off, or are out of reach."""
+        at = self.state.at
+        driven = now - self.driven_since > TAKE_OVER_S
+        if "motor_state.motorstate" in at:
+            codes = self._of_motors(values, "motorstate").astype(np.int64)
+            faults = codes if driven else codes & ~NOT_HEARD
+            if faults.any():
+                worst = int((faults != 0).argmax())
+                raise RobotStopped(
+                    f"the motor of {self.names[worst]} reports error 0x{faults[worst]:x}"
+                )
+
+        modes = self._of_motors(values, "mode")
+        self.enabled |= driven and bool((modes == ENABLED).any())
+        if self.enabled and (off := modes != ENABLED).any():
+            worst = int(off.argmax())
+            raise RobotStopped(
+                f"the motor of {self.names[worst]} is in mode {modes[worst]:.0f}, not {ENABLED}"
+            )
+
+        if "motor_state.lost" in at:
+            lost = self._of_motors(values, "lost")
+            if self.lost is None or now - self.lost[0] > LOST_S or (lost < self.lost[1]).any():
+                self.lost = now, lost
+            more = lost - self.lost[1]
+            if more.max() > MOST_LOST:
+                raise RobotStopped(
+                    f"the motor of {self.names[int(more.argmax())]} has lost {more.max():.0f} "
+                    f"messages within {LOST_S:g} s"
+                )
 
     def _believed(self, values: tuple[Any, ...], now: float) -> bool:
         """Note when a state was measured and what its IMU says; False where it cannot be."""
@@ -285,6 +358,8 @@ class UnitreeRobot:
             if self.tick is not None and passed > now - self.arrived + JUMP_S:
                 raise RobotStopped(f"its clock jumped by {passed:.2f} s")
             self.tick, self.offset = tick, min(self.offset + DRIFT * passed, now - clock)
+        if "mode_machine" in at:  # it must be told its own kind
+            self.values[self.command.at["mode_machine"]] = values[at["mode_machine"]]
         self.arrived = now
         self.measured = now if self.line.local else clock + self.offset
         inertial = [values[at[f"imu_state.{name}"]] for name in ("gyroscope", "accelerometer")]
@@ -307,10 +382,16 @@ class UnitreeRobot:
         if self.stopped:
             return
         now = time.monotonic()
+        if self.plan is None:
+            self.alone = True
+            self.driven_since = now
         begun = target if self.plan is None else self._setpoint(now)
         ahead = 0.0 if self.plan is None else min(now - self.plan[0], LONGEST_WRITE_S) / 2.0
         self.plan = now, begun, target, duration_s
-        self._send(self._setpoint(now + ahead), kp, kd)
+        setpoint = self._setpoint(now + ahead)
+        if self.newest is not None:  # half-way there may be more torque than at either end
+            setpoint, kd = safe_drive(setpoint, kp, kd, self.newest, self.limits)
+        self._send(setpoint, kp, kd, until=now + STALE_S)
 
     def _setpoint(self, now: float) -> FloatArray:
         assert self.plan is not None
@@ -324,14 +405,18 @@ class UnitreeRobot:
             return  # a G1 of unknown kind was never driven
         self._send(np.zeros(len(self.order)), np.zeros(len(self.order)), self.kd)
 
-    def _send(self, target: FloatArray, kp: FloatArray, kd: FloatArray) -> None:
+    def _send(
+        self, target: FloatArray, kp: FloatArray, kd: FloatArray, until: float = np.inf
+    ) -> None:
+        """until: later it is not sent, as another process may have damped the robot [s]."""
         values, at = self.values, self.command.at
         for name, numbers in (("q", target), ("kp", kp), ("kd", kd)):
             every = np.zeros(self.motors)
             every[self.order] = numbers
             values[at[f"motor_cmd.{name}"]] = every.tolist()
         values[at["crc"]] = [self.command.crc(values)]
-        self.line.put(values)
+        if time.monotonic() <= until:
+            self.line.put(values)
 
 
 def unitree_robot(
@@ -341,24 +426,49 @@ def unitree_robot(
     dry, its own controller is ended once its state is as it should be, so it must lie or hang.
 
     Raises:
-      InputError: as `DdsLine`, `DdsLine.onboard`, `RecordedLine` and `UnitreeRobot`; where two
-        robots are heard, or a state that the watchdog refuses.
+      InputError: as `DdsLine`, `DdsLine.onboard`, `RecordedLine` and `UnitreeRobot`; where another
+        program commands the robot, or the watchdog refuses its state.
     """
     package = MOTORS[contract.robot][0]
     if interface.endswith(SUFFIX):
         return UnitreeRobot(contract, RecordedLine(Path(interface), package))
     line = DdsLine(package, interface)
-    robot = UnitreeRobot(contract, Recorder(line, package) if dry else line)
+    robot = UnitreeRobot(contract, Recorder(line, package) if dry else line, safety)
     if not dry and (wrong := look(robot, Watchdog(contract, safety))[1]):
         raise InputError(f"left as it is: {wrong}")
-    if (number := len(line.states.get_matched_publications())) > 1:
-        raise InputError(f"{number} robots are on this network; commands would reach all of them")
     robot.onboard = line.onboard(release=not dry)
     line.others()  # of before
     time.sleep(MATCHED_S)
     if not dry and line.others():
         raise InputError("left as it is: another program commands the robot (rt/lowcmd)")
+    robot.alone = not dry
     return robot
+
+
+def unitree_damper(contract: BundleContract, interface: str) -> Callable[[], None]:
+    """What damps the robot from another process, once the robot listens.
+
+    Raises:
+      InputError: as `DdsLine` and `UnitreeRobot`, or where no robot listens.
+    """
+    line = DdsLine(MOTORS[contract.robot][0], interface)
+    robot = UnitreeRobot(contract, line)
+    until = time.monotonic() + LISTEN_S
+    while not (line.robots() and line.commands.get_matched_subscriptions()):
+        if time.monotonic() > until:
+            raise InputError(
+                f"interface={interface}: no robot listens to rt/lowcmd within {LISTEN_S:g} s"
+            )
+        time.sleep(LOOK_EVERY_S)
+    time.sleep(MATCHED_S)
+
+    def stop() -> None:
+        # a G1 must be told its own kind
+        with suppress(RobotStopped):
+            robot.read()
+        robot.stop()
+
+    return stop
 
 
 def steered(robot: Any, within: FloatArray, _: float = 0.0) -> FloatArray:

@@ -22,7 +22,8 @@ class Recorder:
     """A `UnitreeLine` that keeps the LowStates that come through another."""
 
     def __init__(self, line: Any, package: str):
-        self.line, self.local, self.put, self.others = line, line.local, line.put, line.others
+        self.line, self.local = line, line.local
+        self.put, self.others, self.robots = line.put, line.others, line.robots
         self.wire = MessageLayout(f"{package}.LowState").wire
         self.came = list[tuple[float, bytes]]()
 
@@ -47,13 +48,23 @@ class RecordedLine:
     def __init__(self, path: Path, package: str):
         self.wire = MessageLayout(f"{package}.LowState").wire
         due, messages, local = load_npz(path, KEYS).values()
-        shape = None if messages is None else messages.shape
-        if due is None or local is None or shape != (len(due), self.wire.size):
+        if due is None or messages is None or local is None:
             raise InputError(
-                f"'{path}' is no recording of a {package}: {', '.join(KEYS)} are expected, and "
-                f"messages of {self.wire.size} bytes, not {shape}"
+                f"'{path}' is no recording of a robot: must hold {', '.join(KEYS)}, which "
+                "dry=true writes"
             )
-        self.due, self.messages, self.local = due, messages.astype(np.uint8), bool(local)
+        if messages.dtype != np.uint8 or messages.shape[1:] != (self.wire.size,):
+            raise InputError(
+                f"'{path}' is no recording of a {package}: messages must be (n, {self.wire.size}) "
+                f"bytes, not {messages.shape} {messages.dtype}"
+            )
+        if due.shape != messages.shape[:1] or due.dtype.kind != "f" or not _in_order(due):
+            raise InputError(
+                f"'{path}': arrived_s must be ({len(messages)},) finite and increasing [s]"
+            )
+        if local.shape != () or local.dtype != bool:
+            raise InputError(f"'{path}': local must be true or false")
+        self.due, self.messages, self.local = due, messages, bool(local)
         self.given, self.began = 0, 0.0
 
     def take(self) -> list[tuple[Any, ...] | None]:
@@ -67,3 +78,10 @@ class RecordedLine:
 
     def others(self) -> int:
         return 0
+
+    def robots(self) -> int:
+        return 1
+
+
+def _in_order(times: np.ndarray) -> bool:
+    return bool(np.isfinite(times).all() and (np.diff(times) >= 0.0).all())

@@ -10,6 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+# that can be caught, and end or stop a process that does not
+OTHERS = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in (
+        *("QUIT", "TSTP", "TTIN", "TTOU", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "PIPE"),
+        *("XCPU", "IO", "PWR", "STKFLT"),
+    )
+    if hasattr(signal, f"SIG{name}")
+)
+
 
 class Stopped(KeyboardInterrupt):
     """A signal ended a run in good order; the message names the command that continues it."""
@@ -47,13 +57,15 @@ def outliving(streams: Sequence[int]) -> Iterator[None]:
 @contextmanager
 def signals_noted(
     doing: str = "stopping at a checkpoint, after this iteration or the warm-up",
+    others: Sequence[signal.Signals] = (),
 ) -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by
     nohup) do not interrupt but are noted in the list; a second one raises Stopped at once. Shell
     and system both send SIGHUP, so that one never counts as a second; then output to the
     terminal is discarded.
 
-    doing: what follows the first one, for its message.
+    doing: what follows the first one, for its message. others: signals that are noted likewise,
+    and never count as a second.
     """
     noted: list[signal.Signals] = []
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -66,6 +78,8 @@ def signals_noted(
             silence(streams)
             if noted:
                 return
+        elif noted and number in others:
+            return
         elif noted:
             raise Stopped(f"{name.name} again: stopped at once", 128 + number)
         noted.append(name)
@@ -77,7 +91,7 @@ def signals_noted(
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    taken = [signal.SIGINT, signal.SIGTERM]
+    taken = [signal.SIGINT, signal.SIGTERM, *others]
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
         taken.append(hangup)
     before = {number: signal.signal(number, note) for number in taken}

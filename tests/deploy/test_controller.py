@@ -6,6 +6,7 @@ import gc
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,11 @@ def controller(pose: FloatArray = HOME, **settings: float) -> Controller:
 
 
 def run(
-    robot: Ideal, machine: Controller, seconds: float = 1.0, command: object = (0.5, 0.0)
+    robot: Ideal,
+    machine: Controller,
+    seconds: float = 1.0,
+    command: object = (0.5, 0.0),
+    deadman: Any = None,
 ) -> list[ControlStep]:
     steps: list[ControlStep] = []
     robot.failure = drive(
@@ -91,6 +96,7 @@ def run(
         clock=robot,
         note=steps.append,
         asked=lambda _: np.array(command, dtype=float),
+        deadman=deadman,
     )
     return steps
 
@@ -156,7 +162,8 @@ def test_it_stands_up_along_a_line() -> None:
 def test_a_robot_that_does_not_stand_up_is_damped() -> None:
     robot, machine = Ideal(), controller()
     robot.write = lambda *_: None  # type: ignore[method-assign]
-    robot.pos = np.array([0.4, -0.1])  # one joint is
+    # one joint is; encoders are not still
+    robot.read = lambda: state_of(robot.time, joint_pos=np.array([0.4, -0.1]) + 1e-6 * robot.time)  # type: ignore[method-assign]
     run(robot, machine)
     assert machine.reason == "not in its home pose after 5 s"
     assert machine.began == pytest.approx(5.0, abs=0.02)

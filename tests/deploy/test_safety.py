@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npmp.deploy.contract import Command
 from npmp.deploy.robot import State
-from npmp.deploy.safety import Limits, SafetyConfig, Watchdog, checked_command, ramped, safe_target
+from npmp.deploy.safety import Limits, SafetyConfig, Watchdog, checked_command, ramped, safe_drive
 from tests.deploy.standins import state_of, two_joints
 
 CONFIG = SafetyConfig()
@@ -49,25 +49,33 @@ def test_a_target_stays_within_torque_and_range(
     target: float, angle: float, velocity: float, expected: float
 ) -> None:
     state = state_of(joint_pos=pair(angle), joint_vel=pair(velocity))
-    assert safe_target(pair(target), state, LIMITS)[0] == pytest.approx(expected)
+    sent, _ = safe_drive(pair(target), LIMITS.kp, LIMITS.kd, state, LIMITS)
+    assert sent[0] == pytest.approx(expected)
 
 
 @given(*(st.floats(-1e6, 1e6) for _ in range(3)))
 def test_no_target_asks_for_more_torque(target: float, angle: float, velocity: float) -> None:
     state = state_of(joint_pos=pair(angle), joint_vel=pair(velocity))
-    sent = safe_target(pair(target), state, LIMITS)[0]
-    least, most = min(-1.0, angle), max(1.0, angle)
-    assert least <= sent <= most
-    within = abs(10 * (sent - angle) - velocity) <= 8 * (1 + 1e-9) + 1e-8 * (
-        abs(angle) + abs(velocity)
-    )
-    assert within or sent in (least, most)  # as near as the range allows
+    sent, kd = safe_drive(pair(target), LIMITS.kp, LIMITS.kd, state, LIMITS)
+    assert min(-1.0, angle) <= sent[0] <= max(1.0, angle)
+    assert 0.0 <= kd[0] <= 1.0
+    torque = 10 * (sent[0] - angle) - kd[0] * velocity
+    assert abs(torque) <= 8 * (1 + 1e-9) + 1e-8 * (abs(angle) + abs(velocity))
+
+
+def test_a_joint_that_runs_out_of_its_range_brakes_with_less_than_kd() -> None:
+    """At 0.9 rad and 20 rad/s: 1 rad, where the range ends, gives 10 (1 - 0.9) - 20 = -19 Nm with
+    kd 1; -8 = 1 - 20 kd Nm is at 0.45."""
+    state = state_of(joint_pos=pair(0.9), joint_vel=pair(20.0))
+    sent, kd = safe_drive(pair(0.0), LIMITS.kp, LIMITS.kd, state, LIMITS)
+    assert (sent[0], kd[0]) == pytest.approx((1.0, 0.45))
+    assert (sent[1], kd[1]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1)), pair(math.nan), pair(math.inf)])
 def test_no_target_is_refused(wrong: np.ndarray) -> None:
     with pytest.raises(ValueError):
-        safe_target(wrong, state_of(), LIMITS)
+        safe_drive(wrong, LIMITS.kp, LIMITS.kd, state_of(), LIMITS)
 
 
 def test_commands_stay_in_their_range_and_ramp() -> None:
@@ -185,9 +193,8 @@ def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> No
     watchdog = Watchdog(two_joints(), CONFIG)
 
     def at(step: int, share: float) -> str:
-        return watchdog.trip(
-            0.02 * step, state_of(0.02 * step, **{field: pair(0.0, -share * least)}), 0
-        )
+        values = {field: pair(0.0, -share * least), "joint_pos": pair(0.0, 1e-3 * step)}
+        return watchdog.trip(0.02 * step, state_of(0.02 * step, **values), 0)
 
     assert [at(k, 1.01) for k in range(10)] == [""] * 10  # 0.18 s above the limit
     assert at(10, 1.0) == ""  # at it: 0.02 s are taken off
@@ -195,6 +202,80 @@ def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> No
     assert at(12, 1.01) == f"knee is too {word} for 0.2 s"
     watchdog = Watchdog(two_joints(), CONFIG)
     assert {at(k, 1.01 if k % 2 else 0.9) for k in range(200)} == {""}  # as long below as above
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (0.32, ""),
+        # 3 times 5 rad/s for 20 ms are 0.3 rad; readings may be 2 ms further apart: 0.33
+        (0.34, "knee jumps by 0.34 rad within 20 ms, as no joint can"),
+        (-0.34, "knee jumps by 0.34 rad within 20 ms, as no joint can"),
+    ],
+)
+def test_an_angle_that_jumps_trips(step: float, said: str) -> None:
+    watchdog = Watchdog(two_joints(), CONFIG)
+    angles = pair(0.0)  # which the driver fills anew
+    assert watchdog.trip(0.0, state_of(0.0, joint_pos=angles), 0) == ""
+    angles[1] = step
+    assert watchdog.trip(0.02, state_of(0.02, joint_pos=angles), 0) == said
+
+
+def moved(
+    angle: Callable[[int], float],
+    target: Callable[[int], float] | None = None,
+    velocity: float = 0.0,
+    first: int = 0,
+) -> list[str]:
+    """What 100 readings at 50 Hz trip, the knee's angle, target and velocity as they say."""
+    watchdog = Watchdog(two_joints(), CONFIG)
+    said = []
+    for k in range(100):
+        state = state_of(0.02 * k, joint_pos=pair(0.0, angle(k)), joint_vel=pair(0.0, velocity))
+        sent = pair(0.0, target(k)) if target is not None and k >= first else None
+        said.append(watchdog.trip(0.02 * k, state, 0, sent))
+    return said
+
+
+def test_an_angle_that_freezes_while_the_joint_should_move_trips() -> None:
+    """A target that moves by 1 rad/s is further than 0.1 rad from the sixth reading on, and 0.2 s
+    later that has lasted for too long."""
+    said = moved(lambda k: 0.2, lambda k: 0.02 * k)
+    assert said[:16] == [""] * 16
+    assert "knee stays at 0.200 rad, while its target or velocity moves it by" in said[17]
+    assert "knee stays at" in moved(lambda k: 0.2, None, velocity=1.0)[20]
+
+
+def test_an_encoder_at_rest_may_repeat_itself() -> None:
+    assert set(moved(lambda k: 0.2, lambda k: 0.2)) == {""}
+    # a sensor of velocity that is a little off
+    assert set(moved(lambda k: 0.2, lambda k: 0.2, velocity=0.09)) == {""}
+    assert set(moved(lambda k: 0.2, lambda k: 0.2 + 0.09 * (k % 2))) == {""}
+    # not told where to go for a second; then at once, to which it takes a while
+    late = moved(lambda k: 0.2 + 0.1 * (k > 58), lambda k: 0.5, first=50)
+    assert set(late) == {""}
+    # a step of an encoder, or of a target, now and then
+    assert set(moved(lambda k: 0.01 * (k // 8), lambda k: 0.02 * k)) == {""}
+
+
+@pytest.mark.parametrize(
+    ("degrees", "said"),
+    [
+        (lambda t: 30.0 + 2.9 * t, ""),
+        (lambda t: 30.0 + round(2.9 * t), ""),
+        (lambda t: 30.0 + 4.0 * t, "the motor of knee goes from 30 to 4"),
+        (lambda t: 60.0 if t < 3.0 else 0.0, "the motor of knee goes from 60 to 0 degrees within"),
+    ],
+)
+def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> None:
+    """15 degrees in 5 s are 3 a second."""
+    watchdog = Watchdog(two_joints(), CONFIG)
+    trips = [
+        watchdog.trip(0.02 * k, state_of(0.02 * k, temperature=pair(30.0, degrees(0.02 * k))), 0)
+        for k in range(600)
+    ]
+    first = next(filter(None, trips), "")
+    assert first.startswith(said) if said else first == ""
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ import copy
 import json
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp.deploy.bundle import Bundle
+from npmp.deploy.controller import Controller, ControllerConfig, ControlMode
 from npmp.deploy.robot import RobotStopped, State
 from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.unitree import (
@@ -35,6 +39,7 @@ from tests.deploy.standins import Standing, contract_of
 from tests.refusals import refusal
 
 ROBOTS = sorted(MOTORS)
+layout_of = cache(MessageLayout)
 # bytes in C's memory [R: unitree_sdk2]
 SIZES = {"unitree_go.LowCmd": 812, "unitree_go.LowState": 1180}
 SIZES |= {"unitree_hg.LowCmd": 1004, "unitree_hg.LowState": 2092}
@@ -46,6 +51,7 @@ class FakeLine:
     def __init__(self, local: bool = False):
         self.local, self.coming, self.sent = local, list[Any](), list[list[Any]]()
         self.foreign = 0
+        self.publishers = 1
 
     def take(self) -> list[Any]:
         came, self.coming = self.coming, []
@@ -57,10 +63,13 @@ class FakeLine:
     def others(self) -> int:
         return self.foreign
 
+    def robots(self) -> int:
+        return self.publishers
+
 
 def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     """A LowState at rest and upright: motor k at 0.01 k rad; changed: fields by name."""
-    layout = MessageLayout(f"{MOTORS[name][0]}.LowState")
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
     values: list[Any] = [0] * layout.width
     given: dict[str, Any] = {"imu_state.quaternion": [1.0, 0.0, 0.0, 0.0], "tick": [tick]}
     given["imu_state.accelerometer"] = [0.0, 0.0, 9.81]
@@ -73,6 +82,16 @@ def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     if "crc" not in changed:
         values[layout.at["crc"]] = [layout.crc(values)]
     return tuple(values)
+
+
+def at_home(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
+    """A LowState at rest in the home pose."""
+    contract, motors = contract_of(name), MOTORS[name][1]
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
+    angles = [0.0] * len(range(*layout.at["motor_state.q"].indices(layout.width)))
+    for joint, angle in zip(contract.joint_names, contract.home_pose):
+        angles[motors.index(joint)] = angle
+    return state_of(name, tick, **{"motor_state.q": angles} | changed)
 
 
 def robot_of(name: str, **line: Any) -> UnitreeRobot:
@@ -222,6 +241,67 @@ def test_another_program_that_commands_it_stops_it() -> None:
         read(robot, state_of("unitree_go2", 2))
 
 
+def test_another_robot_that_joins_stops_it() -> None:
+    robot = robot_of("unitree_go2")
+    assert read(robot, state_of("unitree_go2")) is not None
+    robot.line.publishers = 2  # type: ignore[attr-defined]
+    with pytest.raises(RobotStopped, match="2 programs publish rt/lowstate"):
+        read(robot, state_of("unitree_go2", 2))
+
+
+def motor_states(name: str, field: str, values: list[int], tick: int = 1) -> tuple[Any, ...]:
+    """A LowState whose first motors report so, the others 0."""
+    layout = layout_of(f"{MOTORS[name][0]}.LowState")
+    every = len(range(*layout.at[f"motor_state.{field}"].indices(layout.width)))
+    return state_of(name, tick, **{f"motor_state.{field}": values + [0] * (every - len(values))})
+
+
+@pytest.mark.parametrize(
+    ("code", "driven", "said"),
+    [
+        (0, True, ""),
+        (0x10, False, "the motor of left_hip_yaw_joint reports error 0x10"),
+        # that it hears no commands is so before it is driven
+        (0x40000000, False, ""),
+        (0x40000000, True, "the motor of left_hip_yaw_joint reports error 0x40000000"),
+    ],
+)
+def test_the_error_of_a_motor_stops_it(code: int, driven: bool, said: str) -> None:
+    robot = robot_of("unitree_g1")
+    robot.driven_since = time.monotonic() - 2.0 if driven else np.inf
+    state = motor_states("unitree_g1", "motorstate", [0, 0, code])
+    if said:
+        with pytest.raises(RobotStopped, match=said):
+            read(robot, state)
+    else:
+        assert read(robot, state) is not None
+
+
+def test_a_motor_that_leaves_its_mode_stops_it() -> None:
+    """Simulators say 0 of all of them, and so does a robot that is not driven yet."""
+    robot = robot_of("unitree_go2")
+    assert read(robot, motor_states("unitree_go2", "mode", [1] * 6)) is not None
+    robot.driven_since = time.monotonic() - 2.0
+    assert read(robot, motor_states("unitree_go2", "mode", [0] * 12, 2)) is not None
+    assert read(robot, motor_states("unitree_go2", "mode", [1] * 12, 3)) is not None
+    with pytest.raises(RobotStopped, match="the motor of FR_calf_joint is in mode 0, not 1"):
+        read(robot, motor_states("unitree_go2", "mode", [1, 1, 0, *[1] * 9], 4))
+
+
+def test_a_motor_that_loses_messages_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One now and then is a line that is lossy."""
+    robot, now = robot_of("unitree_go2"), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for k in range(50):
+        now[0] = 100.0 + 0.1 * k
+        lost = motor_states("unitree_go2", "lost", [0, 4_000_000_000 + k], 100 * k + 1)
+        assert read(robot, lost) is not None
+    # begins anew
+    assert read(robot, motor_states("unitree_go2", "lost", [0, 3], 4902)) is not None
+    with pytest.raises(RobotStopped, match="FR_thigh_joint has lost 22 messages within 1 s"):
+        read(robot, motor_states("unitree_go2", "lost", [0, 25], 4903))
+
+
 @pytest.mark.parametrize(("kind", "whole"), [(5, True), (11, True), (4, False), (6, False)])
 def test_a_g1_whose_joints_do_not_all_move_is_not_believed(kind: int, whole: bool) -> None:
     robot = robot_of("unitree_g1")
@@ -251,6 +331,33 @@ def test_a_recording_replayed_says_the_same(name: str, tmp_path: Path) -> None:
     refusal(f"no recording of a {other}", RecordedLine, tmp_path / "a.npz", other)
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"local": None}, "must hold arrived_s, messages, local"),
+        ({"messages": np.zeros((2, 5), np.uint8)}, "messages must be"),
+        ({"messages": np.zeros((2, SIZES["unitree_go.LowState"]))}, "messages must be"),
+        ({"messages": np.array(["a", "b"])}, "messages must be"),
+        ({"messages": np.uint8(3)}, "messages must be"),
+        ({"arrived_s": np.float64(0.0)}, "arrived_s must be"),
+        ({"arrived_s": np.zeros(3)}, "arrived_s must be"),
+        ({"arrived_s": np.array([0.0, np.nan])}, "arrived_s must be"),
+        ({"arrived_s": np.array([1.0, 0.0])}, "arrived_s must be"),
+        ({"arrived_s": np.array(["a", "b"])}, "arrived_s must be"),
+        ({"local": np.zeros(2, bool)}, "local must be"),
+        ({"local": np.array("yes")}, "local must be"),
+    ],
+)
+def test_a_recording_that_is_none_is_refused(
+    changed: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    size = MessageLayout("unitree_go.LowState").wire.size
+    whole = {"arrived_s": np.zeros(2), "messages": np.zeros((2, size), np.uint8)}
+    arrays = whole | {"local": np.array(True)} | changed
+    np.savez(tmp_path / "a.npz", **{k: v for k, v in arrays.items() if v is not None})
+    refusal(said, RecordedLine, tmp_path / "a.npz", "unitree_go")
+
+
 def test_the_sticks_ask_for_the_ends_of_the_ranges() -> None:
     robot, remote = robot_of("unitree_go2"), bytearray(40)
     within = np.array([[-0.5, -0.3, -1.0], [1.5, 0.2, 2.0]])
@@ -275,10 +382,10 @@ def test_a_command_is_in_the_order_of_the_motors(name: str) -> None:
         MessageLayout(f"{MOTORS[name][0]}.LowCmd"),
     )
     kind = {"mode_machine": [5]} if name == "unitree_g1" else {}
-    read(robot, state_of(name, **kind))
-    target, kp, kd = (
-        k + np.arange(len(contract.joints), dtype=np.float64) for k in (0.0, 100.0, 200.0)
-    )
+    read(robot, at_home(name, **kind))
+    numbers = np.arange(len(contract.joints), dtype=np.float64)
+    target = contract.home_pose + 1e-4 * numbers
+    kp, kd = 100.0 + numbers, 200.0 + numbers
     robot.write(target, kp, kd, 0.0)
     robot.stop()
     robot.write(target, kp, kd, 0.0)  # nothing, once it is stopped
@@ -311,6 +418,38 @@ def test_setpoints_are_sent_half_way_to_the_next(monkeypatch: pytest.MonkeyPatch
     assert asked == pytest.approx([0.0, 0.125, 0.375, 0.625])
 
 
+@pytest.mark.parametrize("name", ROBOTS)
+def test_the_torque_limit_holds_for_what_is_sent_half_way(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joints at 10 rad/s there and back, targets from one end of their ranges to the other every
+    20 ms, five writes on the way: kp (sent - angle) - kd velocity within 0.8 of the limit."""
+    contract, robot, now = contract_of(name), robot_of(name), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    machine = Controller(contract, Standing(contract.home_pose), ControllerConfig(), SafetyConfig())
+    machine.mode = ControlMode.POLICY
+    layout, motors = MessageLayout(f"{MOTORS[name][0]}.LowCmd"), robot.order
+    limit, (low, high) = contract.per_joint("torque_limit"), contract.joint_range
+    middle, swing = (low + high) / 2.0, (high - low) / 2.0
+    rng, worst, stiff = np.random.default_rng(0), 0.0, 0.0
+    for k in range(400):
+        now[0] = 100.0 + 0.004 * k
+        phase = 10.0 / swing * now[0]
+        pos, vel = middle + swing * np.sin(phase), 10.0 * np.cos(phase)
+        machine.state = robot.newest = State(now[0], pos, vel, 0 * pos, *np.zeros((3, 3)))
+        if k % 5 == 0:
+            proposed = np.where(rng.random(len(limit)) < 0.5, low, high)
+        target, kd = machine.safe(proposed)
+        robot.write(target, machine.limits.kp, kd, 0.02 - 0.004 * (k % 5))
+        sent = {
+            part: np.array(robot.line.sent[-1][layout.at[f"motor_cmd.{part}"]])[motors]  # type: ignore[attr-defined]
+            for part in ("q", "kp", "kd")
+        }
+        share = np.abs(sent["kp"] * (sent["q"] - pos) - sent["kd"] * vel) / limit
+        worst, stiff = max(worst, share.max()), max(stiff, sent["kp"].min())
+    assert stiff > 0.0 and worst == pytest.approx(0.8)
+
+
 def test_a_hostile_robot_is_refused_or_damped() -> None:
     """1,000 states with random numbers in one field, right checksums, new ticks."""
     rng, at = np.random.default_rng(0), MessageLayout("unitree_go.LowState").at
@@ -319,16 +458,13 @@ def test_a_hostile_robot_is_refused_or_damped() -> None:
     for k in range(1000):
         robot = robot_of("unitree_go2")
         watchdog = Watchdog(contract_of("unitree_go2"), SafetyConfig())
-        at_home = [0.0] * 20
-        for joint, place in zip(robot.order, contract_of("unitree_go2").home_pose):
-            at_home[joint] = place
         field = ("imu_state.quaternion", "imu_state.gyroscope", "imu_state.accelerometer")[k % 3]
         if k % 2:
             field = ("motor_state.q", "motor_state.dq", "motor_state.tau_est")[k % 3]
-        base = state_of("unitree_go2", **{"motor_state.q": at_home})
+        base = at_home("unitree_go2")
         numbers = list(base[at[field]])
         numbers[rng.integers(min(len(numbers), 12))] = worst[rng.integers(len(worst))]
-        state = read(robot, state_of("unitree_go2", **{"motor_state.q": at_home, field: numbers}))
+        state = read(robot, at_home("unitree_go2", **{field: numbers}))
         if state is None:
             found["refused"] += 1
         else:
@@ -351,7 +487,8 @@ def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["robot=unitree_go2"], "interface="),
+        (["robot=unitree_go2"], "robot=unitree_go2 needs interface="),
+        (["robot=unitree_go2", "dry=true"], "robot=unitree_go2 needs interface="),
         (["robot=unitree_go2", "interface=a.npz"], "dry=true replays it"),
         (["robot=sim", "interface=lo"], "interface="),
         (["robot=sim", "dry=true"], "dry="),
@@ -431,7 +568,13 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
             robot.stop()
             time.sleep(0.01)
         assert line.others() == 0
-        there.put(heard[0].values)
+        # from another process, by another line
+        program = (
+            "from npmp.deploy import unitree; from tests.deploy.standins import contract_of; "
+            f"unitree.SIMULATED_DOMAIN = {number}; "
+            "unitree.unitree_damper(contract_of('unitree_go2'), 'lo')()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60.0)
         while not (others := line.others()) and time.monotonic() - began < until:
             time.sleep(0.01)
     finally:
@@ -439,3 +582,6 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
         thread.join()
     assert state is not None and not robot.refused
     assert heard[0].values[:3] == (0xFE, 0xEF, 0xFF) and others == 1
+    # the same command of both
+    damped = [one.values for one in heard if hasattr(one, "values")]
+    assert damped[0] == damped[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -112,6 +113,53 @@ def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
     assert (out / "log.h5").is_file()  # what led to it
 
 
+@pytest.mark.parametrize(("late", "code"), [("sim.latency_ms=120", 3), ("sim.latency_ms=0", 2)])
+def test_a_full_disk_does_not_hide_why_it_was_damped(
+    late: str, code: int, tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    """The journal remains, of what was written before."""
+
+    def full(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("npmp.deploy.run_log.write_log", full)
+    monkeypatch.setattr(deploy, "write_json", full)
+    assert deploy.main(["bundle", *QUICK, late, f"out={tmp_path}"]) == code
+    err = capsys.readouterr().err
+    assert ("damped: the state is" in err) == (code == 3)
+    assert f"{tmp_path / 'log.h5'}: No space left on device" in err and "Traceback" not in err
+    assert len(read_log(tmp_path).columns["time_s"]) > 5
+
+
+def test_a_full_disk_under_the_terminal_does_not_hide_it_either(
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(deploy, "report", full)
+    assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={tmp_path}"]) == 3
+    assert "damped: the state is" in capsys.readouterr().err
+
+
+def test_a_signal_that_is_not_meant_to_stop_it_damps_it_and_is_no_good_end(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """Twice is no more."""
+    act = Standing.act
+
+    def signalled(self: Standing, *given: Any) -> Any:
+        if not self.acts:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGUSR1)
+        return act(self, *given)
+
+    monkeypatch.setattr(Standing, "act", signalled)
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
+    found = json.loads((tmp_path / "deploy.json").read_text())
+    assert (found["ended"], found["tripped"]) == ("SIGUSR1", True)
+
+
 def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     act = Standing.act
 
@@ -121,7 +169,7 @@ def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: MonkeyPatch) ->
         return act(self, *given)
 
     monkeypatch.setattr(Standing, "act", signalled)
-    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 0
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
     found = json.loads((tmp_path / "deploy.json").read_text())
     assert (found["ended"], found["tripped"]) == ("SIGINT", False)
 
@@ -389,7 +437,7 @@ def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: Mo
     monkeypatch.setattr(Standing, "act", gone)
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
     try:
-        assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 0
+        assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
     finally:
         signal.signal(signal.SIGHUP, before)
     found = json.loads((tmp_path / "deploy.json").read_text())
