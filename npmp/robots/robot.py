@@ -92,7 +92,7 @@ class Robot:
     @property
     def carries_feet(self) -> NDArray[np.bool_]:
         """(J,) which joints are of legs, between the root and a foot."""
-        model = self.model()
+        model = self.model(visuals=False)
         carrying = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
         return np.isin(np.arange(len(self.joint_names)), carrying)
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, drop_visuals, model_drives, refuse_unfit, strip
+from npmp.robots.adapt import Drive, backlash, drop_visuals, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
 from npmp.robots.proposal.draft import Draft, ProposedValue
 from npmp.robots.proposal.feet import find_feet, match_soles
@@ -80,8 +81,9 @@ def propose(
         for key in spec.keys
         if word in key.name.lower()
     ]
+    locked = np.array(backlash(spec), dtype=bool)
     model_name = spec.modelname
-    left_out = strip(spec, mjcf)
+    changes = strip(spec, mjcf)
     drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
@@ -92,11 +94,11 @@ def propose(
 
     def drafted() -> Draft:
         draft = Draft(mjcf, path, chosen, model, posed(model))
-        if left_out:
-            draft.note("left out", ", ".join(left_out), "one robot of hinges and shapes is taken")
+        for change in changes:
+            draft.note(*change)
         return draft
 
-    poses = [key for key in keys if len(key) == model.nq]
+    poses = [pose for key in keys if (pose := _of_model(key, locked, model.nq)) is not None]
     standing = next((key for key in poses if _stands(drafted(), key)), None)
     robot, draft = _fill(drafted(), standing, drives, timestep, where)
     checks = contract.check(robot)
@@ -111,6 +113,18 @@ def propose(
         line = ProposedValue("keyframe", "the model's is passed over", passed_over)
         draft.findings.insert(at, line)
     return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+
+
+def _of_model(key: Array, locked: NDArray[np.bool_], count: int) -> Array | None:
+    """(nq,) a keyframe's pose without the angles of locked hinges, the root at the origin; None
+    where it is of something else. locked: of all the model's hinges; count: nq."""
+    root = len(key) - len(locked)
+    # six single joints, three of them hinges, were the free one
+    spare = 3 if root == 3 else 0
+    if root not in (0, 3, 7) or (~locked).sum() - spare != count - 7:
+        return None
+    angles = key[root:][~locked][spare:]
+    return np.concatenate(([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], angles))
 
 
 def _holds(checks: Sequence[contract.Check]) -> bool:
