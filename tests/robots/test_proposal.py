@@ -12,7 +12,7 @@ import yaml
 
 from npmp import robots
 from npmp.robots.check import HUMANOID_MARKERS, QUADRUPED_MARKERS
-from npmp.robots.proposal import Proposal, propose
+from npmp.robots.proposal import Proposal, _name_of, propose
 from tests.refusals import refusal
 from tests.robots.models import LEGS, dog, person
 
@@ -393,4 +393,33 @@ def test_legs_without_an_ankle_end_in_spheres(tmp_path: Path) -> None:
     assert 0.005 <= feet["radius"] < 0.025
     home = [joint["home"] for name, joint in content(found)["joints"].items() if "calf" in name]
     assert max(home) < -0.8
+    assert all(check.passed for check in found.checks), found.checks
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "name"),
+    [
+        # models keep the name of what they were copied from
+        ("laikago.urdf", "plane", "laikago"),
+        ("b1/urdf/robot.urdf", "ngr", "b1"),
+        ("robot.urdf", "ngr", "ngr"),
+        # a word of it stands in the file's or a folder's name
+        ("go2/scene.xml", "go2 scene", "go2_scene"),
+        ("g1_29dof.xml", "g1_29dof_rev_1_0", "g1_29dof_rev_1_0"),
+        ("spot.xml", "MuJoCo Model", "spot"),
+    ],
+)
+def test_a_name_that_fits_the_file(file: str, own: str, name: str) -> None:
+    chosen, doubt = _name_of(Path("/models") / file, own)
+    assert chosen == name
+    assert (own in doubt) == (name in ("laikago", "b1"))
+
+
+def test_placeholders_of_torque_are_guessed(tmp_path: Path) -> None:
+    """13.2 kg on 4 legs: 1000 Nm are 100 times a leg's share of the weight at its length."""
+    mjcf = dog(actuators="position").replace('forcerange="-25 25"', 'forcerange="-1000 1000"')
+    found = proposal(tmp_path, mjcf)
+    assert content(found)["drives"]["torque_limit"] < 100
+    reasons = {finding.topic: finding.guessed for finding in found.findings}
+    assert reasons["torque limits"].startswith("the model's 1000 Nm is a placeholder")
     assert all(check.passed for check in found.checks), found.checks

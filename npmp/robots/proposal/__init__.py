@@ -34,6 +34,12 @@ from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
 
+# words of files and folders of any robot
+_GENERAL = {
+    *("robot", "robots", "model", "models", "scene", "main", "urdf", "mjcf", "xml", "assets"),
+    *("description", "resources", "base", "world", "data", "src", "home", "tmp"),
+}
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -87,13 +93,15 @@ def propose(
     drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
-    called = model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem
-    chosen = name or re.sub(r"\W+", "_", called).strip("_").lower() or "robot"
+    proposed, doubt = _name_of(mjcf, model_name)
+    chosen = name or proposed
     where = (folder or Path()) / "robot.yaml"
     path = reference or str(mjcf.resolve())
 
     def drafted() -> Draft:
         draft = Draft(mjcf, path, chosen, model, posed(model))
+        if doubt and name is None:
+            draft.note("name", chosen, doubt)
         for change in changes:
             draft.note(*change)
         return draft
@@ -113,6 +121,32 @@ def propose(
         line = ProposedValue("keyframe", "the model's is passed over", passed_over)
         draft.findings.insert(at, line)
     return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+
+
+def _name_of(mjcf: Path, called: str) -> tuple[str, str]:
+    """A name for the robot, and why it is not the model's own, or "".
+
+    The model's own, where its file or a folder above has a word of it: models are called after what
+    they were copied from. Else the file's; of robot.urdf in NAME/urdf the folder's.
+    """
+    own = called if called != "MuJoCo Model" else ""
+    folders = [folder.name for folder in mjcf.resolve().parents[:3]]
+    places = [mjcf.stem, *folders]
+    agrees = any(word in place.lower() for word in _words(own) for place in places)
+    agrees = agrees or any(word in own.lower() for place in places for word in _words(place))
+    in_general = bool(folders) and not _words(folders[0])
+    above = next((place for place in folders if _words(place)), "") if in_general else ""
+    other = next((place for place in (mjcf.stem, above) if _words(place)), "")
+    chosen = own if own and (agrees or not other) else other
+    name = re.sub(r"\W+", "_", chosen).strip("_").lower()
+    doubt = f"the model calls itself '{own}', its file and folders do not"
+    return name or "robot", doubt if own and chosen != own else ""
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name that tell robots apart."""
+    words = set(re.split(r"[\W_]+", name.lower())) - _GENERAL
+    return {word for word in words if len(word) > 1 and not word.isdigit()}
 
 
 def _of_model(key: Array, locked: NDArray[np.bool_], count: int) -> Array | None:
