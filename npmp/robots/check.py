@@ -353,7 +353,7 @@ def self_collision(robot: Robot) -> Check:
     swept = "each joint through its range: "
     swept += f"{', '.join(listed)} rad on{more}" if touches else "nothing touches"
     kinds = Counter(collision.ignored.values())
-    ignored = ", ".join(f"{count} {reason}" for reason, count in kinds.items())
+    ignored = ", ".join(f"{count} ({reason})" for reason, count in kinds.items())
     swept += f"; pairs not counted: {ignored}" if ignored else ""
     if not doubts:
         return Check("self-collision", True, swept)

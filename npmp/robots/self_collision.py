@@ -22,8 +22,8 @@ from npmp.robots.robot import Robot
 # names of two moving bodies, in the model's order
 Pair = tuple[str, str]
 # why a pair does not count
-AT_HOME = "overlaps at home"
-BY_DESIGN = "overlaps in most poses"
+AT_HOME = "overlap at home"
+BY_DESIGN = "overlap in most poses"
 AS_ROBOT_YAML = "ignore_collisions"
 MIRROR = "as its mirror image"
 BESIDE = "beside each other"
