@@ -39,7 +39,12 @@ VERBS: Mapping[str, Mapping[str, str]] = {
         "run": "deploy",
         "compare-logs": "compare_logs",
     },
-    "robots": {"list": "robots:list_all", "check": "robots:check", "add": "robots:add"},
+    "robots": {
+        "list": "robots:list_all",
+        "check": "robots:check",
+        "show": "robots:show",
+        "add": "robots:add",
+    },
     "data": {"list": "data:list_all", "fetch": "data:fetch", "export": "data_export"},
     "inspect": {"": "inspect"},
     "actuator": {

@@ -252,6 +252,8 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
     if was_cleaned:
         if cleaned.dropped:
             terminal.print(dropped_table(cleaned))
+        if cleaned.collisions:
+            say(f"self-collision: {cleaned.worst_collisions}")
         say(cleaned.in_words())
 
 

@@ -1,5 +1,5 @@
-"""`npmp robots list | check NAME | add MODEL.xml`: the robots there are, whether one keeps the
-contract, a new one."""
+"""`npmp robots list | check NAME | show NAME | add MODEL.xml`: the robots there are, whether one
+keeps the contract, what it looks like, a new one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.terminal import OK, USER_ERROR, say, show_table
+from npmp.robots import Robot
 from npmp.robots.check import Check, what_to_edit
 from npmp.robots.check import check as check_robot
 from npmp.robots.menagerie import ROOT, model_file, reference_to
@@ -40,6 +41,20 @@ class CheckRobot(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowRobot(Keys):
+    """Draw a robot at home with its markers and collision shapes: NAME.png, and NAME.html with its
+    checks and the guessed lines of its robot.yaml.
+
+    npmp robots show robots/go2
+    """
+
+    # a robot's name or folder
+    target: str
+    # the folder; null: your own robot's, of a packaged one this folder
+    out: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddRobot(Keys):
     """Propose a robot.yaml for a model (MJCF or URDF), and check it.
 
@@ -55,6 +70,8 @@ class AddRobot(Keys):
     out: Path | None = None
     # true: overwrite a robot.yaml that is there
     replace: bool = False
+    # write NAME.png and NAME.html beside it, as npmp robots show
+    show: bool = True
 
 
 def run_list(config: ListRobots, run: Run) -> None:
@@ -89,6 +106,34 @@ def run_check(config: CheckRobot, run: Run) -> int:
     return USER_ERROR if report_checks(robot.name, check_robot(robot)) else OK
 
 
+def run_show(config: ShowRobot, run: Run) -> int:
+    """2 where a robot fails its checks."""
+    robot = robots.load(config.target)
+    file = robots.find(config.target)
+    packaged = robot.name in robots.names() and file == robots.find(robot.name)
+    folder = run.out or (Path() if packaged else file.parent)
+    checks = check_robot(robot)
+    show_robot(robot, checks, file, folder, made_by(run, seed=False))
+    failed = [clause.name for clause in checks if not clause.passed]
+    if failed:
+        say(f"failing checks: {', '.join(failed)}; {what_to_edit(failed)}")
+    return USER_ERROR if failed else OK
+
+
+def show_robot(
+    robot: Robot, checks: Sequence[Check], file: Path, folder: Path, provenance: dict[str, Any]
+) -> None:
+    """Write the page and the still of a robot; say where, and why there is no still."""
+    from npmp.report import robot_page
+
+    text = file.read_text(encoding="utf-8")
+    shown = robot_page.build(folder, robot, checks, text, provenance)
+    if shown.still is None:
+        say(f"page: {shown.page} (no still: {shown.why_not})")
+    else:
+        say(f"page: {shown.page}, still: {shown.still}")
+
+
 def report_checks(name: str, checks: Sequence[Check]) -> list[str]:
     """Print the contract, clause by clause. Returns the clauses that fail."""
     signs = {True: Text("ok", "green"), False: Text("FAILS", "red")}
@@ -121,7 +166,10 @@ def run_add(config: AddRobot, run: Run) -> int:
     rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
     show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
     shown = proposal.name if folder.resolve() == usual.resolve() else folder
-    if failed := report_checks(proposal.name, proposal.checks):
+    failed = report_checks(proposal.name, proposal.checks)
+    if config.show:
+        show_robot(proposal.robot, proposal.checks, file, folder, made_by(run, seed=False))
+    if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
         say(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return USER_ERROR
@@ -137,4 +185,5 @@ def run_add(config: AddRobot, run: Run) -> int:
 _common: Any = {"out": "optional_folder", "torch": False}
 list_all = Verb("robots list", ListRobots, run_list, **_common)
 check = Verb("robots check", CheckRobot, run_check, positional=("target",), **_common)
+show = Verb("robots show", ShowRobot, run_show, positional=("target",), **_common)
 add = Verb("robots add", AddRobot, run_add, positional=("target",), **_common)

@@ -19,7 +19,7 @@ The modules, in the order in which a recording passes through:
     pipeline, collection             the steps above, for one clip and for many
     legs                             how well legs point where a person's do
     imported, recorded               motions that are a robot's already; keypoints beside a motion
-    quality, self_collision          figures of any motion
+    quality                          figures of any motion
     plausibility, overview           warnings; many motions at a glance
     cleaning, mirror, resampling, tempo, split, weights     motions -> a training set
 """

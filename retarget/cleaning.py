@@ -29,11 +29,11 @@ from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.robots import Robot
+from npmp.robots.self_collision import Pair, SelfCollision
 from retarget import mirror, split, weights
 from retarget.ground import runs
 from retarget.options import by_name
 from retarget.quality import QualityMeter, beyond_positions, beyond_speed
-from retarget.self_collision import SelfCollision
 from retarget.split import recording_of
 
 POSITION = "joint position limits"
@@ -52,6 +52,8 @@ MARGIN_S = 0.1
 # over half a second
 STANDING_MPS, STANDING_RADPS = 0.1, 0.2
 MIRRORS = ("none", "left_right", "all")
+# pairs that `Cleaned.worst_collisions` names
+MAX_COLLISIONS = 3
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,21 @@ class DroppedTime(NamedTuple):
     recordings: int
 
 
+class Collision(NamedTuple):
+    """Two of the robot's bodies that run into each other, deeper than `self_collision_m`."""
+
+    pair: Pair
+    seconds: float
+    # of all seconds
+    share: float
+    depth_m: float
+
+    def __str__(self) -> str:
+        """ "FL_calf with FL_hip: 63 % of frames, 12 mm"."""
+        deep = f"{100 * self.share:.2g} % of frames, {1e3 * self.depth_m:.2g} mm"
+        return f"{' with '.join(self.pair)}: {deep}"
+
+
 @dataclass(frozen=True)
 class Cleaned:
     """A training set, and what did not get into it."""
@@ -151,6 +168,15 @@ class Cleaned:
     seconds_in: float
     # of the chunks without their mirrors
     seconds_kept: float
+    # of all recordings, the most frequent first
+    collisions: tuple[Collision, ...] = ()
+
+    @property
+    def worst_collisions(self) -> str:
+        """The pairs that run into each other most, in a line; "" where none does."""
+        more = len(self.collisions) - MAX_COLLISIONS
+        worst = "; ".join(map(str, self.collisions[:MAX_COLLISIONS]))
+        return f"{worst}; and {more} more pairs" if more > 0 else worst
 
     @property
     def dropped_s(self) -> Mapping[str, float]:
@@ -189,6 +215,8 @@ class Cleaner:
     def __init__(self, robot: Robot, options: CleanOptions) -> None:
         self.robot, self.options = robot, options
         self.meter, self._collision = QualityMeter(robot), SelfCollision(robot)
+        # of the pairs that touched so far: seconds, and the deepest [m]
+        self._touched: dict[Pair, tuple[float, float]] = {}
 
     def reasons(self, motion: ReferenceMotion) -> Iterator[tuple[str, Bools]]:
         """Reasons to drop frames of a motion and where they hold, (T,), without margins."""
@@ -208,9 +236,27 @@ class Cleaner:
         if options.self_collision_m is not None or options.body_penetration_m is not None:
             itself, below = self._collision.depths(motion.qpos)
             if options.self_collision_m is not None:
-                yield SELF_COLLISION, itself > options.self_collision_m
+                deep = itself > options.self_collision_m
+                self._note(motion.qpos[deep], options.self_collision_m, rate)
+                yield SELF_COLLISION, deep
             if options.body_penetration_m is not None:
                 yield LYING, below > options.body_penetration_m
+
+    def _note(self, poses: Array, beyond_m: float, rate_hz: float) -> None:
+        """Add up which pairs are deeper than that in poses (T, 7 + J)."""
+        for pair, depth in self._collision.pairs(poses).items():
+            seconds, deepest = self._touched.get(pair, (0.0, 0.0))
+            seconds += float((depth > beyond_m).sum()) / rate_hz
+            if seconds > 0:
+                self._touched[pair] = seconds, max(deepest, float(depth.max()))
+
+    def collisions(self, seconds_in: float) -> tuple[Collision, ...]:
+        """The pairs of all motions so far, the most frequent first. seconds_in: of the motions."""
+        rows = [
+            Collision(pair, seconds, seconds / max(seconds_in, 1e-9), depth)
+            for pair, (seconds, depth) in self._touched.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.seconds, row.pair)))
 
     def standing(self, motion: ReferenceMotion) -> Bools:
         """Where a motion (T,) has hardly moved for long, but for the beginning that is kept."""
@@ -312,7 +358,7 @@ def clean(
     provenance = {**motion_set.provenance, "cleaning": json_text(asdict(chosen))}
     made = replace(motion_set, motions=divided, provenance=provenance)
     seconds = sum(motion.duration_s for motion in motion_set.motions)
-    return Cleaned(made, tuple(dropped), seconds, kept_s)
+    return Cleaned(made, tuple(dropped), seconds, kept_s, cleaner.collisions(seconds))
 
 
 def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> list[str]:

@@ -93,8 +93,9 @@ def nothing_kept(whole: MotionSet, cleaned: Cleaned) -> InputError:
     gone = ", ".join(
         f"{reason} {s:.1f} s ({OPTION_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
     )
+    pairs = f"; {cleaned.worst_collisions}" if cleaned.collisions else ""
     return InputError(
-        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
+        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}{pairs}; "
         "clean=false keeps all"
     )
 

@@ -20,12 +20,12 @@ from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
+from npmp.robots.self_collision import SelfCollision
 from retarget import kinematics, legs, pose_sequence, proportions
 from retarget.offsets import estimate
 from retarget.options import AUTO, Options, by_name
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
-from retarget.self_collision import SelfCollision
 from retarget.skeletons import skeleton_of
 from retarget.targets import (
     RecordedMarkers,

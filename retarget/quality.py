@@ -34,9 +34,9 @@ import numpy as np
 from mocap_data.arrays import Array, Bools
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
+from npmp.robots.self_collision import SelfCollision
 from retarget.ground import stance
 from retarget.kinematics import forward, tree_of
-from retarget.self_collision import SelfCollision
 
 # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
 SLIDING = 0.05

@@ -148,7 +148,7 @@ def _drawn(
     clip = shot.clip
     mount = shot.mount if shot.view.mode == "robot" else None
     around = clip.ground, clip.ground_m, shot.qpos[:, :2]
-    model = stage(shot.robot, size, camera.distance, *around, mount)
+    model = stage(shot.robot, size, camera.distance, *around, mount, glass=shot.glass)
     model.vis.global_.fovy = FOVY_DEG
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:

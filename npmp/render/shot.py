@@ -7,8 +7,8 @@ Shapes: T frames, M keypoints. World frame, Z up, metres.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import mujoco
@@ -100,6 +100,8 @@ class Shot:
         shown: which of `PARTS`, where the clip has them.
         moment: the one frame to show; None: all.
         mount: the robot's own camera, None where it has none.
+        marks: points (3,) in the world [m] by name, drawn over the first picture.
+        glass: the robot is translucent, and so are the shapes by which it collides.
     """
 
     robot: Robot
@@ -111,6 +113,8 @@ class Shot:
     shown: Collection[str] = PARTS
     moment: int | None = None
     mount: Mount | None = None
+    marks: Mapping[str, FloatArray] = field(default_factory=dict)
+    glass: bool = False
 
     def __post_init__(self) -> None:
         check_known("part to show", self.shown, PARTS)
@@ -214,6 +218,9 @@ def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
         followed.append(shot.qpos[:, :3])
         if clip.command is not None:
             parts.append(shot.qpos[:, None, :3] + [0.0, 0.0, ARROW_UP_M + 0.05])
+    if shot.marks:
+        marks = np.array([*shot.marks.values()])
+        parts.append(np.broadcast_to(marks, (len(shot.qpos), *marks.shape)))
     if (figure := shot.figure) is not None:
         parts.append(figure)
         followed.append(figure.mean(axis=1))

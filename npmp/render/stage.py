@@ -17,6 +17,9 @@ AROUND_M = 9.0  # of rough ground around the robot's way
 SHADOW_PIXELS = 2048
 REACH_M = 3.5  # the length by which MuJoCo measures the nearest and farthest that is drawn
 SHADOWED_M = 2.2  # around what is looked at, where shadows fall
+# of a robot of glass: how opaque it is, and its colliding shapes
+SEEN_THROUGH = 0.35
+COLLIDING = (0.95, 0.45, 0.05, 0.30)
 SKY = (0.80, 0.86, 0.93), (0.96, 0.97, 0.98)  # above and at the horizon
 TILES = (0.82, 0.84, 0.86), (0.73, 0.76, 0.80)
 
@@ -29,12 +32,14 @@ def stage(
     ground_m: float,
     where: np.ndarray,
     mount: Mount | None = None,
+    glass: bool = False,
 ) -> mujoco.MjModel:
     """The robot on its stage, for pictures of size (width, height) from a distance [m].
 
     ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as
     `ReplayClip` has them; where (T, 2): the robot's way [m], around which it is laid.
     mount: of a camera on the robot, named `EYE`.
+    glass: the robot is translucent, and its colliding shapes are drawn.
     """
     spec = robot.spec()
     floor = _tiled(spec)
@@ -71,7 +76,23 @@ def stage(
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
             model.geom_group[geom] = ROBOT_GROUP if geom in shown else HIDDEN_GROUP
+    if glass:
+        _see_through(model)
     return model
+
+
+def _see_through(model: mujoco.MjModel) -> None:
+    """Make the robot translucent, its colliding shapes in `COLLIDING`."""
+    for geom in range(model.ngeom):
+        if not model.geom_bodyid[geom]:
+            continue
+        material = int(model.geom_matid[geom])
+        colour = model.geom_rgba[geom] if material < 0 else model.mat_rgba[material]
+        model.geom_matid[geom] = -1
+        model.geom_rgba[geom] = [*colour[:3], SEEN_THROUGH]
+        if model.geom_contype[geom] or model.geom_conaffinity[geom]:
+            model.geom_group[geom] = ROBOT_GROUP
+            model.geom_rgba[geom] = COLLIDING
 
 
 def _light(spec: mujoco.MjSpec) -> None:

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from npmp.render.drawing import ACHIEVED, COMMANDED
-from npmp.render.shot import Camera, Shot, smoothed
+from npmp.render.shot import HALF, Camera, Shot, smoothed
 
 INK, FAINT = (32, 36, 42, 255), (90, 96, 104, 255)
+MARK = (200, 20, 40, 255)
 PAPER = (255, 255, 255, 190)
 SHARE = 0.040  # of the picture's height is the type's
 SMALLEST = 10  # pixels
@@ -36,7 +37,7 @@ class Caption:
 
     def __init__(self, shot: Shot, camera: Camera, size: tuple[int, int]):
         """camera: over the frames that are drawn."""
-        self.shot, self.size = shot, size
+        self.shot, self.camera, self.size = shot, camera, size
         self.type = max(SMALLEST, round(SHARE * size[1]))
         self.command, achieved = shot.clip.command, shot.clip.achieved
         self.achieved = None if achieved is None else smoothed(achieved, shot.clip.rate_hz)
@@ -47,6 +48,8 @@ class Caption:
         image = Image.fromarray(picture).convert("RGBA")
         if self.title is not None:
             image.alpha_composite(self.title)
+        if self.shot.marks:
+            image.alpha_composite(self._names())
         if self.command is not None and self.achieved is not None and self.shot.has("robot"):
             image.alpha_composite(self._velocities(t))
         return np.asarray(image.convert("RGB"))
@@ -69,6 +72,39 @@ class Caption:
             pen.text((2 * pad, y), text, font=face, fill=ink)
             y += round(1.35 * face.size)
         return sheet
+
+    def _names(self) -> Image.Image:
+        """Marks as discs with their names at the nearer side of the picture, none on another."""
+        small = round(0.7 * self.type)
+        sheet, face = Image.new("RGBA", self.size), font(small)
+        pen = ImageDraw.Draw(sheet)
+        radius = 0.35 * small
+        middle = 0.5 * self.size[0]
+        # height of the lowest name so far, left and right
+        lowest = {-1: 0.0, 1: 0.0}
+        places = {name: self._pixel(mark) for name, mark in self.shot.marks.items()}
+        for name, (x, y) in sorted(places.items(), key=lambda place: place[1][1]):
+            side = 1 if x > middle else -1
+            wide = pen.textlength(name, font=face)
+            beside = x + side * 2.5 * small
+            height = max(y, lowest[side] + 1.1 * small)
+            lowest[side] = height
+            pen.line((x, y, beside, height), fill=FAINT, width=2)
+            left = beside if side > 0 else beside - wide
+            box = (left - 3, height - 0.6 * small, left + wide + 3, height + 0.6 * small)
+            pen.rectangle(box, fill=PAPER)
+            pen.text((left, height), name, font=face, fill=INK, anchor="lm")
+        for x, y in places.values():
+            disc = (x - radius, y - radius, x + radius, y + radius)
+            pen.ellipse(disc, fill=MARK, outline=(255, 255, 255, 255), width=2)
+        return sheet
+
+    def _pixel(self, point: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """Where a point (3,) in the world [m] is in the first picture."""
+        camera = self.camera
+        right, up, ahead = camera.axes @ (point - camera.lookat[0])
+        scale = 0.5 * self.size[1] / HALF / (camera.distance + ahead)
+        return 0.5 * self.size[0] + scale * right, 0.5 * self.size[1] - scale * up
 
     def _velocities(self, t: int) -> Image.Image:
         """A table of velocities, in the upper right corner, or below a title that reaches there."""

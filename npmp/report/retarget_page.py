@@ -26,7 +26,7 @@ from npmp.report.motion_table import motion_table, overall
 from npmp.report.replay import BUDGET_BYTES, FRAMES_PER_S, ReplayClip, frame_bytes, replay_section
 from npmp.robots import Robot
 from npmp.robots.visuals import moving_bodies
-from retarget.cleaning import Cleaned
+from retarget.cleaning import Cleaned, Collision
 from retarget.ground import runs
 from retarget.overview import originals_of
 from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
@@ -342,7 +342,26 @@ def _dropped(data: RetargetReport) -> parts.Section | None:
         counts = ((row.seconds, 1), (100 * row.share, 1), (row.stretches, 0), (row.recordings, 0))
         rows.append([row.reason, *(parts.Cell.of(value, decimals) for value, decimals in counts)])
     columns = ("reason", "s", "% of all", "stretches", "recordings")
-    return parts.Section("dropped", "Dropped", [parts.Table(columns, rows, sortable=True)])
+    content: list[Any] = [parts.Table(columns, rows, sortable=True)]
+    if data.cleaned.collisions:
+        content.append(_collisions(data.cleaned.collisions))
+    return parts.Section("dropped", "Dropped", content)
+
+
+def _collisions(collisions: Sequence[Collision]) -> parts.Fold:
+    """The pairs of bodies that run into each other, and what can be done about shapes that may."""
+    pairs: list[parts.Row] = [
+        [
+            " with ".join(row.pair),
+            parts.Cell.of(row.seconds, 1),
+            parts.Cell.of(100 * row.share, 1),
+            parts.Cell.of(1000 * row.depth_m, 1),
+        ]
+        for row in collisions[:MAX_ROWS]
+    ]
+    table = parts.Table(("bodies", "s", "% of all", "mm at most"), pairs, sortable=True)
+    why = "Shapes that may overlap: ignore_collisions in robot.yaml."
+    return parts.Fold("Self-collision by bodies", [parts.Words(why), table], is_open=True)
 
 
 def _problems(data: RetargetReport) -> parts.Section | None:

@@ -1,5 +1,5 @@
 """The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet,
-standing, gains.
+self-collision, standing, gains, torque limits.
 
 `check(robot)` returns one `Check` per clause with its numbers; what retargeting and the
 environments take for granted is what is checked here.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError, one_line
 from npmp.robots.model import feet_in_world, in_world
 from npmp.robots.robot import Robot
+from npmp.robots.self_collision import Pair, SelfCollision
 from npmp.robots.symmetry import Symmetry
 
 # Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only
@@ -45,16 +47,29 @@ EXACT = 1e-6
 # that a foot point may be from the floor at home
 FLAT_M = 0.003
 # share of its height that a standing base may sink under the gains, its tilt, its drift: with the
-# 20 Nm/rad that users of a Go2 run it sinks by 24 % and tilts by 8 degrees
+# 20 Nm/rad that users of a Go2 run it sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
 SINK = 0.3
 TILT_DEG = 10.0
-DRIFT_M = 0.15
+DRIFT_M = 0.11
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' trial in the air
 STILL_RPS = 0.5
 # [rad] what may be left of a deviation of STEP_RAD
 SETTLED_RAD = 0.05
 STEP_RAD = 0.2
+# a torque limit is a placeholder beyond a leg's share of the weight at the base's height, so many
+# times; drives of legged robots: 1 to 5
+PLACEHOLDER = 15.0
+# [s] kd over kp, proposed where joints have no damping: ANYmal B's
+DAMPING_S = 0.024
+# poses of a joint's sweep; share of it in which bodies of one limb may touch, and in which others
+# may from [rad] of home on: arms hang beside thighs
+SWEEP = 25
+SWEPT = 0.5
+BESIDE = 0.25
+NEAR_RAD = 0.05
+# [m] deeper than this bodies touch
+TOUCHING_M = 1e-3
 _SIDES = {
     # words: (front, left)
     **dict.fromkeys(("lf", "fl"), (1, 1)),
@@ -104,7 +119,8 @@ def check(robot: Robot) -> tuple[Check, ...]:
     clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
     if not robot.symmetries:
         clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
-    clauses += [_markers(robot), _feet(robot, floor), stands(robot), gains(robot)]
+    clauses += [_markers(robot), _feet(robot, floor), self_collision(robot)]
+    clauses += [stands(robot), gains(robot), torque_limits(robot)]
     return tuple(clauses)
 
 
@@ -280,6 +296,80 @@ def _markers(robot: Robot) -> Check:
     return Check("markers", True, f"{count}; as {like} recordings want them")
 
 
+# --- self-collision
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A pair of bodies that touch while one joint goes through its range, the others at home."""
+
+    pair: Pair
+    joint: str
+    # the joint's angle that touches nearest to home [rad], and how far that is from home [rad]
+    angle: float
+    away: float
+    # of the range
+    share: float
+    depth_m: float
+
+
+def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
+    """Of each pair that touches the joint that does it nearest to home; the largest share first."""
+    nearest: dict[Pair, Touch] = {}
+    for joint, name in enumerate(robot.joint_names):
+        home, lower, upper = (
+            float(values[joint])
+            for values in (robot.home_joints, robot.joint_lower, robot.joint_upper)
+        )
+        near = np.clip([home - NEAR_RAD, home, home + NEAR_RAD], lower, upper)
+        angles = np.concatenate((np.linspace(lower, upper, SWEEP), near))
+        poses = np.tile(robot.home_qpos, (len(angles), 1))
+        poses[:, 7 + joint] = angles
+        for pair, depth in collision.pairs(poses).items():
+            touching = depth > TOUCHING_M
+            if not touching.any():
+                continue
+            away = np.where(touching, np.abs(angles - home), np.inf)
+            first = int(away.argmin())
+            share = float(touching[:SWEEP].mean())
+            touch = Touch(pair, name, angles[first], away[first], share, float(depth.max()))
+            if pair not in nearest or touch.away < nearest[pair].away:
+                nearest[pair] = touch
+    return sorted(nearest.values(), key=lambda touch: -touch.share)
+
+
+def self_collision(robot: Robot) -> Check:
+    """No pair touches from home on, and no bodies of one limb in most poses; others are listed."""
+    collision = SelfCollision(robot)
+    touches = sweep(robot, collision)
+    doubts = [
+        touch
+        for touch in touches
+        if (touch.share > BESIDE and touch.away < NEAR_RAD + 1e-9)
+        or (touch.share > SWEPT and collision.in_line(touch.pair))
+    ]
+    listed = [f"{_with(touch.pair)} from {touch.joint} {touch.angle:.2f}" for touch in touches[:2]]
+    more = f" and {len(touches) - 2} more pairs" if len(touches) > 2 else ""
+    swept = "each joint through its range: "
+    swept += f"{', '.join(listed)} rad on{more}" if touches else "nothing touches"
+    kinds = Counter(collision.ignored.values())
+    ignored = ", ".join(f"{count} ({reason})" for reason, count in kinds.items())
+    swept += f"; pairs not counted: {ignored}" if ignored else ""
+    if not doubts:
+        return Check("self-collision", True, swept)
+    pairs = ", ".join(f"[{', '.join(touch.pair)}]" for touch in doubts[:4])
+    worst = doubts[0]
+    detail = (
+        f"{_with(worst.pair)}: {_mm(worst.depth_m)} deep in {100 * worst.share:.0f} % of"
+        f" {worst.joint}'s range; where shapes may overlap: ignore_collisions: [{pairs}]"
+    )
+    return Check("self-collision", False, detail)
+
+
+def _with(pair: Pair) -> str:
+    return " with ".join(pair)
+
+
 # --- standing
 
 
@@ -424,7 +514,32 @@ def gains(robot: Robot) -> Check:
         f" {fastest:.2f} rad/s"
     )
     good = bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS)
+    own = model.dof_damping[6:]
+    limp = np.flatnonzero(robot.kd + own <= 0)
+    if len(limp):
+        name = robot.joint_names[limp[0]]
+        kd = DAMPING_S * robot.kp[limp[0]]
+        why = f"{name} has kd 0 and no damping; try drives: kd: {kd:.2g} ({DAMPING_S:g} s times kp)"
+        return Check("gains", False, f"{detail}; {why}")
+    if not robot.kd.all():
+        detail += f"; kd 0: only the joints' own damping of {span(own)} Nm s/rad"
     return Check("gains", good, detail)
+
+
+def torque_limits(robot: Robot) -> Check:
+    """No limit is a placeholder, against the weight of the robot at the height of its base."""
+    weight = 9.81 * float(robot.model(visuals=False).body_mass.sum()) / len(robot.foot_bodies)
+    carried = weight * float(robot.home_qpos[2])
+    largest = int(np.argmax(robot.torque_limit))
+    ratio = float(robot.torque_limit[largest]) / carried
+    detail = (
+        f"at most {robot.torque_limit[largest]:.4g} Nm ({robot.joint_names[largest]}),"
+        f" {ratio:.1f} times a leg's share of the weight at the base's height"
+    )
+    if ratio <= PLACEHOLDER:
+        return Check("torque limits", True, detail)
+    why = f"a placeholder? at most {PLACEHOLDER:g} times is expected; see the maker's data sheet"
+    return Check("torque limits", False, f"{detail}; {why}")
 
 
 def span(values: Array | Sequence[float]) -> str:
@@ -435,6 +550,8 @@ def span(values: Array | Sequence[float]) -> str:
 # check -> what of robot.yaml answers for it
 _EDIT = {
     "gains": ("drives",),
+    "torque limits": ("drives",),
+    "self-collision": ("ignore_collisions",),
     "stands": ("drives", "the joints' home"),
     "feet": ("feet", "the joints' home"),
     "joints": ("joints",),

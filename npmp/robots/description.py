@@ -125,6 +125,8 @@ class Description:
     imu_site: str = "imu"
     source: str = ""
     licence: str = ""
+    # pairs of bodies whose overlap does not count as self-collision, and their mirror images
+    ignore_collisions: tuple[tuple[str, str], ...] = ()
     # given for a model that was not written for this package (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None
     physics_rate_hz: float | None = None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 from mocap_data.errors import InputError
@@ -39,6 +41,11 @@ _PRODUCTS: dict[str, tuple[tuple[str, ...], int]] = {
 _EACH = {"nsample": 1000, "memory": 1 << 30}
 # whatever <size> declares
 _SIZES = 1_000_000
+# a tag and its quoted attributes, at once or not at all
+_TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*+>""")
+# how other tokens of XML begin and end
+_TOKENS = ((b"<!--", b"-->"), (b"<![CDATA[", b"]]>"), (b"<?", b"?>"), (b"<!", b">"))
+_NOT_A_NUMBER = re.compile(r"[-+]?nan(\(\w*\))?", re.IGNORECASE)
 _PREFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
 
 
@@ -62,6 +69,35 @@ def refuse_excess(path: Path) -> None:
                     f"{found}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are"
                     " taken"
                 )
+
+
+def without_comments(text: bytes) -> bytes:
+    """XML with spaces for its comments, line by line as long. MuJoCo ends a comment at the first
+    "-->", XML forbids "--" within one; here as MuJoCo."""
+    parts: list[bytes] = []
+    start = 0
+    while (tag := text.find(b"<", start)) >= 0:
+        parts.append(text[start:tag])
+        opened = next((pair for pair in _TOKENS if text.startswith(pair[0], tag)), None)
+        if opened is None:
+            match = _TAG.match(text, tag)
+            stop = match.end() if match else -1
+        else:
+            end = text.find(opened[1], tag + len(opened[0]))
+            stop = end + len(opened[1]) if end >= 0 else -1
+        if stop < 0:
+            # no token: XML's parser says what is wrong with it
+            return b"".join((*parts, text[tag:]))
+        comment = opened is not None and opened[0] == b"<!--"
+        token = text[tag:stop]
+        parts.append(re.sub(rb"[^\n]", b" ", token) if comment else token)
+        start = stop
+    return b"".join((*parts, text[start:]))
+
+
+def xml_of(path: Path) -> ElementTree.Element:
+    """The root element of an XML file, comments read as MuJoCo reads them."""
+    return ElementTree.fromstring(without_comments(path.read_bytes()))
 
 
 def places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Path]:
@@ -102,7 +138,8 @@ class _Counter:
         self.main.files += 1
         if self.main.files > MAX_FILES:
             raise InputError(f"{self.main.path}: includes more than {MAX_FILES} files")
-        text = regular_file(self.path, at_most=MAX_XML).read_bytes().removeprefix(b"\xef\xbb\xbf")
+        raw = regular_file(self.path, at_most=MAX_XML).read_bytes()
+        text = without_comments(raw.removeprefix(b"\xef\xbb\xbf"))
         # MuJoCo takes bytes as they come; names are turned back
         parser = expat.ParserCreate("iso-8859-1")
         parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
@@ -128,6 +165,11 @@ class _Counter:
                 value.encode("latin-1", "replace").decode("utf-8")
             except UnicodeDecodeError as error:  # MuJoCo's names are read as UTF-8
                 raise InputError(f"{self.path}: {tag}'s {key} is not UTF-8") from error
+            if key != "name" and any(map(_NOT_A_NUMBER.fullmatch, value.split())):
+                called = f" '{attributes['name']}'" if attributes.get("name") else ""
+                raise InputError(
+                    f"{self.path}: {tag}{called}: {key}={value!r:.60}: must be numbers; nan is none"
+                )
         if tag.startswith("xacro:"):
             raise InputError(f"{self.path}: a xacro template; {EXPAND}")
         times = self.times[-1]

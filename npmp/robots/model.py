@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, one_line
-from npmp.robots.excess import EXPAND, places, refuse_excess
+from npmp.robots.excess import EXPAND, places, refuse_excess, xml_of
 
 ROOT_JOINT = "root"
-FREE, HINGE = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_HINGE
+FREE = mujoco.mjtJoint.mjJNT_FREE
+BALL = mujoco.mjtJoint.mjJNT_BALL
+SLIDE = mujoco.mjtJoint.mjJNT_SLIDE
+HINGE = mujoco.mjtJoint.mjJNT_HINGE
 
 
 def read_spec(path: Path) -> mujoco.MjSpec:
@@ -42,7 +45,7 @@ def read_spec(path: Path) -> mujoco.MjSpec:
 def _located(path: Path) -> str:
     """A URDF that names its meshes by absolute paths. MuJoCo itself drops their folders, and knows
     no package://NAME/FILE."""
-    root = ElementTree.parse(path).getroot()
+    root = xml_of(path)
     compilers = list(root.iterfind("mujoco/compiler"))
     folders = {"", *(compiler.get("meshdir", "") for compiler in compilers)}
     for mesh in root.iter("mesh"):
@@ -63,7 +66,7 @@ def joint_speeds(path: Path) -> dict[str, float]:
     if path.suffix != ".urdf":
         return {}
     speeds = {}
-    for joint in ElementTree.parse(path).getroot().iterfind("joint"):
+    for joint in xml_of(path).iterfind("joint"):
         limit = joint.find("limit")
         given = "" if limit is None else limit.get("velocity", "")
         try:

@@ -15,6 +15,7 @@ root angular velocity 3, root frame | joint velocities J].
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,6 +82,8 @@ class Robot:
     symmetries: Mapping[str, Symmetry]
     # of names, kinematics and inertia: what a stored motion depends on
     model_sha256: str
+    # pairs of bodies that may overlap
+    ignored_collisions: tuple[tuple[str, str], ...] = ()
     # of an MJCF that was not written for this package: by what it is adapted as it is read
     adaptation: Description | None = None
 
@@ -92,7 +95,7 @@ class Robot:
     @property
     def carries_feet(self) -> NDArray[np.bool_]:
         """(J,) which joints are of legs, between the root and a foot."""
-        model = self.model()
+        model = self.model(visuals=False)
         carrying = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
         return np.isin(np.arange(len(self.joint_names)), carrying)
 
@@ -252,6 +255,8 @@ def build(content: Any, path: Path) -> Robot:
         match_names(said.feet.points, said.feet.bodies, f"{path}: feet.points")
     for name, marker in said.markers.items():
         one_of(marker.body, bodies, "body", f"{path}: markers.{name}.body")
+    for body in itertools.chain(*said.ignore_collisions):
+        one_of(body, bodies, "body", f"{path}: ignore_collisions")
     kp, kd, torque_limit = _drives(model, joints, mjcf)
     rows, feet = [said.joints[name] for name in joints], said.feet
     markers = {
@@ -290,6 +295,7 @@ def build(content: Any, path: Path) -> Robot:
         physics_rate_hz=_physics_rate(model, said, mjcf, path),
         symmetries=MappingProxyType(symmetries),
         model_sha256=_model_sha256(model),
+        ignored_collisions=said.ignore_collisions,
         adaptation=adaptation,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from pytest import CaptureFixture, MonkeyPatch
@@ -13,6 +14,9 @@ from mocap_data.store import read_motions
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Run
+from npmp.render.film import Frames
+from npmp.render.stage import ROBOT_GROUP, stage
+from npmp.report import robot_page
 from npmp.robots.menagerie import reference_to
 from tests.experiments.command import Says
 from tests.refusals import refusal
@@ -25,9 +29,14 @@ def dog() -> str:
     return models.dog()
 
 
+def no_picture(*_: object, **__: object) -> None:
+    raise InputError("nothing can draw here: egl: no driver")
+
+
 @pytest.fixture
 def place(dog: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
-    """A working directory with dog.xml."""
+    """A working directory with dog.xml, where nothing can draw."""
+    monkeypatch.setattr(robot_page, "draw", no_picture)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setenv("MENAGERIE_CACHE_DIR", str(tmp_path / "cache"))
@@ -57,7 +66,7 @@ def robots_verb(action: str, *given: str) -> int:
 
 def test_add_check_and_use(place: Path, capsys: CaptureFixture[str], printed: Says) -> None:
     shown = printed("robots", "add", "dog.xml", "name=rex")
-    assert "10 of 10 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown
+    assert "12 of 12 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown
     assert "robot=rex" in shown
     assert "FL_foot" in shown and "guess" in shown
     file = place / "robots" / "rex" / "robot.yaml"
@@ -71,11 +80,51 @@ def test_add_check_and_use(place: Path, capsys: CaptureFixture[str], printed: Sa
     for target in ("rex", "robots/rex", "robots/rex/robot.yaml"):
         assert robots_verb("check", target) == 0
     assert robots_verb("list") == 0
-    assert "rex: 10 of 10 checks hold." in capsys.readouterr().out
+    assert "rex: 12 of 12 checks hold." in capsys.readouterr().out
 
     file.write_text(written.replace("kp: ", "kp: 1  # "))
     assert cli.main(["robots", "check", "robots/rex"]) == 2
     assert "failing: " in capsys.readouterr().out
+
+
+def test_show(place: Path, printed: Says, monkeypatch: MonkeyPatch) -> None:
+    shown = printed("robots", "add", "dog.xml", "name=rex")
+    assert "page: robots/rex/rex.html (no still: nothing can draw here" in shown
+    page = place / "robots" / "rex" / "rex.html"
+    text = page.read_text()
+    assert "half its torque limit per radian" in text
+    # a line of robot.yaml with its reason
+    lines = (place / "robots" / "rex" / "robot.yaml").read_text().splitlines()
+    guesses = robot_page.guesses_of("\n".join(lines))
+    assert len(guesses) == sum("guessed: " in line for line in lines)
+    number, said, why = next(guess for guess in guesses if guess[1].startswith("control_rate_hz"))
+    assert lines[number - 1] == f"{said}  # guessed: {why}"
+    assert ("home: guessed" in "".join(lines)) == any(guess[1] == "home" for guess in guesses)
+
+    picture = np.full((1, 16, 16, 3), 200, dtype=np.uint8)
+    frames = Frames(picture, 1.0, "egl")
+    monkeypatch.setattr(robot_page, "draw", lambda *_, **__: frames)
+    assert "still: robots/rex/rex.png" in printed("robots", "show", "rex")
+    assert "data:image/png;base64," in page.read_text()
+    printed("robots", "show", "anymal_b", "out=here")
+    assert (place / "here" / "anymal_b.png").is_file()
+    assert "None of robot.yaml is guessed" in (place / "here" / "anymal_b.html").read_text()
+    page.unlink()
+    printed("robots", "add", "dog.xml", "name=rex", "replace=true", "show=false")
+    assert not page.exists()
+
+
+def test_a_picture_has_markers_and_collision_shapes() -> None:
+    robot = robots.load("anymal_b")
+    shot = robot_page.shot_of(robot)
+    assert set(shot.marks) == set(robot.markers)
+    # at home the lowest of the feet's spheres touches the floor
+    assert shot.marks["LF_foot"][2] == pytest.approx(robot.foot_radius, abs=1e-6)
+    model = stage(robot, (64, 64), 3.0, None, 0.1, np.zeros((1, 2)), glass=True)
+    seen = (model.geom_bodyid > 0) & (model.geom_group == ROBOT_GROUP)
+    colliding = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    assert (seen & colliding).sum() == (colliding & (model.geom_bodyid > 0)).sum() > 0
+    assert (model.geom_rgba[seen, 3] < 0.5).all()
 
 
 def test_a_project_that_is_moved(place: Path) -> None:

@@ -160,7 +160,14 @@ def test_parts_in_each_other_and_in_the_ground(
         "position_limits": False,
         "body_penetration_m": None,
     }
-    assert reasons(clean(set_of(robot, motion), robot, **only)) == {SELF_COLLISION: [(4.0, 5.0)]}
+    cleaned = clean(set_of(robot, motion), robot, **only)
+    assert reasons(cleaned) == {SELF_COLLISION: [(4.0, 5.0)]}
+    # 50 of 400 frames at 50 Hz
+    worst = cleaned.collisions[0]
+    assert worst.pair == ("LF_SHANK", "RF_SHANK")
+    assert (worst.seconds, worst.share) == (pytest.approx(1.0), pytest.approx(0.125))
+    assert str(worst).startswith("LF_SHANK with RF_SHANK: 12 % of frames, ")
+    assert cleaned.worst_collisions.startswith(str(worst))
     assert clean(set_of(robot, motion), robot, **only, self_collision_m=None).dropped == ()
 
 

@@ -46,7 +46,7 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
     robot = load(tmp_path, dog(turned=turned))
     assert failing(robot) == {}
     names = ["model", "mass", "joints", "rates", "axes", "symmetry left_right", "markers"]
-    names += ["feet", "stands", "gains"]
+    names += ["feet", "self-collision", "stands", "gains", "torque limits"]
     assert [clause.name for clause in check(robot)] == names
 
 
@@ -194,3 +194,27 @@ def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
 def test_checks_never_raise(tmp_path: Path) -> None:
     gone = dataclasses.replace(load(tmp_path), mjcf=tmp_path / "gone.xml")
     assert [clause.name for clause in check(gone)] == ["model"] and not check(gone)[0].passed
+
+
+def test_bodies_that_touch_near_home_are_named(tmp_path: Path) -> None:
+    """The thighs' capsules are 0.115 m beside the middle: a trunk half as wide as 0.1145 m is free
+    of them at home, and not where a hip turns in by 0.05 rad."""
+    detail = {clause.name: clause.detail for clause in check(load(tmp_path))}["self-collision"]
+    assert detail.startswith("each joint through its range: ")
+    size = "0.15 0.06 0.05"
+    assert size in dog()
+    said = failing(load(tmp_path, dog().replace(size, "0.15 0.1145 0.05")))["self-collision"]
+    assert "trunk with" in said and "ignore_collisions: [[trunk, " in said
+
+
+def test_no_damping_and_placeholders_are_no_ok(tmp_path: Path) -> None:
+    """60 Nm/rad: 0.024 s of it are 1.4 Nm s/rad. 13.2 kg on 4 legs at 0.3 m: 1000 Nm are 100 times
+    that."""
+    mjcf = dog().replace('damping="1"', 'damping="0" frictionloss="0.1"')
+    said = failing(load(tmp_path, mjcf, drives={"kp": 60, "kd": 0, "torque_limit": 1000}))
+    assert "has kd 0 and no damping; try drives: kd: 1.4" in said["gains"]
+    assert "1000 Nm (FR_hip_joint)" in said["torque limits"]
+    assert "a placeholder?" in said["torque limits"]
+    # a joint's own damping is one
+    details = {clause.name: clause for clause in check(load(tmp_path, drives={"kp": 60, "kd": 0}))}
+    assert details["gains"].passed and "the joints' own damping of 1" in details["gains"].detail

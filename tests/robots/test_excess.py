@@ -123,3 +123,30 @@ def test_a_mesh_that_git_lfs_did_not_download_is_named(tmp_path: Path) -> None:
     mesh = '<asset><mesh name="shank" file="shank.stl"/></asset>'
     message = r"shank.stl is a Git LFS pointer, not the file \(54,321 bytes\): git lfs pull"
     refusal(message, read_spec, model(tmp_path, beside=mesh))
+
+
+def test_comments_are_read_as_mujoco_reads_them(tmp_path: Path) -> None:
+    """One within another ends at the first "-->", and what stands in an attribute is none."""
+    path = model(tmp_path, beside="<!-- <size/>\n<!-- <site/> --> -->")
+    assert read_spec(path).body("b") is not None
+    kept = b"""<a b='<!--'>\n<![CDATA[<!-- x -->]]><?p <!-- ?></a>"""
+    assert excess.without_comments(kept) == kept
+    assert excess.without_comments(b"<a><!-- <b/>\n --></a>") == b"<a>         \n    </a>"
+    # a comment that a tag opens hides no element from being counted
+    hiding = '<site name="<!--"/><composite type="cable" count="999 1 1"/><site name="-->"/>'
+    refusal("not a valid MJCF", read_spec, model(tmp_path, inside=hiding))
+    for unclosed in (b"<!-- " * 100_000, b"<a b='" * 100_000, b"<" * 100_000):
+        assert excess.without_comments(unclosed) == unclosed
+
+    urdf = tmp_path / "m.urdf"
+    links = '<link name="a"/><!-- <!-- --> --><link name="b"/>'
+    joint = '<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint>'
+    urdf.write_text(f'<robot name="r">{links}{joint}</robot>')
+    assert read_spec(urdf).body("b") is not None
+
+
+def test_nan_is_no_number(tmp_path: Path) -> None:
+    for word in ("nan", "-NaN", "nan(1)"):
+        inside = f'<geom name="g" size="1" mass="{word}"/>'
+        refusal("geom 'g': mass=.*must be numbers", read_spec, model(tmp_path, inside=inside))
+    assert read_spec(model(tmp_path, inside='<site name="nan"/>')).site("nan") is not None

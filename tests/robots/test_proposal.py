@@ -12,7 +12,7 @@ import yaml
 
 from npmp import robots
 from npmp.robots.check import HUMANOID_MARKERS, QUADRUPED_MARKERS
-from npmp.robots.proposal import Proposal, propose
+from npmp.robots.proposal import Proposal, _name_of, propose
 from tests.refusals import refusal
 from tests.robots.models import LEGS, dog, person
 
@@ -351,3 +351,75 @@ def test_meshes_of_a_urdf_are_found_beside_its_package(tmp_path: Path, reference
     assert found.robot.model().nmesh == 1
     (folder / "meshes" / "trunk.obj").unlink()
     refusal(r"there is no .*meshes/trunk\.obj", propose, path)
+
+
+def test_what_is_welded_to_a_shank_is_no_limb(tmp_path: Path) -> None:
+    """Rods beside the shins, as low as the ankles."""
+    rod = '<body name="{0}_rod"><geom type="capsule" size="0.008" fromto="0 0 0 0 0 -0.44"/></body>'
+    mjcf = person()
+    for side in ("left", "right"):
+        ankle = f'<body name="{side}_ankle"'
+        mjcf = mjcf.replace(ankle, rod.format(side) + ankle)
+    found = proposal(tmp_path, mjcf)
+    assert content(found)["feet"]["bodies"] == ["left_foot", "right_foot"]
+    (legs,) = (finding.value for finding in found.findings if finding.topic == "legs")
+    assert legs == "2 of 6 joints: L left_foot, R right_foot"
+
+
+def test_soles_of_turned_feet_have_their_size(tmp_path: Path) -> None:
+    """Boxes of 200 x 80 mm on frames rolled by 90 degrees: spheres of 5 mm leave 190 x 70."""
+    mjcf = person()
+    for side in ("left", "right"):
+        old = f'<body name="{side}_foot">'
+        mjcf = mjcf.replace(old, old.replace(">", ' quat="0.70710678 0.70710678 0 0">'))
+    box = '<geom type="box" size="0.1 0.04 0.015" pos="0.03 0 -0.06"/>'
+    mjcf = mjcf.replace(box, '<geom type="box" size="0.1 0.015 0.04" pos="0.03 -0.06 0"/>')
+    found = proposal(tmp_path, mjcf)
+    (feet,) = (finding.value for finding in found.findings if finding.topic == "feet")
+    assert feet == "left_foot, right_foot: soles of 190 x 70 mm"
+
+
+def test_legs_without_an_ankle_end_in_spheres(tmp_path: Path) -> None:
+    """Box ends of 20 x 20 mm: no sole stays level on them, so the knees bend and the foot is the
+    sphere with a cap of height h = 5 and half-width a: a stands askew, so up to 10 sqrt 2."""
+    foot = '<default class="foot">\n          <geom type="sphere" size="0.02"'
+    box = foot.replace("sphere", "box").replace("0.02", "0.01 0.01 0.01")
+    mjcf = dog(meshes=False, key=False)
+    assert foot in mjcf
+    found = proposal(tmp_path, mjcf.replace(foot, box))
+    feet = content(found)["feet"]
+    assert feet["bodies"] == [f"{leg}_calf" for leg in ("FL", "FR", "RL", "RR")]
+    assert [len(points) for points in feet["points"].values()] == [1] * 4
+    assert 0.005 <= feet["radius"] < 0.025
+    home = [joint["home"] for name, joint in content(found)["joints"].items() if "calf" in name]
+    assert max(home) < -0.8
+    assert all(check.passed for check in found.checks), found.checks
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "name"),
+    [
+        # models keep the name of what they were copied from
+        ("laikago.urdf", "plane", "laikago"),
+        ("b1/urdf/robot.urdf", "ngr", "b1"),
+        ("robot.urdf", "ngr", "ngr"),
+        # a word of it stands in the file's or a folder's name
+        ("go2/scene.xml", "go2 scene", "go2_scene"),
+        ("g1_29dof.xml", "g1_29dof_rev_1_0", "g1_29dof_rev_1_0"),
+        ("spot.xml", "MuJoCo Model", "spot"),
+    ],
+)
+def test_a_name_that_fits_the_file(file: str, own: str, name: str) -> None:
+    chosen, doubt = _name_of(Path("/models") / file, own)
+    assert chosen == name
+    assert (own in doubt) == (name in ("laikago", "b1"))
+
+
+def test_placeholders_of_torque_are_guessed(tmp_path: Path) -> None:
+    """13.2 kg on 4 legs: 1000 Nm are 100 times a leg's share of the weight at its length."""
+    mjcf = dog(actuators="position").replace('forcerange="-25 25"', 'forcerange="-1000 1000"')
+    found = proposal(tmp_path, mjcf)
+    assert content(found)["drives"]["torque_limit"] < 100
+    reasons = {finding.topic: finding.guessed for finding in found.findings}
+    assert reasons["torque limits"].startswith("the model's 1000 Nm is a placeholder")
+    assert all(check.passed for check in found.checks), found.checks

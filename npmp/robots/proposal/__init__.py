@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, drop_visuals, model_drives, refuse_unfit, strip
+from npmp.robots.adapt import Drive, backlash, drop_visuals, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
 from npmp.robots.proposal.draft import Draft, ProposedValue
 from npmp.robots.proposal.feet import find_feet, match_soles
@@ -32,6 +33,12 @@ from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates, find_imu
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
+
+# words of files and folders of any robot
+_GENERAL = {
+    *("robot", "robots", "model", "models", "scene", "main", "urdf", "mjcf", "xml", "assets"),
+    *("description", "resources", "base", "world", "data", "src", "home", "tmp"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,23 +87,26 @@ def propose(
         for key in spec.keys
         if word in key.name.lower()
     ]
+    locked = np.array(backlash(spec), dtype=bool)
     model_name = spec.modelname
-    left_out = strip(spec, mjcf)
+    changes = strip(spec, mjcf)
     drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
-    called = model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem
-    chosen = name or re.sub(r"\W+", "_", called).strip("_").lower() or "robot"
+    proposed, doubt = _name_of(mjcf, model_name)
+    chosen = name or proposed
     where = (folder or Path()) / "robot.yaml"
     path = reference or str(mjcf.resolve())
 
     def drafted() -> Draft:
         draft = Draft(mjcf, path, chosen, model, posed(model))
-        if left_out:
-            draft.note("left out", ", ".join(left_out), "one robot of hinges and shapes is taken")
+        if doubt and name is None:
+            draft.note("name", chosen, doubt)
+        for change in changes:
+            draft.note(*change)
         return draft
 
-    poses = [key for key in keys if len(key) == model.nq]
+    poses = [pose for key in keys if (pose := _of_model(key, locked, model.nq)) is not None]
     standing = next((key for key in poses if _stands(drafted(), key)), None)
     robot, draft = _fill(drafted(), standing, drives, timestep, where)
     checks = contract.check(robot)
@@ -111,6 +121,44 @@ def propose(
         line = ProposedValue("keyframe", "the model's is passed over", passed_over)
         draft.findings.insert(at, line)
     return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+
+
+def _name_of(mjcf: Path, called: str) -> tuple[str, str]:
+    """A name for the robot, and why it is not the model's own, or "".
+
+    The model's own, where its file or a folder above has a word of it: models are called after what
+    they were copied from. Else the file's; of robot.urdf in NAME/urdf the folder's.
+    """
+    own = called if called != "MuJoCo Model" else ""
+    folders = [folder.name for folder in mjcf.resolve().parents[:3]]
+    places = [mjcf.stem, *folders]
+    agrees = any(word in place.lower() for word in _words(own) for place in places)
+    agrees = agrees or any(word in own.lower() for place in places for word in _words(place))
+    in_general = bool(folders) and not _words(folders[0])
+    above = next((place for place in folders if _words(place)), "") if in_general else ""
+    other = next((place for place in (mjcf.stem, above) if _words(place)), "")
+    chosen = own if own and (agrees or not other) else other
+    name = re.sub(r"\W+", "_", chosen).strip("_").lower()
+    doubt = f"the model calls itself '{own}', its file and folders do not"
+    return name or "robot", doubt if own and chosen != own else ""
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name that tell robots apart."""
+    words = set(re.split(r"[\W_]+", name.lower())) - _GENERAL
+    return {word for word in words if len(word) > 1 and not word.isdigit()}
+
+
+def _of_model(key: Array, locked: NDArray[np.bool_], count: int) -> Array | None:
+    """(nq,) a keyframe's pose without the angles of locked hinges, the root at the origin; None
+    where it is of something else. locked: of all the model's hinges; count: nq."""
+    root = len(key) - len(locked)
+    # six single joints, three of them hinges, were the free one
+    spare = 3 if root == 3 else 0
+    if root not in (0, 3, 7) or (~locked).sum() - spare != count - 7:
+        return None
+    angles = key[root:][~locked][spare:]
+    return np.concatenate(([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], angles))
 
 
 def _holds(checks: Sequence[contract.Check]) -> bool:

@@ -15,6 +15,8 @@ from npmp.robots.proposal.shapes import is_round, sole_geoms, surface_of
 
 # [m] of the spheres that a flat sole is described by
 _SOLE_RADIUS = 0.005
+# [m] above the lowest point: what touches the ground
+_BAND = 0.005
 # [m] within which a right foot is made the exact image of the left one
 _ALIKE = 0.005
 
@@ -25,6 +27,8 @@ def find_feet(draft: Draft, joints: Array) -> dict[str, Any]:
     soles = [sole_geoms(model, pose, limb) for limb in draft.legs]
     if all(len(geoms) == 1 and is_round(model, geoms[0]) for _, geoms in soles):
         return _point_feet(draft, pose, soles)
+    if all(len(draft.pitching(limb)) < 3 for limb in draft.legs):
+        return _rounded_feet(draft, pose, soles)
     return _flat_feet(draft, pose, soles)
 
 
@@ -70,19 +74,53 @@ def _foot_name(body: str, taken: set[str]) -> str:
     return f"{body}_foot"
 
 
+def _ground(draft: Draft, pose: mujoco.MjData, geoms: list[int]) -> tuple[Array, Array, float]:
+    """Corners (2,), (2,) of the box round what touches the ground, and its lowest height [m]."""
+    surfaces = [surface_of(draft.model, pose, g) for g in geoms]
+    points = np.concatenate([surface - [0, 0, r] for surface, r in surfaces])
+    touching = points[points[:, 2] < points[:, 2].min() + _BAND]
+    wide = [s + [d, 0, -r] for s, r in surfaces if r > 0 for d in (-r, r)]
+    ground = np.concatenate([touching, *wide])[:, :2]
+    return ground.min(axis=0), ground.max(axis=0), float(points[:, 2].min())
+
+
+def _rounded_feet(
+    draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
+) -> dict[str, Any]:
+    """Spheres at the ends of legs without an ankle, which touch the ground with any part of their
+    end: r = (a^2 + h^2) / 2h of a cap of height h and half-width a."""
+    ends = [_ground(draft, pose, geoms) for _, geoms in soles]
+    half = float(np.mean([upper - lower for lower, upper, _ in ends])) / 2
+    radius = max(short((half**2 + _BAND**2) / (2 * _BAND)), _SOLE_RADIUS)
+    points: dict[str, list[list[float]]] = {}
+    for (body, _), (lower, upper, bottom) in zip(soles, ends, strict=True):
+        centre = np.array([*(lower + upper) / 2, bottom + radius])
+        name = draft.model.body(body).name
+        points[name] = [rounded(np.round(_local(pose, body, centre), 4))]
+    if len(points) < len(soles):
+        raise InputError(f"{draft.mjcf}: two legs end in the same body '{next(iter(points))}'")
+    why = "legs without an ankle: the sphere that fits the lowest 5 mm at home"
+    draft.why["feet.points"] = why
+    draft.note("feet", f"{', '.join(points)}: spheres of {1e3 * radius:.0f} mm", why)
+    return {
+        "bodies": list(points),
+        "radius": radius,
+        "offset": rounded(np.mean(list(points.values()), axis=(0, 1))),
+        "points": points,
+    }
+
+
 def _flat_feet(
     draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
 ) -> dict[str, Any]:
     """Four points of each sole: the corners of what touches the ground."""
     corners: dict[str, Array] = {}
+    sizes: list[Array] = []
     for body, geoms in soles:
-        surfaces = [surface_of(draft.model, pose, g) for g in geoms]
-        points = np.concatenate([surface - [0, 0, r] for surface, r in surfaces])
-        touching = points[points[:, 2] < points[:, 2].min() + 0.005]
-        wide = [s + [d, 0, -r] for s, r in surfaces if r > 0 for d in (-r, r)]
-        ground = np.concatenate([touching, *wide])[:, :2]
-        (x0, y0), (x1, y1) = ground.min(axis=0) + _SOLE_RADIUS, ground.max(axis=0) - _SOLE_RADIUS
-        z = float(points[:, 2].min()) + _SOLE_RADIUS
+        lower, upper, bottom = _ground(draft, pose, geoms)
+        (x0, y0), (x1, y1) = lower + _SOLE_RADIUS, upper - _SOLE_RADIUS
+        z = bottom + _SOLE_RADIUS
+        sizes.append(1e3 * np.array([x1 - x0, y1 - y0]))
         world = np.array([[x, y, z] for x in (x0, x1) for y in (y0, y1)])
         # to 0.1 mm, as level as the pose that was searched
         corners[draft.model.body(body).name] = np.round(_local(pose, body, world), 4)
@@ -90,12 +128,13 @@ def _flat_feet(
     if len(bodies) < len(soles):
         raise InputError(f"{draft.mjcf}: two legs end in the same body '{bodies[0]}'")
     middles = np.array([points.mean(axis=0) for points in corners.values()])
-    size, apart = 1e3 * np.ptp(corners[bodies[0]], axis=0), 1e3 * np.ptp(middles, axis=0).max()
+    length, width = sizes[0]
+    apart = 1e3 * np.ptp(middles, axis=0).max()
     why = "flat soles: corners of what touches the ground at home"
     if apart > 2.0:
         why += f"; the feet's middles differ by {apart:.0f} mm, offset is their mean"
     draft.why["feet.points"] = why
-    draft.note("feet", f"{', '.join(bodies)}: soles of {size[0]:.0f} x {size[1]:.0f} mm", why)
+    draft.note("feet", f"{', '.join(bodies)}: soles of {length:.0f} x {width:.0f} mm", why)
     return {
         "bodies": bodies,
         "radius": _SOLE_RADIUS,

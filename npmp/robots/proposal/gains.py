@@ -18,7 +18,7 @@ foot rattles on the floor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
@@ -39,8 +39,8 @@ _SAG_RAD = 0.1
 # share of its height that the base may sink under guessed gains; ANYmal B's 0.05, the Go2's as its
 # users run it 0.24
 _SINK = 0.12
-# kd over kp of legs: ANYmal B's
-_DAMPING_S = 0.024
+# [m] likewise that it may drift
+_DRIFT_M = 0.05
 # [rad/s] natural frequency of joints that carry no robot
 _OMEGA = 2 * np.pi * 5.0
 # torque of such joints, times what holds their load out
@@ -49,8 +49,6 @@ _RESERVE = 3.0
 _STROKE_RAD = 0.5
 # likewise of drives whose torque the model says: the usual, and the least
 _SOFT_RAD, _STIFF_RAD = 2.0, 0.3
-# a leg's share of the weight at its length, so many times: more is no drive's torque
-_MOST_TORQUE = 15.0
 # that their load may make joints off the legs give [rad]; their kd over kp [s]
 _LOADED_RAD, _SOFT_DAMPING_S = 0.2, 0.05
 # [1/s2] torque limit over rotor inertia
@@ -85,16 +83,18 @@ class Gains:
 def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gains:
     """kp, kd and torque limits: the model's where it says, else guessed; armature where the model
     needs one."""
-    own = tuple(drives.get(name, Drive()) for name in draft.joint_names)
+    own = [drives.get(name, Drive()) for name in draft.joint_names]
     weight = 9.81 * float(draft.model.body_mass.sum()) / len(draft.legs)
     pose = posed(draft.model, home)
     long = [draft.anchor(leg.joints[0])[2] - end_of_leg(draft, pose, leg)[2] for leg in draft.legs]
     knee = weight * float(np.mean(long))
+    most = contract.PLACEHOLDER * knee
+    placeholders = [limit for drive in own if (limit := drive.torque_limit or 0.0) > most]
+    own = [replace(d, torque_limit=None) if (d.torque_limit or 0.0) > most else d for d in own]
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
     kp = np.where(legs, 0.35 * knee / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
     rated = np.array([0.0 if drive.kp else drive.torque_limit or 0.0 for drive in own])
-    rated[rated > _MOST_TORQUE * knee] = 0.0  # a placeholder
     loaded = np.where(legs, 0.0, np.minimum(hold / _LOADED_RAD, rated / _STIFF_RAD))
     kp = np.where(rated > 0.0, np.maximum(rated / _SOFT_RAD, loaded), kp)
     guesses = np.where(legs, 1.5 * knee, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
@@ -103,10 +103,13 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
     rotors = limits / _TORQUE_PER_INERTIA * (bare & (limits > _TORQUE_PER_INERTIA * inertia))
 
     damping = np.array(draft.model.dof_damping[6:])
-    gains = Gains(own, rated > 0.0, legs, kp, inertia + rotors, damping)
+    gains = Gains(tuple(own), rated > 0.0, legs, kp, inertia + rotors, damping)
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
-    why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
+    none = "the model gives none"
+    if placeholders:
+        none = f"the model's {contract.span(placeholders)} Nm is a placeholder"
+    why = f"{none}; 1.5 times a leg's share of the weight at a leg's length"
     off = "; off the legs 3 times what holds their load" * (not legs.all())
     _write(draft, gains, "torque_limit", limits, why + off)
     if rotors.any():
@@ -152,12 +155,12 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     real = np.array([drive.kp or guess for drive, guess in zip(gains.own, kp, strict=True)])
     middle = np.median(gains.damping)
     damping = np.where(gains.legs, middle, gains.damping)
-    kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia))
+    kd = np.where(gains.legs, contract.DAMPING_S * real, 2 * np.sqrt(real * gains.inertia))
     kd = np.where(gains.rated, _SOFT_DAMPING_S * real, kd) - damping
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
     why += f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off
-    share, critical = _DAMPING_S, "; off the legs critical damping" * off
+    share, critical = contract.DAMPING_S, "; off the legs critical damping" * off
     if gains.rated.all():
         why = "no position actuators; half its torque limit per radian, more where that gives way"
         share, critical = _SOFT_DAMPING_S, ""
@@ -199,7 +202,8 @@ def strong_enough(draft: Draft, gains: Gains, where: Path) -> Robot:
         _write_gains(draft, gains, factor)
         robot = build(draft.robot_yaml(), where)
         standing = contract.stand(robot)
-        if standing.problem == "" and standing.sink < _SINK and contract.gains(robot).passed:
+        stood = standing.problem == "" and standing.sink < _SINK and standing.drift_m < _DRIFT_M
+        if stood and contract.gains(robot).passed:
             return robot
     if gains.rated[gains.legs].all():
         _write_gains(draft, gains, 1.0)

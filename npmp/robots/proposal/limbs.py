@@ -22,10 +22,16 @@ _ORDER = ("LF", "RF", "LH", "RH", "L", "R")
 
 def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     """Chains of at least two hinges that end in a leaf; the lowest are legs, the outermost others
-    on both sides arms."""
+    on both sides arms. What is welded to a body is a part of it."""
     model = draft.model
     parents = set(model.body_parentid[2:].tolist())
-    chains = {b: hinges_to(model, b) for b in range(2, model.nbody) if b not in parents}
+    jointed = [b for b in range(2, model.nbody) if model.body_jntnum[b]]
+    carriers = {int(model.body_weldid[model.body_parentid[b]]) for b in jointed}
+    chains = {
+        b: hinges_to(model, b)
+        for b in range(2, model.nbody)
+        if b not in parents and int(model.body_weldid[b]) not in carriers
+    }
     chains = {b: joints for b, joints in chains.items() if len(joints) >= 2}
     if not chains:
         raise InputError(f"{draft.mjcf}: no chain of two hinges or more, so no legs")

@@ -80,7 +80,9 @@ def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
     start = posed(model, np.clip(np.zeros(len(lower)), lower, upper))
     local = (end_of_leg(draft, start, limb) - start.xpos[body]) @ start.xmat[body].reshape(3, 3)
     sole = sole_geoms(model, start, limb)[1]
-    flat = len(sole) > 1 or not is_round(model, sole[0])
+    # without an ankle no sole stays level
+    ankle = len(bent) > 2
+    flat = ankle and (len(sole) > 1 or not is_round(model, sole[0]))
     pose = posed(model, joints)
 
     def end_of(values: Array) -> tuple[Array, Array]:
