@@ -173,7 +173,7 @@ def run_add(config: AddRobot, run: Run) -> int:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
         say(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return USER_ERROR
-    guessed = sum("# guessed" in line for line in proposal.text.splitlines())
+    guessed = proposal.text.count("guessed: ")
     say(
         f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots "
         f"check {shown}"

@@ -180,7 +180,7 @@ IMU = {"body": "tail", "position": [0, 0, 0]}
     [
         ({"drives": {"kp": "model"}}, "the model gives joint 'FR_hip_joint' no kp; give it here"),
         ({"drives": {"kp": 0}}, "drives.kp must be above 0 or 'model'"),
-        ({"drives": {"stiffness": 1}}, "no setting 'stiffness'; there are: kp, kd, torque_limit"),
+        ({"drives": {"stiffness": 1}}, "no setting 'stiffness'; the nearest are: "),
         ({"drives": {"kp": {"FR_hip_joint": 1}, "kd": 1}}, "drives.kp lacks 'FR_thigh_joint'"),
         ({"drives": None, "physics_rate_hz": 400}, "physics_rate_hz is for a model with `drives:`"),
         ({"physics_rate_hz": 60}, "50 does not divide the physics rate 60 Hz"),
