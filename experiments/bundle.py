@@ -69,10 +69,10 @@ def run_check(config: CheckBundle, run: Run) -> None:
     say("commands:")
     for one in contract.commands:
         say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
-    found = rehearse(bundle)
-    off = f"{found.difference:.1e} over {steps:,} steps, {resets} of them resets"
-    say(f"largest difference from torch: {off}")
-    median, slow = (1e6 * seconds for seconds in (found.median_s, found.p99_s))
+    result = rehearse(bundle)
+    off = f"{result.difference:.1e}, in a rollout {result.in_rollout:.1e}"
+    say(f"largest difference from torch: {off} over {steps:,} steps, {resets} of them resets")
+    median, slow = (1e6 * seconds for seconds in (result.median_s, result.p99_s))
     say(f"a control step: median {median:.0f} us, p99 {slow:.0f} us of {period_us:,.0f} us")
 
 

@@ -46,6 +46,8 @@ from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.training.signals import OTHERS, Stopped, signals_noted
 
 ANY_TILT_DEG = 180.0  # no posture is further from upright
+# kd over kp, of drives that damp a robot [s]; a Go2's is 0.05, ANYmal B's 0.02 [D]
+LEAST_DAMPING_S = 1e-3
 # reasons to damp that a watchdog did not give
 ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
@@ -216,23 +218,30 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
         low, high = command.range
         if command.is_velocity and not low <= 0.0 <= high:
             raise InputError(
-                f"the bundle's range of {command.name}=[{low:g}, {high:g}]: must hold 0 "
-                f"{command.unit}, so that the robot can stand"
+                f"the bundle's range of {command.name}=[{low:g}, {high:g}]: must hold 0"
+                f"{f' {command.unit}' * bool(command.unit)}, so that the robot can stand"
             )
-    described = contract.robot in (*robots.names(), *robots.user_names())
-    if described:
-        robot = robots.load(contract.robot)
-        if config.safety.tilt_deg >= ANY_TILT_DEG:
-            # it may lie, and gets up with joints that turn further
-            robot = robot.turning(RecoverConfig().joint_range_rad)
-        if config.actuator is not None:
-            kp, kd = nearest_gains(config.actuator)
-            robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
-        refuse_other_limits(contract, robot)
-    else:
-        say(f"no robot '{contract.robot}' is described here: its limits are what the bundle says")
-    if (config.actuator or not described) and not (contract.per_joint("kd") > 0.0).all():
-        raise InputError("the bundle's kd=0: must be above 0 [Nm s/rad], as it damps the robot")
+    if contract.robot not in (*robots.names(), *robots.user_names()):
+        raise InputError(
+            f"no robot '{contract.robot}' is described here, so nothing bounds what the bundle "
+            f"sends: npmp robots add MODEL name={contract.robot}"
+        )
+    robot = robots.load(contract.robot)
+    if config.safety.tilt_deg >= ANY_TILT_DEG:
+        # it may lie, and gets up with joints that turn further
+        robot = robot.turning(RecoverConfig().joint_range_rad)
+    if config.actuator is not None:
+        kp, kd = nearest_gains(config.actuator)
+        robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
+    refuse_other_limits(contract, robot)
+
+    limp = contract.per_joint("kd") < LEAST_DAMPING_S * contract.per_joint("kp")
+    if limp.any():
+        name = contract.joint_names[int(limp.argmax())]
+        raise InputError(
+            f"the bundle's kd of {name}: must be at least {LEAST_DAMPING_S:g} kp [s], as it damps "
+            f"the robot; is the description of '{contract.robot}' right, or the fitted model?"
+        )
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from npmp import robots, tasks
 from npmp.artifact import sha256
 from npmp.deploy import mjlab
-from npmp.deploy.bundle import FEWEST_STEPS
+from npmp.deploy.bundle import FEWEST_STEPS, MOST_STEPS
 from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
@@ -41,15 +41,17 @@ class ExportPolicy(Simulating):
     format: Literal["bundle", "mjlab"] = "bundle"
     # of the golden rollout
     randomization: Any = group("paper")
-    # control steps of the golden rollout; at least 100
+    # control steps of the golden rollout, 100 to 10,000
     steps: int = 1200
     # the folder to write to; files there of the same names are replaced
     out: Path | None = Path("exported")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < FEWEST_STEPS:
-            raise ValueError(f"steps must be at least {FEWEST_STEPS}, got {self.steps}")
+        if not FEWEST_STEPS <= self.steps <= MOST_STEPS // 2:
+            raise ValueError(
+                f"steps must be from {FEWEST_STEPS} to {MOST_STEPS // 2}, got {self.steps}"
+            )
 
 
 def run(config: ExportPolicy, run: Run) -> None:

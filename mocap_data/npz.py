@@ -28,13 +28,15 @@ _HEADERS = {
 }
 
 
-def names_in_npz(path: Path) -> tuple[str, ...]:
+def names_in_npz(path: Path, *, content: bytes | None = None) -> tuple[str, ...]:
     """The names of an archive's arrays, from its directory alone.
+
+    content: of the file, where it has been read.
 
     Raises:
       InputError: for what is no archive.
     """
-    with _open(path) as archive:
+    with _open(path, content) as archive:
         return tuple(name.removesuffix(_SUFFIX) for name in archive.namelist())
 
 
@@ -46,17 +48,23 @@ def holds(path: Path, *names: str) -> bool:
         return False
 
 
-def load_npz(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def load_npz(
+    path: Path, keys: Sequence[str], *, content: bytes | None = None, at_most: int | None = None
+) -> dict[str, Any]:
     """The arrays of those names, None for a missing one.
+
+    content: of the file, where it has been read. at_most: bytes that they may have, unpacked.
 
     Raises:
       InputError: for what is no archive, damaged, declares other sizes than it has or more than
         memory holds, or holds Python objects.
     """
-    with _open(path) as archive:
+    with _open(path, content) as archive:
         present = set(archive.namelist())
         entries = {key: archive.getinfo(key + _SUFFIX) for key in keys if key + _SUFFIX in present}
         needed = sum(entry.file_size for entry in entries.values())
+        if at_most is not None and needed > at_most:
+            raise InputError(f"{path} unpacks to {needed:,} bytes; at most {at_most:,} are read")
         require_memory(needed, f"{path}: unpacking {', '.join(entries)}")
         found: dict[str, Any] = dict.fromkeys(keys)
         for key, entry in entries.items():
@@ -83,12 +91,13 @@ def _array(stream: IO[bytes], size: int, what: str) -> np.ndarray:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open(path: Path, content: bytes | None = None) -> Iterator[zipfile.ZipFile]:
     """The archive, open for reading; any error inside the block names the file."""
-    regular_file(path, at_most=MAX_ARCHIVE_BYTES)
+    if content is None:
+        regular_file(path, at_most=MAX_ARCHIVE_BYTES)
     with (
-        path.open("rb", buffering=0) as raw,
-        _BoundedDirectory(raw) as file,
+        path.open("rb", buffering=0) if content is None else io.BytesIO(content) as raw,
+        _BoundedDirectory(raw) as file,  # type: ignore[arg-type]
         reading(path),
         warnings.catch_warnings(),
     ):
@@ -115,5 +124,5 @@ class _BoundedDirectory(io.BufferedReader):
     def read(self, size: int | None = -1) -> bytes:
         if not self.opened and size is not None and size > MAX_DIRECTORY_BYTES:
             at_most = f"at most {MAX_ARRAYS:,} entries are read"
-            raise InputError(f"{self.name}: a directory of {size:,} bytes; {at_most}")
+            raise InputError(f"an archive's directory of {size:,} bytes; {at_most}")
         return super().read(size)

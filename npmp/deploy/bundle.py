@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, json_text
+from mocap_data.npz import load_npz, names_in_npz
 from mocap_data.outside import parse_json, reading, regular_file
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy
@@ -29,6 +30,8 @@ SCHEMA = "npmp.bundle"
 VERSION = 3  # 2 had no memory in its golden rollout
 CONTRACT, GRAPH, GOLDEN = "bundle.json", "policy.onnx", "golden.npz"
 MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
+MOST_GOLDEN_BYTES = 1 << 28  # unpacked; ours have 6 MB
+MOST_STEPS = 20_000  # of golden.npz, which a robot answers before it starts [D]
 FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden rollout that says anything [D]
 
 
@@ -120,8 +123,9 @@ class Bundle:
             few steps.
         """
         path, joints = self.folder / GOLDEN, len(self.contract.joints)
-        with reading(path), np.load(io.BytesIO(self._content[GOLDEN]), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        content = self._content[GOLDEN]
+        names = names_in_npz(path, content=content)
+        arrays = load_npz(path, names, content=content, at_most=MOST_GOLDEN_BYTES)
         if set(arrays) != set(Golden._fields):
             raise InputError(
                 f"'{path}' has the arrays {', '.join(arrays)!s:.200}; "
@@ -136,6 +140,8 @@ class Bundle:
             raise InputError(
                 f"'{path}' has {steps} steps; {FEWEST_STEPS} with {FEWEST_RESETS} resets are needed"
             )
+        if steps > MOST_STEPS:
+            raise InputError(f"'{path}' has {steps:,} steps; at most {MOST_STEPS:,} are answered")
         widths = {"joint_pos": joints, "gyro": 3, "accelerometer": 3, "up": 3, "target": joints}
         widths["command"] = self.contract.command_width
         widths["memory"] = sum(self.contract.memory.values())

@@ -156,7 +156,7 @@ class Command:
     def __post_init__(self) -> None:
         if len(self.range) != 2 or not self.range[0] <= self.range[1]:
             raise ValueError(f"{self.name}: range needs [low, high], got {self.range}")
-        if (unit := UNITS.get(self.name.rpartition("_")[2], self.unit)) != self.unit:
+        if (unit := UNITS.get(self.name.rpartition("_")[2], "")) != self.unit:
             raise ValueError(f"{self.name}: unit={self.unit!r:.20}: must be {unit!r}")
 
         low, high = self.range
@@ -166,8 +166,9 @@ class Command:
 
     @property
     def is_velocity(self) -> bool:
-        """Whether it changes gradually, and is 0 of a robot that stands."""
-        return self.unit.endswith("/s")
+        """Whether it changes gradually, and is 0 of a robot that stands; of an unknown unit it may
+        be."""
+        return self.unit.endswith("/s") or not self.unit
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from npmp.deploy.onnx_policy import Golden, Readings
 from npmp.deploy.robot import FloatArray, State
 
 HOME = np.array([0.1, -0.1])
-COMMANDS = [Command("forward", "m/s", [-0.5, 1.5]), Command("turn", "rad/s", [-1.0, 1.0])]
+COMMANDS = [Command("forward_mps", "m/s", [-0.5, 1.5]), Command("turn_rps", "rad/s", [-1.0, 1.0])]
 
 
 def joint(name: str, **other: Any) -> JointSpec:

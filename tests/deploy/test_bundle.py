@@ -219,6 +219,12 @@ SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
         ({"joints": [HIP | {"velocity_limit": 101.0}]}, "hip: velocity_limit=101"),
         ({"joints": [HIP | {"range": [-50.0, 50.0]}]}, "hip: range="),
         ({"commands": [SPEED | {"range": [-1.0, 1e9]}]}, "forward_mps: range="),
+        # of an ending that says no unit: bound as a velocity
+        ({"commands": [SPEED | {"name": "forward_speed", "unit": "m"}]}, "forward_speed: unit='m'"),
+        (
+            {"commands": [SPEED | {"name": "forward_speed", "unit": "", "range": [0.0, 50.0]}]},
+            "forward_speed: range=",
+        ),
         ({"commands": [SPEED | {"unit": "m"}]}, "forward_mps: unit="),
         ({"commands": [SPEED | {"name": "ball_m", "unit": "m", "range": [-101.0, 1.0]}]}, "ball_m"),
         ({"control_rate_hz": 1.0}, "control_rate_hz"),
@@ -279,6 +285,9 @@ def test_a_graph_that_does_not_fit_is_refused(bundle: Bundle) -> None:
         ({"reset": np.array(True)}, "true or false"),
         ({"more": np.zeros(1)}, "has the arrays"),
         (toy_golden(99)._asdict(), "99 steps"),
+        ({"reset": np.ones(20_001, bool)}, "20,001 steps; at most 20,000"),
+        # 300 MB of zeros in a file of 300 kB
+        ({"gyro": np.zeros(300_000_000, np.int8)}, "unpacks to 3.* bytes; at most 268,435,456"),
     ],
 )
 def test_a_golden_rollout_that_says_nothing_is_refused(

@@ -15,7 +15,7 @@ from npmp.deploy.onnx_policy import Readings
 from tests.deploy.standins import toy, toy_graph
 from tests.refusals import refusal
 
-THREE = [Command(f"c{k}", "m/s", [-1.0, 1.0]) for k in range(3)]
+THREE = [Command(f"c{k}_mps", "m/s", [-1.0, 1.0]) for k in range(3)]
 
 
 @pytest.mark.parametrize("hold", ["first_order", "zero_order"])

@@ -11,6 +11,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from npmp import robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.run_log import read_log
+from npmp.experiments import bundle as bundle_commands
 from npmp.experiments import cli
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_trial import walking
@@ -31,6 +32,7 @@ class Stand:
 @pytest.fixture(autouse=True)
 def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
+    monkeypatch.setattr(bundle_commands, "rehearse", lambda bundle: None)
 
 
 def test_two_trials_are_compared(tmp_path: Path, capsys: CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import CaptureFixture, MonkeyPatch
 
@@ -101,7 +102,7 @@ def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
         given = [f"safety.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
         said = printed("bundle", *QUICK, *given, by=deploy.main)
         assert ("damps a robot that has fallen" in said) == fallen
-        assert "forward 9 is kept within -0.5 to 1.5 m/s" in said and "turn" not in said
+        assert "forward_mps 9 is kept within -0.5 to 1.5 m/s" in said and "turn" not in said
     assert read_log(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
 
 
@@ -273,8 +274,9 @@ def every(name: str, value: Any) -> list[JointSpec]:
         ({"joints": wider("range", [0.05, 3.0])}, "upper range of LH_KFE=3"),
         ({"joints": wider("name", "tail")}, "joints are not those of 'anymal_b'"),
         ({"joints": contract_of().joints[:-1]}, "joints are not those of 'anymal_b'"),
-        ({"commands": [Command("forward", "m/s", [0.5, 1.0])]}, "must hold 0 m/s"),
-        ({"robot": "unknown"} | {"joints": every("kd", 0.0)}, "kd=0: must be above 0"),
+        ({"commands": [Command("forward_mps", "m/s", [0.5, 1.0])]}, "must hold 0 m/s"),
+        ({"commands": [Command("fast", "", [0.5, 1.0])]}, "range of fast=[0.5, 1]: must hold 0"),
+        ({"robot": "unknown"}, "no robot 'unknown' is described here"),
     ],
 )
 def test_a_bundle_of_other_limits_is_refused(
@@ -290,6 +292,17 @@ def test_a_bundle_of_other_limits_is_refused(
     given = ["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]
     assert said in refused(*given, by=deploy.main)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_drive_that_would_not_damp_is_refused(
+    tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
+) -> None:
+    """Also where the robot is described so: kd 0.05 of kp 100, and 0.001 kp = 0.1 is the least."""
+    limp = replace(robots.load("anymal_b"), kd=np.full(12, 0.05))
+    monkeypatch.setattr(robots, "load", lambda name: limp)
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=every("kd", 0.05)))
+    message = refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
+    assert "kd of LF_HAA: must be at least 0.001 kp" in message
 
 
 def test_a_bundle_of_another_model_is_refused(
@@ -369,7 +382,7 @@ def test_gains_of_fitted_drives_where_the_user_names_them(
     assert "kd of LF_HAA=1.5" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
     limp = [replace(joint, kd=0.0) for joint in fitted]
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=limp))
-    assert "kd=0: must be" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
+    assert "kd of LF_HAA: must be at least" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
 
 
 def test_servos_without_a_gain_on_velocity_and_joints_in_another_order() -> None:
@@ -453,7 +466,7 @@ def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: Mo
         (["robot=os.path:join"], "no class with the methods"),
         (["robot=mine.py:Mine", "sim.loss=0.1"], "sim.loss=0.1 is of robot=sim, not of mine.py"),
         (["sim.deadman_ms=5"], "more than two physics steps, 5 ms"),
-        (["command=[1,2,3]"], "2 finite numbers are expected: forward, turn"),
+        (["command=[1,2,3]"], "2 finite numbers are expected: forward_mps, turn_rps"),
         (["command=[a,b]"], "command must be a finite number or a list"),
         (["seconds=0"], "seconds must be above 0"),
         (["safety.torque_share=1.5"], "torque_share"),
