@@ -46,8 +46,6 @@ from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.training.signals import OTHERS, Stopped, signals_noted
 
 ANY_TILT_DEG = 180.0  # no posture is further from upright
-# kd over kp, of drives that damp a robot [s]; a Go2's is 0.05, ANYmal B's 0.02 [D]
-LEAST_DAMPING_S = 1e-3
 # reasons to damp that a watchdog did not give
 ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
@@ -234,14 +232,6 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
         kp, kd = nearest_gains(config.actuator)
         robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
     refuse_other_limits(contract, robot)
-
-    limp = contract.per_joint("kd") < LEAST_DAMPING_S * contract.per_joint("kp")
-    if limp.any():
-        name = contract.joint_names[int(limp.argmax())]
-        raise InputError(
-            f"the bundle's kd of {name}: must be at least {LEAST_DAMPING_S:g} kp [s], as it damps "
-            f"the robot; is the description of '{contract.robot}' right, or the fitted model?"
-        )
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:

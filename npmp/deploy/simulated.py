@@ -16,6 +16,9 @@ from npmp.robots.model import feet_in_world
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
 SAME = 1e-3  # share, or rad, by which a bundle may differ from its robot's description [D]
+# damping over kp of a joint that is damped, kd and the joint's own [s]; a Go2's is 0.05, OP3's 0.05
+# (its own alone), ANYmal B's 0.02 [D]
+LEAST_DAMPING_S = 1e-3
 _BREAKDOWNS = tuple(
     getattr(mujoco.mjtWarning, f"mjWARN_BAD{what}") for what in ("QPOS", "QVEL", "QACC", "CTRL")
 )
@@ -149,7 +152,7 @@ def refuse_other_model(contract: BundleContract, robot: Robot) -> None:
 
 def refuse_other_limits(contract: BundleContract, robot: Robot) -> None:
     """Refuse a bundle whose rates, gains or home pose are not its robot's, or whose limits are
-    wider: what is sent follows the bundle's numbers.
+    wider: what is sent follows the bundle's numbers. Refuse a robot that cannot be damped.
 
     Raises:
       InputError: naming what differs.
@@ -190,3 +193,12 @@ def refuse_other_limits(contract: BundleContract, robot: Robot) -> None:
                 f"the bundle's {name} of {contract.joint_names[k]}={values[k]:g}: must be within "
                 f"{allowed}, as '{robot.name}' is described; is it changed, or another's?"
             )
+
+    own = robot.model(visuals=False).dof_damping[6:]
+    limp = (robot.kd + own < LEAST_DAMPING_S * robot.kp).nonzero()[0]
+    if len(limp):
+        raise InputError(
+            f"kd of {robot.joint_names[limp[0]]}, of '{robot.name}' as it is described or fitted: "
+            f"must be at least {LEAST_DAMPING_S:g} s times kp, less the joint's own damping, as it "
+            "damps the robot"
+        )

@@ -302,7 +302,7 @@ def test_a_drive_that_would_not_damp_is_refused(
     monkeypatch.setattr(robots, "load", lambda name: limp)
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=every("kd", 0.05)))
     message = refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
-    assert "kd of LF_HAA: must be at least 0.001 kp" in message
+    assert "kd of LF_HAA, of 'anymal_b'" in message and "at least 0.001 s times kp" in message
 
 
 def test_a_bundle_of_another_model_is_refused(
@@ -382,7 +382,9 @@ def test_gains_of_fitted_drives_where_the_user_names_them(
     assert "kd of LF_HAA=1.5" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
     limp = [replace(joint, kd=0.0) for joint in fitted]
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=limp))
-    assert "kd of LF_HAA: must be at least" in refused(*given, f"actuator={tmp_path / 'limp'}", by=deploy.main)
+    assert "kd of LF_HAA, of 'anymal_b'" in refused(
+        *given, f"actuator={tmp_path / 'limp'}", by=deploy.main
+    )
 
 
 def test_servos_without_a_gain_on_velocity_and_joints_in_another_order() -> None:
