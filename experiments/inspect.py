@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.progress import MofNCompleteColumn
 
 from mocap_data.errors import InputError, printable
 from mocap_data.files import atomic_path, write_json
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.recordings import Reading, check_used, options_of_keys
-from npmp.experiments.terminal import USER_ERROR, say, show_table
+from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table
 from npmp.inspection import inspect
+from npmp.progress import listening
 from retarget.draft import draft_of
 from retarget.findings import FIGURES, MOTIONS, Findings
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
 # of a table, and characters of a text, on the terminal; out= has all
 ROWS_SHOWN, COLUMNS_SHOWN, LONGEST_TEXT = 60, 10, 200
+PROBLEMS_SHOWN = 8
 # of a table with more columns than that
 SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 
@@ -59,7 +62,14 @@ def run(config: Inspect, run: Run) -> int:
     if options and config.file.exists():
         paths = files_of([config.file]) if config.file.is_dir() else [config.file]
         check_used(options, paths)
-    findings = inspect(config.file, config.kind, options)
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task("", total=None, visible=False)
+
+        def tell(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total, visible=total > 0)
+
+        with listening(tell):
+            findings = inspect(config.file, config.kind, options)
     show(findings)
     if run.out is not None and run.out.suffix in (".yaml", ".yml"):
         text = skeleton_file(findings)
@@ -94,7 +104,9 @@ def show(findings: Findings) -> None:
         elif key == "warnings" and len(value) > 1:
             say("warnings:", *(f"  {warning}" for warning in value))
         elif key == "problems":
-            say(f"problems: {'; '.join(value)}")
+            more = len(value) - PROBLEMS_SHOWN
+            rest = [f"{more} more (out= writes all)"] if more > 0 else []
+            say(f"problems: {'; '.join([*value[:PROBLEMS_SHOWN], *rest])}")
         elif key == "path":
             say(f"path: {value}")
         elif key == "provenance" and isinstance(value, dict):

@@ -47,6 +47,8 @@ _OFF_PARABOLA = 0.06
 _USUAL_FALL = 0.8
 _FALLS = (0.5, 1.6)
 
+# [Hz] other numbers in a name are no rates
+_RATES = (5.0, 1000.0)
 _RATE_IN_NAME = re.compile(
     r"(?<![\d.])(\d{2,4})[ _-]?(?:hz|fps)(?![a-z])|(?<![a-z])(?:hz|fps)[ _-]?(\d{2,4})(?!\d)",
     re.IGNORECASE,
@@ -118,18 +120,23 @@ def rate_doubt(feet: Array, body: Array, rate_hz: float, size: float, name: str)
 
 
 def name_doubt(rate_hz: float, name: str) -> str:
-    """The doubt about an assumed rate where the file's name says another one; "" for none."""
-    named = rate_in(name)
-    if not named or abs(named / rate_hz - 1.0) < 0.02:
+    """The doubt about an assumed rate where the file's name says one other; "" for none."""
+    rates = rates_in(name)
+    if len(rates) != 1:
         return ""
+
+    [named] = rates
+    if abs(named / rate_hz - 1.0) < 0.02:
+        return ""
+
     assumed = f"a rate of {rate_hz:g} frames/s is assumed"
     return f"{assumed}, its name says {named:g} (rate? source_rate_hz={named:g})"
 
 
-def rate_in(name: str) -> float:
-    """The rate that a file's name says, e.g. 60 for "dance_60hz"; 0 where it says none."""
-    match = _RATE_IN_NAME.search(name)
-    return float(match[1] or match[2]) if match else 0.0
+def rates_in(name: str) -> set[float]:
+    """The rates [Hz] that a file's name says, e.g. 60 for "dance_60hz"."""
+    rates = {float(match[1] or match[2]) for match in _RATE_IN_NAME.finditer(name)}
+    return {rate for rate in rates if _RATES[0] <= rate <= _RATES[1]}
 
 
 def pace_of(feet: Array, body: Array, rate_hz: float) -> float:

@@ -14,6 +14,7 @@ from mocap_data.errors import InputError, check_known, one_line
 from mocap_data.outside import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
 from mocap_data.readers.others import refuse_other
+from npmp.progress import counted, phase
 from npmp.settings import read_run_settings
 from npmp.training.tables import read_table
 from retarget.findings import (
@@ -24,7 +25,7 @@ from retarget.findings import (
     inspect_robot_motion,
     inspect_skeleton,
 )
-from retarget.sources import assumes_rate
+from retarget.sources import assumes_rate, described, files_below
 
 # what a file of keypoints is called, whatever its format
 RECORDING = "recording"
@@ -89,30 +90,47 @@ def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Find
     for marker, describe in FOLDERS.items():
         if (path / marker).is_file():
             return describe(path)
-    suffixed = (entry for entry in path.rglob("*") if entry.suffix.lower() in READERS)
-    files = {entry: robot_motions.kind_of(entry) for entry in sorted(suffixed) if entry.is_file()}
-    files = {entry: kind for entry, kind in files.items() if kind or is_recording(entry)}
+    with phase("inspecting files"):
+        return _inspect_files(path, options)
+
+
+def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
+    """As `inspect_folder`, for one of recordings and robots' motions."""
+    inside = files_below(path)
+    suffixed = [entry for entry in inside if entry.suffix.lower() in READERS]
+    kinds = {entry: robot_motions.kind_of(entry) for entry in suffixed}
+    files = [entry for entry, kind in kinds.items() if kind or is_recording(entry)]
     if not files:
+        for entry in inside:
+            refuse_other(entry)
         raise InputError(
             f"{path}: no skill module, policy, bundle, actuator model, run, evaluation or "
             f"recordings (looked for {', '.join(FOLDERS)})"
         )
-    return {
+
+    rows: list[Findings] = []
+    problems: list[str] = []
+    for i in counted(len(files)):
+        name = str(files[i].relative_to(path))
+        try:
+            rows.append({"file": name} | _row(inspect(files[i], options=options)))
+        except (InputError, OSError) as error:
+            why = one_line(error).replace(str(files[i]), name)
+            rows.append({"file": name, "doubts": why})
+            problems.append(described((name, why)))
+    only_motions = all(kinds[entry] for entry in files)
+    findings: Findings = {
         "path": str(path),
-        "kind": "folder of recordings" if None in files.values() else "folder of robots' motions",
-        "files": [_row(path, entry, options) for entry in files],
+        "kind": "folder of robots' motions" if only_motions else "folder of recordings",
+        "files": rows,
     }
+    return with_problems(findings, problems)
 
 
-def _row(folder: Path, path: Path, options: Mapping[str, Any] | None) -> Findings:
-    """A recording or a robot's motion as a row of the table of its folder."""
-    row: Findings = {"file": str(path.relative_to(folder))}
-    try:
-        findings = inspect(path, options=options)
-    except (InputError, OSError) as error:
-        return row | {"doubts": one_line(error)}
+def _row(findings: Findings) -> Findings:
+    """Of a recording or a robot's motion what stands in the table of its folder."""
     rate = findings.get("rate_hz", "")
-    row["kind"] = findings["kind"]
+    row: Findings = {"kind": findings["kind"]}
     row["seconds"] = findings.get("duration_s", findings.get("in all", {}).get("seconds", ""))
     row["rate_hz"] = f"{rate:g} assumed" if assumes_rate(findings) else rate
     doubts = [*findings.get("remarks", []), *findings.get("warnings", [])]

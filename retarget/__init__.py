@@ -10,6 +10,7 @@ The modules, in the order in which a recording passes through:
 
     sources, options                 recordings of a file or folder; the settings
     skeletons, markers               keypoints -> the robot's markers; their offsets and symmetry
+    limbs, draft                     unknown skeletons: read by movement; by names, to be edited
     prepared_robot, kinematics       a robot made ready; where its bodies are at poses
     targets, ground                  markers on the floor, at the robot's size and rate; stances
     offsets, proportions             eq. 8's offsets, jointly over a body's clips; people have none

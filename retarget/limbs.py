@@ -60,6 +60,7 @@ _SIDES = {
     **dict.fromkeys((*_LEFT, "sinistra", "sinistro", "sx"), "L"),
     **dict.fromkeys((*_RIGHT, "der", "dcha", "destra", "destro", "dx"), "R"),
 }
+_TWIN_LETTERS = str.maketrans("LRlrGDgd", "RLrlDGdg")
 
 
 def words_of(name: str) -> list[str]:
@@ -70,7 +71,10 @@ def words_of(name: str) -> list[str]:
 
 def sides_of(a: str, b: str) -> tuple[str, str]:
     """The sides, "L" or "R", that the names of two twins say; ("", "") where they say none."""
-    said = [{_SIDES[word] for word in words_of(name) if word in _SIDES} for name in (a, b)]
+    words = [set(words_of(name)) for name in (a, b)]
+    # no sides: the "D" of "L_Thigh_D" and "R_Thigh_D"
+    shared = words[0] & words[1]
+    said = [{_SIDES[word] for word in own - shared if word in _SIDES} for own in words]
     if not any(said) and len(a) == len(b):
         # they differ in one letter: "lfemur" and "rfemur", "FL_foot" and "FR_foot"
         letters = [pair for pair in zip(a, b, strict=True) if pair[0] != pair[1]]
@@ -83,13 +87,14 @@ def sides_of(a: str, b: str) -> tuple[str, str]:
 def side_of(name: str, names: Collection[str]) -> str:
     """The side, "L" or "R", that a name says by a word, or by a letter in which a twin among the
     names differs; "" for none."""
-    words = {_SIDES[word] for word in words_of(name) if word in _SIDES}
+    # "d" and "g" alone may mean anything: their twins decide
+    words = {_SIDES[word] for word in words_of(name) if word in _SIDES and word not in "dg"}
     if len(words) == 1:
         return words.pop()
     for i, letter in enumerate(name):
-        twin = letter.translate(str.maketrans("LRlr", "RLrl"))
+        twin = letter.translate(_TWIN_LETTERS)
         if twin != letter and f"{name[:i]}{twin}{name[i + 1 :]}" in names:
-            return letter.upper()
+            return _SIDES[letter.lower()]
     return ""
 
 

@@ -6,6 +6,7 @@ A recording is a file of keypoints (any reader of `mocap_data`) or a robot's mot
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,21 +87,22 @@ class Origin:
 
 
 RATE_KEY = "source_rate_hz"
-# the commands' keys of what readers assume
-_KEYS = {"rate_hz": RATE_KEY, "joint_names": "names"}
-# what they assume where it is neither a reader's default nor a number
-_VALUES = {
-    "names": "the dog set's",
-    "joint_names": "the documented robot's",
-    "quaternion": "x, y, z, w",
+# the commands' keys of what readers assume, where they are called otherwise
+_KEYS = {"rate_hz": RATE_KEY}
+# what they assume where no key's value says it
+_WORDS = {
+    "names": "the dog set's keypoints",
+    "joint_names": "the documented robot's joints",
+    "quaternion": "quaternions as x, y, z, w",
 }
 # of C3D
 _USUAL_UP = "z"
 
 
 def assumption(what: str, value: Any) -> str:
-    """What a reader assumed as a command's key and value, e.g. "source_rate_hz=30"."""
-    value = _VALUES.get(what, value)
+    """What a reader assumed as a command's key and value, e.g. "source_rate_hz=30", or in words."""
+    if what in _WORDS:
+        return _WORDS[what]
     if what == "up" and value in (None, "None"):
         value = _USUAL_UP
     return f"{_KEYS.get(what, what)}={f'{value:g}' if isinstance(value, float) else value}"
@@ -204,6 +206,15 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
 
+def files_below(folder: Path) -> list[Path]:
+    """The files in a folder and below, without those in hidden folders (.git, .venv)."""
+    files = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(place, name) for name in names]
+    return sorted(file for file in files if file.is_file())
+
+
 def _exists(text: str) -> bool:
     return Path(text).expanduser().exists()
 
@@ -224,7 +235,7 @@ def files_of(source: Any) -> list[Path]:
     path = Path(text).expanduser()
     if path.is_dir():
         # READMEs, licences and skeletons are none
-        inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
+        inside = files_below(path)
         files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
             for file in inside:

@@ -22,6 +22,7 @@ from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers.common import check_size, forward_kinematics, rate_said, world_clip
 from mocap_data.readers.keypoints import one_number
+from mocap_data.readers.subjects import Keypoints
 
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
 _MODEL = ("v_template", "shapedirs", "J_regressor", "kintree_table")
@@ -72,9 +73,8 @@ def read_amass(
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
     bones = rest[1:] - rest[parents[1:]]
     positions = forward_kinematics(parents, [rest[0] + trans, *bones], [*turns.swapaxes(0, 1)])
-    return world_clip(
-        path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z", assumed=()
-    )
+    whole = Keypoints(positions, NAMES, parents)
+    return world_clip(path, whole, rate_hz=rate_hz, scale=1.0, up="z", assumed=())
 
 
 def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:

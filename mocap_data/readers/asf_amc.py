@@ -28,6 +28,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
 from mocap_data.readers.common import CUT, at_line, check_size, shown, text_content
+from mocap_data.readers.subjects import Keypoints
 
 # of nearly all of CMU's recordings; an AMC file does not say its rate
 RATE_HZ = 120.0
@@ -103,11 +104,9 @@ def read_amc_clip(
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = bone_ends(skeleton, angles)
-    parents = [bone.parent for bone in skeleton.bones]
+    whole = Keypoints(positions, skeleton.names, [bone.parent for bone in skeleton.bones])
     scale = skeleton.metres_per_unit if scale is None else scale
-    clip = common.world_clip(
-        path, positions, skeleton.names, parents, rate_hz=rate_hz, scale=scale, up=up
-    )
+    clip = common.world_clip(path, whole, rate_hz=rate_hz, scale=scale, up=up)
     return replace(clip, assumed=("rate_hz", "up"))
 
 

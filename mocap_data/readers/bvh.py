@@ -76,16 +76,7 @@ def read_bvh(
         positions = forward_kinematics(nodes, values)
     whole = Keypoints(positions, [node.name for node in nodes], [node.parent for node in nodes])
     taken = subject_of(path, whole, subject)
-    return common.world_clip(
-        path,
-        taken.positions,
-        taken.names,
-        taken.parents,
-        rate_hz=rate_hz,
-        scale=scale,
-        up=up,
-        remarks=taken.remarks,
-    )
+    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def forward_kinematics(nodes: list[Node], values: Array) -> Array:

@@ -79,7 +79,7 @@ def read_c3d(
 
     Raises:
       InputError: naming the file: no C3D, damaged or cut short, an unknown marker, subject or unit,
-        a marker that is missing for longer (with its frames).
+        names and subject together, a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     data = common.content(path)
@@ -100,14 +100,11 @@ def read_c3d(
     taken = without_gaps(path, whole, missing[:, columns], rate, drop=names is None)
     return common.world_clip(
         path,
-        taken.positions,
-        taken.names,
-        None,
+        taken,
         rate_hz=rate,
         scale=header.units if scale is None else scale,
         up=(header.up or "z") if up is None else up,
         assumed=() if header.up else ("up",),
-        remarks=taken.remarks,
     )
 
 
@@ -116,6 +113,9 @@ def _chosen(
 ) -> tuple[list[str], tuple[str, ...]]:
     """The labels to take, and the remarks about other subjects."""
     labels = header.labels
+    if names and subject is not None:
+        both = "must be left out with names=, which may be of any subject; give one of the two"
+        raise InputError(f"{path}: subject={subject}: {both}")
     if names:
         check_known(f"marker (in {path})", names, labels)
         return list(names), ()

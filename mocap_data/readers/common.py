@@ -16,6 +16,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file, require_memory
+from mocap_data.readers.subjects import Keypoints
 
 # what a file may ask for: five minutes at 120 Hz with 100 keypoints are 11 million coordinates, and
 # a text of 100 MB
@@ -147,40 +148,38 @@ def forward_kinematics(
 
 def world_clip(
     path: Path,
-    positions: Array,
-    names: Sequence[str],
-    parents: Sequence[int] | None,
+    keypoints: Keypoints,
     *,
     rate_hz: float,
     scale: float | str,
     up: str,
     assumed: tuple[str, ...] = ("scale", "up"),
-    remarks: Sequence[str] = (),
 ) -> Clip:
-    """The `Clip` of positions (T, M, 3) in a file's units and axes; how every reader ends.
+    """The `Clip` of keypoints in a file's units and axes; how every reader ends.
 
     assumed: those of the reader's options that the file does not answer.
 
     Raises:
       InputError: naming the file, for what `to_world` and `Clip` refuse.
     """
-    count = positions.shape[1]
+    names = tuple(keypoints.names)
+    parents = keypoints.parents
+    count = keypoints.positions.shape[1]
     if len(names) != count:
         raise InputError(f"{path} has {count} keypoints, but there are {len(names)} names")
     try:
         # what is too large for a float is refused as not finite
         with np.errstate(over="ignore"):
-            world = to_world(positions, up=up, scale=scale, path=path)
-        above = None if parents is None else tuple(parents)
+            world = to_world(keypoints.positions, up=up, scale=scale, path=path)
         return Clip(
             world,
-            tuple(names),
+            names,
             rate_hz,
             source=path.name,
             name=path.stem,
-            parents=above,
+            parents=None if parents is None else tuple(parents),
             assumed=assumed,
-            remarks=tuple(remarks),
+            remarks=keypoints.remarks,
         )
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None

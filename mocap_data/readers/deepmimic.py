@@ -22,6 +22,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from mocap_data.readers import common
+from mocap_data.readers.subjects import Keypoints
 
 # numbers in a frame by a joint's kind
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
@@ -103,8 +104,10 @@ def read_deepmimic(
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(points, _normalized(path, frames, joints))
-    names, parents = [joint.name for joint in points], [joint.parent for joint in points]
-    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    whole = Keypoints(
+        positions, [joint.name for joint in points], [joint.parent for joint in points]
+    )
+    return common.world_clip(path, whole, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def size_of(joints: Sequence[CharacterJoint]) -> int:

@@ -69,17 +69,7 @@ def read_csv(
         )
     positions = values.reshape(len(values), -1, 3)
     taken = subject_of(path, Keypoints(positions, names, parents), subject)
-    return common.world_clip(
-        path,
-        taken.positions,
-        taken.names,
-        taken.parents,
-        rate_hz=rate_hz,
-        scale=scale,
-        up=up,
-        assumed=assumed,
-        remarks=taken.remarks,
-    )
+    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up, assumed=assumed)
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
@@ -202,16 +192,7 @@ def read_npz(
     samples_missing = np.asarray(np.isnan(taken.positions).any(axis=-1))
     if samples_missing.any():
         taken = without_gaps(path, taken, samples_missing, rate_hz, drop=taken.parents is None)
-    return common.world_clip(
-        path,
-        taken.positions,
-        taken.names,
-        taken.parents,
-        rate_hz=rate_hz,
-        scale=scale,
-        up=up,
-        remarks=taken.remarks,
-    )
+    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mocap_data.arrays import Array
-from mocap_data.errors import check_known
+from mocap_data.errors import InputError
 
 # keypoints of a body, also as a share of the largest one's: props and helpers have fewer
 _LEAST, _SHARE = 8, 0.5
-# bodies that a remark lists
+# bodies that a line lists
 _LISTED = 8
+# prefixes that are no subjects
+_SIDES = ("left", "right", "l", "r")
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,26 @@ def columns_of(
     """The indices of a subject's keypoints and the remarks about the others; as `subject_of`."""
     subjects = _subjects(names, parents)
     if subject is not None:
-        check_known(f"subject (in {path})", [subject], subjects)
+        if subject not in subjects:
+            raise _unknown(path, subject, [name for name in subjects if name])
         return subjects[subject], ()
+
     largest = max(map(len, subjects.values()), default=0)
     bodies = [
         name
         for name, columns in subjects.items()
         if len(columns) >= max(_LEAST, _SHARE * largest) and name
     ]
+    if parents is None:
+        bare = {name: {_bare(names[column]) for column in subjects[name]} for name in bodies}
+        bodies = [
+            name
+            for name in bodies
+            if any(_alike(bare[name], bare[other]) for other in bodies if other != name)
+        ]
     if len(bodies) < 2:
         return list(range(len(names))), ()
+
     listed = [f"ROOT {name}" if parents is not None else name for name in bodies[:_LISTED]]
     more = ", ..." if len(bodies) > _LISTED else ""
     others = f"{len(bodies)} bodies ({', '.join(listed)}{more})"
@@ -73,13 +85,35 @@ def columns_of(
     )
 
 
+def _unknown(path: Path, subject: str, subjects: Sequence[str]) -> InputError:
+    """The error for a subject that is none of a file's."""
+    if not subjects:
+        return InputError(f"{path}: subject={subject}: must be left out; its keypoints name none")
+    if len(subjects) > _LISTED:
+        listed = f"one of {', '.join(subjects[:_LISTED])}, ..."
+    else:
+        listed = " or ".join(part for part in (", ".join(subjects[:-1]), subjects[-1]) if part)
+    return InputError(f"{path}: subject={subject}: must be {listed}")
+
+
+def _bare(name: str) -> str:
+    """A keypoint's name without its prefix."""
+    return name.rpartition(":")[2]
+
+
+def _alike(a: set[str], b: set[str]) -> bool:
+    """Whether two bodies share most of their keypoints' bare names."""
+    return 2 * len(a & b) > min(len(a), len(b))
+
+
 def _subjects(names: Sequence[str], parents: Sequence[int] | None) -> dict[str, list[int]]:
     """The indices of each subject's keypoints by its name: that of its root, without a hierarchy
-    the prefix of "SUBJECT:MARKER"; "" for keypoints of no subject."""
+    the prefix of "SUBJECT:MARKER" but sides ("left:hip"); "" for keypoints of no subject."""
     subjects: dict[str, list[int]] = {}
     if parents is None:
         for column, name in enumerate(names):
-            subjects.setdefault(name.rpartition(":")[0], []).append(column)
+            prefixes = [part for part in name.split(":")[:-1] if part.lower() not in _SIDES]
+            subjects.setdefault(":".join(prefixes), []).append(column)
         return subjects
     for column in range(len(names)):
         root = _root_of(column, parents)

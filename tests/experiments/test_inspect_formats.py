@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import h5py
@@ -15,6 +16,8 @@ from mocap_data import dog_gait, write_motions
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion
 from mocap_data.store import MotionSet
+from npmp.inspection import inspect
+from npmp.progress import listening
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
@@ -124,7 +127,7 @@ def test_a_motion_without_names_is_described(
     names = [f"j{i}" for i in range(12)]
     found, _ = inspected(tmp_path / "a.csv", f"names=[{','.join(names)}]", "source_rate_hz=50")
     assert [row["joint"] for row in found["joint angles"]] == names
-    assert found["rate_hz"] == 50 and found["assumed"] == ["quaternion=x, y, z, w"]
+    assert found["rate_hz"] == 50 and found["assumed"] == ["quaternions as x, y, z, w"]
 
 
 def test_unitrees_g1(tmp_path: Path, inspected: Inspects) -> None:
@@ -191,7 +194,9 @@ def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:
     np.savetxt(folder / "dog.csv", clip.positions.reshape(120, -1), delimiter=",")
     (folder / "cut.npz").write_bytes(b"PK")
     (folder / "README.md").write_text("dogs")
-    found, printed = inspected(folder, "up=z")
+    (folder / ".venv").mkdir()
+    shutil.copy(folder / "good.npz", folder / ".venv")
+    found, printed = inspected(folder, "up=z", code=2)
     rows = {row["file"]: row for row in found["files"]}
     assert list(rows) == ["cut.npz", "dog.csv", "good.npz", "more/huge.npz"]
     assert rows["good.npz"] == {
@@ -203,8 +208,25 @@ def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:
     }
     assert rows["dog.csv"]["rate_hz"] == "60 assumed" and rows["dog.csv"]["doubts"] == "-"
     assert rows["more/huge.npz"]["doubts"].endswith("(units? scale= should be 100 times smaller)")
-    assert "cut short" in rows["cut.npz"]["doubts"]
+    assert rows["cut.npz"]["doubts"].startswith("cut.npz") and "cut short" in printed
+    assert found["problems"] == [rows["cut.npz"]["doubts"]]
     assert "good.npz" in printed
+
+
+def test_a_folder_says_how_far_it_is(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        save(tmp_path / name, dog_gait("trot", speed_mps=1.0, duration_s=1.0))
+    reports: list[tuple[int, int]] = []
+    with listening(lambda what, done, total: reports.append((done, total))):
+        inspect(tmp_path)
+    assert reports == [(0, 0), (0, 2), (1, 2)]
+
+
+def test_a_folder_of_other_files_says_what_to_do(tmp_path: Path, refused: Says) -> None:
+    (tmp_path / "README.md").write_text("dogs")
+    (tmp_path / "walk.fbx").write_bytes(b"")
+    message = refused("inspect", tmp_path)
+    assert "walk.fbx" in message and "export Motion Capture (.bvh)" in message
 
 
 def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: Says) -> None:
@@ -224,7 +246,7 @@ def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: S
     _, printed = inspected(tmp_path / "dog.csv", "up=z")
     assert "rate_hz: 60 assumed, the file does not say (source_rate_hz=)" in printed
     found, _ = inspected(tmp_path / "dog.csv", "up=z", "source_rate_hz=50")
-    assert found["rate_hz"] == 50 and found["assumed"] == ["scale=1", "names=the dog set's"]
+    assert found["rate_hz"] == 50 and found["assumed"] == ["scale=1", "the dog set's keypoints"]
     assert "asf=a.asf is for AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
 
 
@@ -251,7 +273,7 @@ def test_cmu_clips_are_listed_without_reading_them(
         ("deepmimic/dog3d_trot.txt", "recording (txt)"),
         ("deepmimic/humanoid3d_walk.txt", "recording (txt)"),
         ("dm_control_h5/test_trajectories.h5", "CMU humanoid clips (dm_control's HDF5)"),
-        ("dog_bvh", "folder of recordings"),
+        ("cmu_bvh", "folder of recordings"),
     ],
 )
 def test_real_files(shared: Path, inspected: Inspects, path: str, kind: str) -> None:

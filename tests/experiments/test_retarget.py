@@ -228,7 +228,7 @@ def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots
     )
     assert "its name says 50 (rate? source_rate_hz=50)" in named
     assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
-    assert "assumed: quaternion=x, y, z, w (2 recordings do not say)" in shown.out
+    assert "assumed: quaternions as x, y, z, w (2 recordings do not say)" in shown.out
     origins = json.loads(read_motions("m.h5").provenance["recordings"])
     assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
     assert cli.main(["inspect", "m.h5"]) == 0

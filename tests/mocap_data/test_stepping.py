@@ -10,7 +10,7 @@ import pytest
 
 from mocap_data import Clip, dog_gait
 from mocap_data.sanity import warnings_of
-from mocap_data.stepping import fall_of, pace_of, rate_doubt, rate_in, sliding_doubt
+from mocap_data.stepping import fall_of, name_doubt, pace_of, rate_doubt, rates_in, sliding_doubt
 from tests.retarget.bodies import person
 
 RATE = 60.0
@@ -83,21 +83,29 @@ def test_few_stances_are_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rate"),
+    ("name", "rates"),
     [
-        ("G1_Take_102.bvh_60hz.csv", 60.0),
-        ("walk_50hz.csv", 50.0),
-        ("dance-120fps.csv", 120.0),
-        ("Run 30 FPS", 30.0),
-        ("fps_24_jump", 24.0),
-        ("take_102.csv", 0.0),
-        ("walk1200.csv", 0.0),
-        ("schultz5.csv", 0.0),
-        ("0.50hzband.csv", 0.0),
+        ("G1_Take_102.bvh_60hz.csv", {60.0}),
+        ("walk_50hz.csv", {50.0}),
+        ("dance-120fps.csv", {120.0}),
+        ("Run 30 FPS", {30.0}),
+        ("fps_24_jump", {24.0}),
+        ("trial_60hz_to_30hz.csv", {60.0, 30.0}),
+        ("take_102.csv", set()),
+        ("walk1200.csv", set()),
+        ("schultz5.csv", set()),
+        ("0.50hzband.csv", set()),
+        ("walk_2025fps1.csv", set()),
     ],
 )
-def test_a_rate_in_a_name(name: str, rate: float) -> None:
-    assert rate_in(name) == rate
+def test_rates_in_a_name(name: str, rates: set[float]) -> None:
+    assert rates_in(name) == rates
+
+
+def test_a_name_of_two_rates_doubts_none() -> None:
+    assert name_doubt(30.0, "trial_60hz_to_30hz.csv") == ""
+    assert name_doubt(50.0, "trial_60hz_to_30hz.csv") == ""
+    assert "source_rate_hz=60" in name_doubt(50.0, "60hz_take_60fps.csv")
 
 
 def test_strides_tell_the_rate() -> None:

@@ -45,7 +45,8 @@ def test_the_second_person_of_a_bvh_is_named(tmp_path: Path) -> None:
     # of the hips replaced by the channel, 0; the seventh bone ends 70 cm above
     np.testing.assert_allclose(second.positions[0, -1], [0.0, 0.0, 0.7], atol=1e-12)
     assert mocap_data.read(path, subject="Ball").names == ("Ball", "Ball_end")
-    refusal("no subject .*'Cas'; there are: Ann, Ball, Ben", mocap_data.read, path, subject="Cas")
+    wrong = "two.bvh: subject=Cas: must be Ann, Ball or Ben"
+    refusal(wrong, mocap_data.read, path, subject="Cas")
 
 
 def test_two_people_of_the_same_names(tmp_path: Path) -> None:
@@ -81,3 +82,28 @@ def test_prefixes_of_markers_are_subjects(suffix: str, tmp_path: Path) -> None:
     second = mocap_data.read(path, subject="Ben", **options)
     assert (second.names, second.remarks) == (tuple(names[8:16]), ())
     np.testing.assert_allclose(second.positions, positions[:, 8:16], atol=1e-6)
+
+
+@pytest.mark.parametrize(("first", "second"), [("left", "right"), ("upper", "lower")])
+def test_prefixes_of_one_body_are_no_subjects(first: str, second: str, tmp_path: Path) -> None:
+    """Sides of one body share all bare names; its halves share none."""
+    parts = {"left": "M", "right": "M", "upper": "U", "lower": "D"}
+    names = [f"{prefix}:{parts[prefix]}{i}" for prefix in (first, second) for i in range(9)]
+    path = tmp_path / "one.npz"
+    np.savez(path, positions=np.ones((2, 18, 3)), names=names, fps=10.0)
+    clip = mocap_data.read(path)
+    assert (clip.names, clip.remarks) == (tuple(names), ())
+
+
+def test_sides_of_two_subjects(tmp_path: Path) -> None:
+    sides = ("left", "right")
+    names = [f"{who}:{side}:M{i}" for who in ("Ann", "Ben") for side in sides for i in range(8)]
+    path = tmp_path / "two.npz"
+    np.savez(path, positions=np.ones((2, 32, 3)), names=names, fps=10.0)
+    assert mocap_data.read(path, subject="Ben").names == tuple(names[16:])
+
+
+def test_names_of_a_c3d_are_of_any_subject(tmp_path: Path) -> None:
+    write(tmp_path / "a.c3d", np.ones((2, 2, 3)), LABELS=["Ann:M0", "Ben:M0"])
+    options = {"names": ["Ben:M0"], "subject": "Ann"}
+    refusal("a.c3d: subject=Ann: must be left out", mocap_data.read, tmp_path / "a.c3d", **options)

@@ -193,6 +193,8 @@ NAMINGS: dict[str, Callable[[str, str], str]] = {
     "links_Leg": lambda side, part: {"Left": "links_", "Right": "rechts_"}[side] + part,
     "izq.Leg": lambda side, part: {"Left": "izq.", "Right": "der."}[side] + part,
     "xLLeg": lambda side, part: f"x{side[0]}{part}",
+    "L_Leg_D": lambda side, part: f"{side[0]}_{part}_D",
+    "LegG.L": lambda side, part: f"{part}G.{side[0]}",
 }
 
 
@@ -333,6 +335,8 @@ def test_words_and_sides_of_names() -> None:
     assert sides_of("upper_arm.R", "upper_arm.L") == ("R", "L")
     assert sides_of("FL_foot", "FR_foot") == ("L", "R")
     assert sides_of("pied_d", "pied_g") == ("R", "L")
+    assert sides_of("L_thigh_d", "R_thigh_d") == sides_of("LegD.L", "LegD.R") == ("L", "R")
+    assert sides_of("g_rfoot", "g_lfoot") == ("R", "L")
     assert sides_of("leg_c", "leg_d") == sides_of("FL_leg", "RR_leg") == ("", "")
     assert sides_of("leg", "rleg") == sides_of("limb1", "limb2") == ("", "")
 
@@ -348,7 +352,7 @@ def test_knees_and_toes_vote_by_hand() -> None:
 
 
 def test_the_side_of_a_name_by_its_words_or_its_twin() -> None:
-    names = {"LELB", "RELB", "CLAV", "Knee_g", "Knee_d", "right hip"}
+    names = {"LELB", "RELB", "CLAV", "Knee_g", "Knee_d", "right hip", "Leg_D_L", "Head_D"}
     sides = {name: side_of(name, names) for name in names}
     assert sides == {
         "LELB": "L",
@@ -357,4 +361,6 @@ def test_the_side_of_a_name_by_its_words_or_its_twin() -> None:
         "Knee_g": "L",
         "Knee_d": "R",
         "right hip": "R",
+        "Leg_D_L": "L",
+        "Head_D": "",
     }
