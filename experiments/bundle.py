@@ -70,8 +70,9 @@ def run_check(config: CheckBundle, run: Run) -> None:
     for one in contract.commands:
         say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
     result = rehearse(bundle)
-    off = f"{result.difference:.1e}, in a rollout {result.in_rollout:.1e}"
-    say(f"largest difference from torch: {off} over {steps:,} steps, {resets} of them resets")
+    off = f"{result.difference:.1e} ({result.times_rounding:.1f} times rounding)"
+    say(f"largest difference from torch: {off}; in a rollout {result.in_rollout:.1e}")
+    say(f"over {steps:,} steps, {resets} of them resets")
     median, slow = (1e6 * seconds for seconds in (result.median_s, result.p99_s))
     say(f"a control step: median {median:.0f} us, p99 {slow:.0f} us of {period_us:,.0f} us")
 

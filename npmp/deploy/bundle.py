@@ -153,6 +153,9 @@ class Bundle:
                 raise InputError(f"'{path}': {name} must be finite numbers")
             # a command is of single precision in the file, and the memory stays it
             arrays[name] = array.astype(np.float32 if name == "memory" else np.float64)
+        numbers = joints + widths["memory"]
+        if arrays["rounding"].shape != (numbers,) or arrays["rounding"].dtype != np.float64:
+            raise InputError(f"'{path}': rounding must be {numbers} numbers")
         return Golden(**arrays)
 
 

@@ -26,7 +26,7 @@ from npmp.deploy.contract import (
     conventions,
     observation_layout,
 )
-from npmp.deploy.onnx_policy import Golden
+from npmp.deploy.onnx_policy import Golden, OnnxPolicy, check_parity
 from npmp.envs.robot_batch import RobotBatchConfig, imu_position
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
@@ -88,7 +88,9 @@ def export(
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
     drives = next(iter(wired.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
-    Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
+    graph = graph_of(policy, skill, contract)
+    rounding = check_parity(OnnxPolicy(contract, graph), golden).off
+    Bundle.write(folder, contract, graph, golden._replace(rounding=rounding)._asdict())
     return Bundle.read(folder)
 
 
@@ -346,7 +348,7 @@ class _AsDeployed:
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
     """What torch answers in simulation: at least so many control steps, one robot's after
-    another's, and then in `EXCITED` episodes of random readings."""
+    another's, and then in `EXCITED` episodes of random readings. `Golden.rounding` is not known."""
     rows: list[_Row] = []
     env.reset()
 
@@ -364,8 +366,9 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = senses.double().split((nu, nu, 3, 3, 3), -1)
+    rounding = torch.zeros(nu + memory.shape[-1], dtype=torch.float64)
     parts = (joints + home, gyro, GRAVITY * accelerometer, up, asked, reset, action + home, memory)
-    return Golden(*(part.numpy() for part in parts))
+    return Golden(*(part.numpy() for part in (*parts, rounding)))
 
 
 class _Row(NamedTuple):

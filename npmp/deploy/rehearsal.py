@@ -36,6 +36,7 @@ class Rehearsal(NamedTuple):
 
     # from torch, as of `Parity`
     difference: float
+    times_rounding: float
     in_rollout: float
     median_s: float  # of a control step
     p99_s: float
@@ -81,12 +82,17 @@ def rehearse(bundle: Bundle) -> Rehearsal:
         raise InputError(f"'{bundle.folder}' changed while it was read; try again")
 
     result = Rehearsal(**{name: answer[name] for name in Rehearsal._fields})
-    for off, most in ((result.difference, TOLERANCE), (result.in_rollout, ROLLOUT_TOLERANCE)):
-        if not off <= most:
-            raise InputError(
-                f"'{bundle.folder}' answers otherwise than torch, by {off:.1e}: must be at most "
-                f"{most:g}; export its policy again"
-            )
+    if not result.times_rounding <= TOLERANCE:
+        raise InputError(
+            f"'{bundle.folder}' answers otherwise than torch, by {result.difference:.1e}, "
+            f"{result.times_rounding:.1f} times rounding: must be at most {TOLERANCE:g} times; "
+            "export its policy again"
+        )
+    if not result.in_rollout <= ROLLOUT_TOLERANCE:
+        raise InputError(
+            f"'{bundle.folder}' answers otherwise than torch, by {result.in_rollout:.1e} in its "
+            f"rollout: must be at most {ROLLOUT_TOLERANCE:g}; export its policy again"
+        )
     if not result.median_s <= MOST_OF_PERIOD * period_s:
         raise InputError(
             f"'{graph}' takes {1e3 * result.median_s:.1f} ms a control step: must be at most "
@@ -121,6 +127,7 @@ def main() -> None:
         median, p99 = np.quantile(parity.seconds[min(COLD, len(golden.reset) // 2) :], (0.5, 0.99))
         answer = {
             "difference": parity.difference,
+            "times_rounding": parity.times_rounding,
             "in_rollout": parity.in_rollout,
             "median_s": median,
             "p99_s": p99,

@@ -171,6 +171,7 @@ def toy_golden(steps: int = 100) -> Golden:
         count == 0,
         np.array(target),
         memory,
+        np.zeros(2 + len(MEMORY)),
     )
 
 

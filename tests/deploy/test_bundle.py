@@ -285,6 +285,7 @@ def test_a_graph_that_does_not_fit_is_refused(bundle: Bundle) -> None:
         ({"reset": np.array(True)}, "true or false"),
         ({"more": np.zeros(1)}, "has the arrays"),
         (toy_golden(99)._asdict(), "99 steps"),
+        ({"rounding": np.zeros(6)}, "rounding must be 7 numbers"),
         ({"reset": np.ones(20_001, bool)}, "20,001 steps; at most 20,000"),
         # 300 MB of zeros in a file of 300 kB
         ({"gyro": np.zeros(300_000_000, np.int8)}, "unpacks to 3.* bytes; at most 268,435,456"),

@@ -60,7 +60,7 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     assert contract.golden == {"steps": steps, "resets": int(golden.reset.sum()), "seed": 0}
     assert np.ptp(golden.target[:160], 0).max() > 0.1  # it moves
     parity = check_parity(bundle.policy(), golden)
-    assert parity.difference <= TOLERANCE and parity.in_rollout <= ROLLOUT_TOLERANCE
+    assert parity.times_rounding <= TOLERANCE and parity.in_rollout <= ROLLOUT_TOLERANCE
 
     robot = robots.load(contract.robot)
     assert contract.joint_names == list(robot.joint_names)
@@ -136,7 +136,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     high = robot.home_qpos[2] + contract.camera["place_m"][2]
     assert contract.level_depths_m[4] == pytest.approx(2.0 * high, rel=0.01)
     assert np.ptp(golden.command[:, 5:], 0).max() > 0.1  # it sees stairs
-    assert check_parity(acting, golden).difference <= TOLERANCE
+    assert check_parity(acting, golden).times_rounding <= TOLERANCE
     readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
     answers: list[list[np.ndarray]] = [[], []]
     for told, found in enumerate(answers):
@@ -211,9 +211,10 @@ def matrices(graph: bytes) -> list[str]:
 
 
 def difference(bundle: Bundle, graph: bytes, steps: int) -> float:
-    """`Parity.difference` of a graph over the last golden steps, which include the excited."""
-    golden = Golden(*(part[-steps:] for part in bundle.golden()))
-    return check_parity(OnnxPolicy(bundle.contract, graph), golden).difference
+    """`Parity.times_rounding` of a graph over the last golden steps, which include the excited."""
+    whole = bundle.golden()
+    golden = Golden(*(part[-steps:] for part in whole[:-1]), whole.rounding)
+    return check_parity(OnnxPolicy(bundle.contract, graph), golden).times_rounding
 
 
 def test_a_weight_that_is_off_shows_and_another_order_of_sums_does_not(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_every_shipped_policy_is_judged_by_its_weights(name: str, tmp_path: Path
     policy, skill = loaded(name)
     env = env_of(policy, skill)
     bundle = export(tmp_path, policy, skill, env, sha256="2", steps=200, about={"seed": 0})
-    assert rehearse(bundle).difference <= TOLERANCE
+    assert rehearse(bundle).times_rounding <= TOLERANCE
     assert np.all(policy.contract.command_range == bundle.contract.command_range.T)
     assert difference(bundle, other_order(bundle.graph), 600) <= TOLERANCE
     for matrix in matrices(bundle.graph):
@@ -279,7 +280,7 @@ def test_the_recording_is_what_torch_answered_to_what_was_sensed() -> None:
     memory, reset = golden.memory[:40], golden.reset[:40]
     assert not memory[reset].any() and memory[~reset].any(0).mean() > 0.9
     assert golden.memory[40:].any(0).all() and golden.reset[40::EXCITED_STEPS].all()
-    golden = Golden(*(part[:40] for part in golden))
+    golden = Golden(*(part[:40] for part in golden[:-1]), golden.rounding)
     np.testing.assert_allclose(np.linalg.norm(golden.up, axis=-1), 1.0, atol=1e-5)
     # two robots, one after the other
     assert golden.reset.tolist() == [t % 20 == 0 for t in range(40)]
