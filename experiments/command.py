@@ -146,7 +146,9 @@ class Verb:
                     with contextlib.ExitStack() as held:
                         config, run = _prepared(self, one, made, held)
                         code = self.function(config, run) or OK
-                        run.begin()  # of a command that had no inputs to look at
+                        # of a command without inputs to look at, so of none that resumes
+                        if run.resume is None:
+                            run.begin()
                     # not every command writes something
                     if self.out == "optional_folder":
                         remove_bare(made, "config.yaml")

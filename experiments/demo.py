@@ -37,7 +37,7 @@ from npmp.experiments.terminal import INTERRUPTED, console, say
 from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.progress import phase
 from npmp.robots import Robot
-from npmp.settings import as_plain, as_text, flat, shown
+from npmp.settings import as_text, changes, shown
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.training.imitation import train_module
@@ -130,7 +130,7 @@ class Demo(Computing):
     robot: str = "anymal_b"
     # recordings, as of npmp retarget; gaits: generated ones, to learn a module from
     source: str | list[str] = SYNTHETIC
-    # small: of generated gaits, in fewer steps: 4 minutes in place of 9, velocity error 0.23 in
+    # small: of source=synthetic, in fewer steps: 4 minutes in place of 9, velocity error 0.23 in
     # place of 0.11
     size: Literal["full", "small"] = "full"
     # more settings of the stage, as on its command line
@@ -150,7 +150,10 @@ class Demo(Computing):
         super().__post_init__()
         ranges.at_least_one(self, "starts")
         if self.size == "small" and self.source != SYNTHETIC:
-            raise InputError("size=small is of generated gaits; give imitate= and reuse= steps")
+            raise InputError(
+                f"size=small: must be full, as source={as_text(self.source)} has one size only; "
+                "set fewer steps= in imitate= and reuse="
+            )
 
 
 def jobs_of(
@@ -207,8 +210,12 @@ def clear(config: Demo, run: Run) -> None:
         stages that are of no demo.
     """
     out = run.folder
-    there = (out / "config.yaml").is_file()
-    if there and config.replace:
+    if not (out / "config.yaml").is_file():
+        for name in ("summary.json", *COST):
+            if (out / name).exists():
+                raise InputError(f"{out / name} is of no demo; choose another out=")
+        return
+    if config.replace:
         for name in COST:
             shutil.rmtree(out / name, ignore_errors=True)
         (out / "summary.json").unlink(missing_ok=True)
@@ -218,18 +225,12 @@ def clear(config: Demo, run: Run) -> None:
             f"out={out} holds a finished demo ({out / 'report.html'}); replace=true deletes it, or "
             "choose another out="
         )
-    if not there:
-        for name in COST:
-            if (out / name).exists():
-                raise InputError(f"{out / name} is of no demo; choose another out=")
-        return
-    stored = flat(stored_config(out)[1])
-    for key, value in flat(dict(run.values)).items():
-        if key not in ("out", "replace") and stored.get(key) != value:
-            raise InputError(
-                f"out={out} holds a demo with {key}={shown(stored.get(key))}, this one has "
-                f"{shown(value)}; replace=true deletes it, or choose another out="
-            )
+    stored = stored_config(out)[1]
+    for key, (before, value) in changes(stored, run.values, ignore=["replace"]).items():
+        raise InputError(
+            f"out={out} holds a demo with {key}={shown(before)}, this one has {shown(value)}; "
+            "replace=true deletes it, or choose another out="
+        )
 
 
 def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
@@ -239,8 +240,10 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
       InputError: where the folder holds something else.
     """
     out = run.folder / name
-    same = (out / "config.yaml").is_file()
-    same = same and stored_config(out) == (job.verb, as_plain(job.values))
+    same = False
+    if (out / "config.yaml").is_file():
+        verb, stored = stored_config(out)
+        same = verb == job.verb and not changes(stored, job.values)
     begun = same and any((out / "checkpoints").glob("checkpoint_*.json"))
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()) and not same:
@@ -301,10 +304,10 @@ def run(config: Demo, run: Run) -> None:
         run_stages(config, run, jobs)
     except KeyboardInterrupt as error:
         command = again(run)
-        said = str(error) or "interrupted"
-        if command not in said:
-            said = f"{said}; {command} goes on"
-        raise Stopped(said, getattr(error, "code", INTERRUPTED)) from error
+        message = str(error) or "interrupted"
+        if command not in message:
+            message = f"{message}; {command} goes on"
+        raise Stopped(message, getattr(error, "code", INTERRUPTED)) from error
 
 
 def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:

@@ -127,11 +127,11 @@ def show_robot(
     from npmp.report import robot_page
 
     text = file.read_text(encoding="utf-8")
-    shown = robot_page.build(folder, robot, checks, text, provenance)
-    if shown.still is None:
-        say(f"page: {shown.page} (no still: {shown.why_not})")
+    written = robot_page.build(folder, robot, checks, text, provenance)
+    if written.still is None:
+        say(f"page: {written.page} (no still: {written.why_not})")
     else:
-        say(f"page: {shown.page}, still: {shown.still}")
+        say(f"page: {written.page}, still: {written.still}")
 
 
 def report_checks(name: str, checks: Sequence[Check]) -> list[str]:

@@ -84,9 +84,9 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     """A bar on a terminal's stderr that goes when it is done, a line now and then elsewhere.
     columns: between it and the times."""
     times = TimeElapsedColumn(), TimeRemainingColumn()
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns, *times)
+    all_columns = (TextColumn("{task.description}"), BarColumn(), *columns, *times)
     kind = Progress if sys.stderr.isatty() else _Lines
-    return kind(*shown, console=console(stderr=True), transient=True, disable=kind is _Lines)
+    return kind(*all_columns, console=console(stderr=True), transient=True, disable=kind is _Lines)
 
 
 class _Lines(Progress):

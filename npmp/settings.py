@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 # of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
 _LARGEST = 2**53
+# settings of the process, which a run may go on with changed
+OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()
 _show.maxstring = _show.maxother = 80
@@ -256,6 +258,20 @@ def read_run_settings(folder: Path) -> tuple[str | None, dict[str, Any]]:
         )
     verb = content.pop("verb", None)
     return (None if verb is None else str(verb)), content
+
+
+def changes(
+    stored: Mapping[str, Any], values: Mapping[str, Any], *, ignore: Sequence[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Settings that differ from a run's stored ones, but for those of the process, by their dotted
+    keys: the stored value and the new one (None where absent). ignore: more keys to leave out."""
+    before = flat(as_plain(stored))
+    after = flat(as_plain(values))
+    return {
+        key: (before.get(key), after.get(key))
+        for key in {**after, **before}
+        if key not in (*OF_THE_PROCESS, *ignore) and before.get(key) != after.get(key)
+    }
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.settings import from_mapping
+from npmp.settings import changes, from_mapping
 from tests.refusals import refusal
 
 # --- from_mapping
@@ -125,3 +125,14 @@ def test_a_value_of_any_depth_is_shown_in_a_line() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert len(refusal("", from_mapping, Inner, {"rate": deep})) < 200
+
+
+# --- changes
+
+
+def test_changes_leave_out_what_belongs_to_the_process() -> None:
+    stored = {"threads": 1, "out": "a", "algo": {"rate": [1.0, 2.0], "old": 3}, "steps": 5}
+    values = {"threads": 2, "out": "b", "algo": {"rate": (1.0, 4.0)}, "steps": 6, "auto": None}
+    expected = {"algo.rate": ([1.0, 2.0], [1.0, 4.0]), "algo.old": (3, None)}
+    assert changes(stored, values, ignore=["steps"]) == expected
+    assert changes(stored, values) == {**expected, "steps": (5, 6)}

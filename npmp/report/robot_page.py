@@ -24,7 +24,7 @@ _GUESSED = "guessed: "
 
 
 @dataclass(frozen=True)
-class Shown:
+class RobotPage:
     """The files that were written; why there is no still, where there is none."""
 
     page: Path
@@ -38,7 +38,7 @@ def build(
     checks: Sequence[Check],
     text: str,
     provenance: Mapping[str, Any] | None = None,
-) -> Shown:
+) -> RobotPage:
     """Write NAME.png and NAME.html into a folder; the page alone where nothing can draw here.
 
     text: of robot.yaml.
@@ -75,7 +75,7 @@ def build(
         ],
         provenance=provenance,
     )
-    return Shown(page, None if why_not else still, why_not)
+    return RobotPage(page, None if why_not else still, why_not)
 
 
 def shot_of(robot: Robot) -> Shot:
@@ -96,8 +96,8 @@ def guesses_of(text: str) -> list[tuple[int, str, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         content, _, why = line.partition(_GUESSED)
         if why and "#" in content:
-            said = re.sub(r"\s*#\s*$", "", content).strip().removeprefix("# ").rstrip(": ")
-            guesses.append((number, said, why))
+            setting = re.sub(r"\s*#\s*$", "", content).strip().removeprefix("# ").rstrip(": ")
+            guesses.append((number, setting, why))
     return guesses
 
 

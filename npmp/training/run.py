@@ -20,7 +20,7 @@ from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.progress import announce, phase
 from npmp.rl import NonFiniteGradient
-from npmp.settings import flat, read_run_settings, shown
+from npmp.settings import changes, read_run_settings, shown
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
@@ -32,8 +32,9 @@ from npmp.training.trainer import Trainer
 Figures = dict[str, Any]
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
-# settings that a finished run may be resumed with: of the process, and steps that it has made
-NOT_OF_THE_RUN = ("out", "resume", "debug", "threads", "torch_threads", "device", "steps")
+# settings that a finished run may also be resumed with: steps that it has made, and debug, which
+# changes other settings only
+NOT_OF_A_FINISHED_RUN = ("debug", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +216,10 @@ class _Run:
             self.before = _figures(values, "before", resume)
             self.latest = _figures(values, "latest", resume)
 
+    @property
+    def finished(self) -> bool:
+        return self.trainer.iteration_count == self.total
+
     def loop(self, trainer: Trainer, caller: Caller) -> dict[str, Any]:
         """Make the iterations that are left; trainer: the run's, perhaps with collectors."""
         plan, total, folder = self.plan, self.total, self.folder
@@ -228,7 +233,8 @@ class _Run:
             began, steps_before = time.perf_counter(), trainer.env_steps
             stopping = bool(noted)
             compiles = getattr(plan.settings.algo, "compile", False)
-            announce(f"iteration {trainer.iteration_count + 1}{', compiling' * compiles}")
+            if not self.finished:
+                announce(f"iteration {trainer.iteration_count + 1}{', compiling' * compiles}")
             while trainer.iteration_count < total and not stopping:
                 try:
                     metrics = trainer.iteration(trainer.iteration_count / total)
@@ -304,21 +310,22 @@ class _Run:
         assert self.resume is not None  # of a run that goes on
         if not settings or not (self.resume / "config.yaml").is_file():
             return
-        stored = flat(read_run_settings(self.resume)[1])
-        for key, value in flat(dict(settings)).items():
-            if key not in NOT_OF_THE_RUN and stored.get(key) != value:
-                raise InputError(
-                    f"{key}={shown(value)} changes nothing: the run in '{self.resume}' is "
-                    f"finished ({self.total} iterations); give more steps=, or another out="
-                )
+        stored = read_run_settings(self.resume)[1]
+        for key, (_, value) in changes(stored, settings, ignore=NOT_OF_A_FINISHED_RUN).items():
+            raise InputError(
+                f"{key}={shown(value)} changes nothing: the run in '{self.resume}' is "
+                f"finished ({self.total} iterations); give more steps=, or another out="
+            )
 
     def _opened(self, caller: Caller) -> RunLog:
         """The log of a run that begins to write into its folder."""
         folder, trainer, plan = self.folder, self.trainer, self.plan
-        if self.goes_on and trainer.iteration_count == self.total:
+        if self.finished:
             self.refuse_changes(caller.settings)
         folder.mkdir(parents=True, exist_ok=True)
-        caller.begin()
+        # a finished run keeps the settings that trained it
+        if not (self.finished and self.resume is not None and self.resume.samefile(folder)):
+            caller.begin()
         _quiet_simulator()
         _clear_leftovers(folder)
         done = trainer.env_steps if self.goes_on else None

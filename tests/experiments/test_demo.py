@@ -142,6 +142,46 @@ def test_runs_of_no_demo_are_never_deleted(
     assert "imitate is of no demo" in capfd.readouterr().err and other.is_dir()
 
 
+@pytest.mark.parametrize("more", [[], ["replace=true"]])
+def test_a_summary_without_settings_is_of_no_demo(
+    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    assert npmp_demo(tmp_path, *more) == 2
+    line = capfd.readouterr().err
+    assert "summary.json is of no demo" in line and "replace=true" not in line
+    assert (tmp_path / "summary.json").exists()
+
+
+def test_a_demo_goes_on_with_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    resumed: list[Path | None] = []
+
+    def stages(config: demo.Demo, run: Run, jobs: dict[str, Job]) -> None:
+        _, begun = demo.stage(run, "imitate", jobs["imitate"])
+        resumed.append(begun.resume)
+        begun.begin()
+        (begun.folder / "checkpoints").mkdir(exist_ok=True)
+        (begun.folder / "checkpoints" / "checkpoint_1.json").write_text("{}")
+        raise Stopped("SIGTERM", 143)
+
+    monkeypatch.setattr(demo, "run_stages", stages)
+    out = tmp_path / "demo"
+    assert npmp_demo(out) == 143
+    assert cli.main(["demo", "debug=tiny", f"out={out}", "threads=2", "torch_threads=2"]) == 143
+    assert resumed == [None, out / "imitate"]
+    assert npmp_demo(out, 'imitate=["steps=2048"]') == 2
+    assert "holds a demo with imitate=" in capfd.readouterr().err
+    other = Run("demo", out, 0, "cuda", 1, values={**stored_config(out)[1], "device": "cuda"})
+    demo.clear(demo.Demo(out=out), other)
+
+
+def test_the_small_size_is_of_the_default_source(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="size=small: must be full, as source=gaits"):
+        demo.Demo(size="small", source="gaits", out=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (Stopped("SIGTERM again", 143), 143)]
 )

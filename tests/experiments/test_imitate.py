@@ -21,6 +21,7 @@ from npmp import SkillModule, checkpoint
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
 from npmp.training import guard
+from npmp.training import run as training_run
 from npmp.training.model_based import ModelBasedTrainer
 from tests.actuators.servos import save_knee
 from tests.experiments.forked import forked
@@ -173,6 +174,20 @@ def test_resuming_a_finished_run_changes_nothing(
     assert (again["before"], again["after"]) == (summary["before"], summary["after"])
     assert SkillModule.load(out / "module").contract.training["after"] == summary["after"]
     assert_equal_runs(out, trained)
+
+
+@pytest.mark.parametrize("change", ["threads=2", "torch_threads=2", "steps=1023"])
+def test_a_finished_run_keeps_the_settings_that_trained_it(
+    change: str, trained: Path, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    before = (out / "config.yaml").read_bytes()
+    announced: list[str] = []
+    monkeypatch.setattr(training_run, "announce", announced.append)
+    assert imitate.main([f"resume={out}", change]) == 0
+    assert (out / "config.yaml").read_bytes() == before
+    assert announced == []  # no iteration is left
 
 
 @pytest.mark.parametrize("change", ["algo.policy_lr=[1e-3,1e-3]", "evaluation.starts=5"])
