@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -132,10 +132,11 @@ def run(config: Deploy, run: Run) -> int:
         sticks = partial(steered, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
         asked = sticks if command is None else lambda _: command
-        failure, found = _drive(config, run.folder, robot, controller, clock, asked, deadman)
-    if found["tripped"]:
+        ended = _drive(config, run.folder, robot, controller, clock, asked, deadman)
+    failure = ended.failure
+    if ended.tripped:
         with suppress(OSError):
-            for message in found["unwritten"]:
+            for message in ended.unwritten:
                 warn(message)
     if isinstance(failure, Stopped):
         raise failure
@@ -143,14 +144,23 @@ def run(config: Deploy, run: Run) -> int:
         traceback.print_exception(failure)
         if not unitree and OF_DRIVER in getattr(failure, "__notes__", ()):
             say(f"robot={kind} raised this; it is the driver's, not npmp's")
-    if not found["tripped"]:
-        report(found, run.folder)
-        if found["unwritten"]:
-            raise OSError(found["unwritten"][0])
-        return OK if found["ended"] == TIME_IS_OVER else NOT_PASSED
+    if not ended.tripped:
+        report(ended, run.folder)
+        if ended.unwritten:
+            raise OSError(ended.unwritten[0])
+        return OK if controller.reason == TIME_IS_OVER else NOT_PASSED
     with suppress(OSError):  # a full disk, a closed terminal
-        report(found, run.folder)
+        report(ended, run.folder)
     return NOT_PASSED
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    failure: BaseException | None
+    figures: dict[str, Any]  # of deploy.json
+    tripped: bool  # by anything but the time or a person
+    unwritten: list[str]  # why files could not be
 
 
 def _drive(
@@ -161,8 +171,8 @@ def _drive(
     clock: LoopClock,
     asked: Callable[[float], FloatArray],
     deadman: Deadman | None,
-) -> tuple[BaseException | None, dict[str, Any]]:
-    """What failed, and the figures; leaves log and deploy.json, whatever happens."""
+) -> Ended:
+    """Leaves log and deploy.json, whatever happens."""
     contract = controller.contract
     about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
     about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
@@ -189,21 +199,20 @@ def _drive(
             # before a full disk or a closed terminal hides it
             with suppress(OSError):
                 warn(f"damped: {controller.reason}")
-        found = summary(logger.log(), controller)
+        figures = summary(logger.log(), controller) | {"tripped": tripped}
         if isinstance(robot, SimulatedLine):
-            found |= robot.summary()
-        found["tripped"] = tripped
-        found["unwritten"] = []
+            figures |= robot.summary()
+        unwritten = []
         writes: dict[str, Callable[[Path], Any]] = {
             FILE: logger.write,
-            "deploy.json": partial(write_json, content=found),
+            "deploy.json": partial(write_json, content=figures),
         }
         for name, write in writes.items():
             try:
                 write(folder / name)
             except OSError as error:
-                found["unwritten"].append(f"{folder / name}: {error.strerror or error}")
-    return failure, found
+                unwritten.append(f"{folder / name}: {error.strerror or error}")
+    return Ended(failure, figures, tripped, unwritten)
 
 
 def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
@@ -323,24 +332,25 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
     return wanted
 
 
-def report(found: dict[str, Any], folder: Path) -> None:
+def report(ended: Ended, folder: Path) -> None:
     """A few lines on the terminal."""
-    late, work = found["deadlines"]["late_ms"], found["work_us"]
-    say(f"{found['policy_s']:.1f} s of policy; ended in damping: {found['ended']}")
+    figures = ended.figures
+    late, work = figures["deadlines"]["late_ms"], figures["work_us"]
+    say(f"{figures['policy_s']:.1f} s of policy; ended in damping: {figures['ended']}")
     if work["max"] > 0.0:  # not in simulated time
         say(
-            f"{found['deadlines']['missed']} of {found['steps']} deadlines missed; a step begins "
-            f"{late['p50']:.2f} ms late (99 %: {late['p99']:.2f}) and takes {work['p50']:.0f} us "
-            f"(99 %: {work['p99']:.0f})"
+            f"{figures['deadlines']['missed']} of {figures['steps']} deadlines missed; a step "
+            f"begins {late['p50']:.2f} ms late (99 %: {late['p99']:.2f}) and takes "
+            f"{work['p50']:.0f} us (99 %: {work['p99']:.0f})"
         )
-    if "travelled_m" in (robot := found.get("robot", {})):
+    if "travelled_m" in (robot := figures.get("robot", {})):
         upright = math.degrees(math.acos(min(1.0, robot["least_upright"])))
         say(
             f"the simulated robot came {robot['travelled_m']:.2f} m far, tilted by at most "
             f"{upright:.0f} degrees"
         )
-    show_fastest(found["fastest_joint"])
-    if not found["unwritten"]:
+    show_fastest(figures["fastest_joint"])
+    if not ended.unwritten:
         say(f"log and figures: {folder}")
 
 

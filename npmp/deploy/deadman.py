@@ -21,7 +21,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +32,7 @@ from mocap_data.errors import InputError, one_line
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import driver_class
 from npmp.settings import from_mapping
+from npmp.training.signals import write_aside
 
 # without a write of the loop, five control steps of 50 Hz [D]
 SILENCE_S = 0.1
@@ -71,12 +71,17 @@ class Deadman:
         its.close()
         self.socket = own
         self.damping_s = damping_s
-        self.heard: float | None = None  # when it answered the last time [s]
-        self.taken = ""  # why the loop must not write any more
-        about = {"place": place, "interface": interface, "damping_s": damping_s}
-        about |= {"contract": asdict(contract)}
+        self.last_answer: float | None = None  # [s]
+        self.reason = ""  # why the loop must not write any more
+        about = {
+            "place": place,
+            "interface": interface,
+            "damping_s": damping_s,
+            "contract": asdict(contract),
+        }
         with suppress(OSError):
             own.sendall(json.dumps(about).encode() + b"\n", NO_SIGNAL)
+        own.setblocking(False)
 
     def wait(self) -> None:
         """Until the process can damp. Raises InputError where it cannot."""
@@ -99,16 +104,16 @@ class Deadman:
                 self.socket.send(BEAT, NO_SIGNAL)
             with suppress(BlockingIOError):
                 answer = self.socket.recv(4096)
-                self.taken = self.taken or ("" if answer else "the deadman process has ended")
+                self.reason = self.reason or ("" if answer else "the deadman process has ended")
         except OSError as error:
-            self.taken = self.taken or f"the deadman process has ended ({error.strerror})"
+            self.reason = self.reason or f"the deadman process has ended ({error.strerror})"
         if TAKEN in answer:
-            self.taken = f"the deadman process damped it: no write for {1e3 * SILENCE_S:.0f} ms"
-        if self.heard is None or answer:
-            self.heard = now
-        if not self.taken and now - self.heard > HUNG_S:
-            self.taken = f"the deadman process has not answered for {HUNG_S:g} s"
-        return self.taken
+            self.reason = f"the deadman process damped it: no write for {1e3 * SILENCE_S:.0f} ms"
+        if self.last_answer is None or answer:
+            self.last_answer = now
+        if not self.reason and now - self.last_answer > HUNG_S:
+            self.reason = f"the deadman process has not answered for {HUNG_S:g} s"
+        return self.reason
 
     def release(self) -> None:
         """The robot is damped, the process is not needed any more."""
@@ -173,9 +178,7 @@ def damp(loop: socket.socket, stop: Callable[[], None], why: str, damping_s: flo
     with suppress(OSError):
         loop.send(TAKEN, NO_SIGNAL)
     failure = _failure(stop)
-    # a terminal that is held (Ctrl-S) blocks whatever writes to it
-    message = f"npmp: {why}: damping the robot{failure}\n"
-    threading.Thread(target=_report, args=(message,), daemon=True).start()
+    write_aside(f"npmp: {why}: damping the robot{failure}\n")
 
     until = math.inf
     while time.monotonic() < until:
@@ -183,11 +186,6 @@ def damp(loop: socket.socket, stop: Callable[[], None], why: str, damping_s: flo
             until = time.monotonic() + damping_s
         time.sleep(REPEAT_S)
         _failure(stop)
-
-
-def _report(message: str) -> None:
-    with suppress(OSError):
-        os.write(2, message.encode())
 
 
 def _failure(stop: Callable[[], None]) -> str:
@@ -209,8 +207,23 @@ def _ended(loop: socket.socket) -> bool:
     return not came or RELEASE in came
 
 
+def preempt() -> None:
+    """Take a real-time priority above the one inherited from the loop: among equal ones a loop that
+    hangs keeps its core."""
+    if not hasattr(os, "sched_getscheduler"):
+        return
+    scheduler = os.sched_getscheduler(0)
+    if scheduler not in (os.SCHED_FIFO, os.SCHED_RR):
+        return
+    inherited = os.sched_getparam(0).sched_priority
+    priority = min(inherited + 1, os.sched_get_priority_max(scheduler))
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, scheduler, os.sched_param(priority))
+
+
 def main() -> int:
     """Read what to damp from the socket on the standard input, and watch."""
+    preempt()
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}
     faults = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
     for number in signal.valid_signals() - kept - faults:

@@ -353,29 +353,30 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
     env.reset()
 
     def note(moment: Moment) -> None:
-        senses, asked = moment.decision.note
+        senses, command = moment.decision.note
         memory = moment.memory.memory
-        rows.append(_Row(senses, asked, moment.first, moment.decision.action, memory))
+        rows.append(_Row(senses, command, moment.first, moment.decision.action, memory))
 
     rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
     simulated = _one_after_another(rows)
     excited = _one_after_another(_excited(PolicyActor(policy, skill), simulated))
-    senses, asked, reset, action, memory = (
+    senses, command, reset, action, memory = (
         torch.cat(pair) for pair in zip(simulated, excited, strict=True)
     )
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = senses.double().split((nu, nu, 3, 3, 3), -1)
+    readings = (joints + home, gyro, GRAVITY * accelerometer, up)
     rounding = torch.zeros(nu + memory.shape[-1], dtype=torch.float64)
-    parts = (joints + home, gyro, GRAVITY * accelerometer, up, asked, reset, action + home, memory)
-    return Golden(*(part.numpy() for part in (*parts, rounding)))
+    parts = (*readings, command, reset, action + home, memory, rounding)
+    return Golden(*(part.numpy() for part in parts))
 
 
 class _Row(NamedTuple):
     """A control step of n robots."""
 
     senses: Tensor  # (n, o)
-    asked: Tensor  # (n, c) the task's inputs
+    command: Tensor  # (n, c) the task's inputs
     reset: Tensor  # (n,) bool
     action: Tensor  # (n, nu) [rad]
     memory: Any  # before the step: `PolicyMemory`, or (T, m) in the order of `MEMORY`
@@ -409,9 +410,10 @@ def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
     nu = simulated.action.shape[-1]
     setpoint, rows = torch.zeros(EXCITED, nu), list[_Row]()
     for step in range(EXCITED_STEPS):
-        senses, asked = readings(simulated.senses), readings(simulated.asked)
+        senses = readings(simulated.senses)
+        command = readings(simulated.command)
         senses[:, nu : 2 * nu] = setpoint
-        answer = actor.answer(senses, asked, memory)
-        rows.append(_Row(senses, asked, torch.full((EXCITED,), step == 0), answer.action, memory))
+        answer = actor.answer(senses, command, memory)
+        rows.append(_Row(senses, command, torch.full((EXCITED,), step == 0), answer.action, memory))
         setpoint, memory = answer.action, answer.memory
     return rows

@@ -36,7 +36,8 @@ TURNED_S = 1.0
 STUCK_S = 0.2
 # two readings may be so much further apart than their times say [s] [D]
 JUMP_S = 0.002
-# a motor may warm or cool by this [degrees Celsius] within WARMER_S [s]; looked at so often [s] [D]
+# a motor may warm by this [degrees Celsius] within WARMER_S [s]; looked at so often, and not over
+# less [s] [D]
 WARMER = 15.0
 WARMER_S = 5.0
 WARMTH_EVERY_S = 0.5
@@ -161,13 +162,14 @@ class Watchdog:
         # a copy of the IMU's newest readings, as drivers may fill their arrays anew, and when they
         # first came [s]
         self.unchanged: tuple[FloatArray, float] | None = None
-        # the newest reading; of the angles that stay the same (nu,): their targets when they began
-        # to [rad], the sum of their velocities since [rad], by how much they should have moved
-        # [rad], and for how long that has been too much [s]
+        # the newest reading; of the angles that stay the same (nu,): their targets when they and
+        # their torques began to [rad], the sum of their velocities since [rad]; (2, nu) by how much
+        # velocity and target should have moved them [rad]; (nu,) for how long that has been too
+        # much [s]
         self.before: State | None = None
         self.target: FloatArray | None = None
         self.turned = np.zeros(len(self.names))
-        self.due = np.zeros(len(self.names))
+        self.due = np.zeros((2, len(self.names)))
         self.stuck_s = np.zeros(len(self.names))
         # when and (nu,) how warm the motors were
         self.warmth: deque[tuple[float, FloatArray]] = deque(
@@ -252,9 +254,13 @@ class Watchdog:
 
     def _moved(self, state: State, target: FloatArray | None) -> str:
         """Angles that jump, or stay the same to the last bit although they should not. Encoders at
-        rest may repeat themselves."""
+        rest may repeat themselves, as those of a joint at its stop, whose torque follows its
+        target."""
         before = self.before
-        self.before = state._replace(joint_pos=np.array(state.joint_pos, np.float64))
+        self.before = state._replace(
+            joint_pos=np.array(state.joint_pos, np.float64),
+            joint_torque=np.array(state.joint_torque, np.float64),
+        )
         if before is None:
             return ""
 
@@ -269,22 +275,26 @@ class Watchdog:
             )
 
         same = step <= ROUNDING * (1.0 + np.abs(state.joint_pos))
+        change = np.abs(state.joint_torque - before.joint_torque)
+        steady = same & (change <= ROUNDING * (1.0 + np.abs(state.joint_torque)))
         # some sensors of velocity are a little off zero at rest
         turning = state.joint_vel - self.turned / TURNED_S
         self.turned = np.where(same, self.turned + dt * turning, 0.0)
-        due = np.abs(self.turned)
+        shift = np.zeros(len(self.names))
         if target is None:
             self.target = None
         else:
-            self.target = np.where(same, target if self.target is None else self.target, target)
-            due = np.maximum(due, np.abs(target - self.target))
-        self.due = np.where(same, np.maximum(self.due, due), 0.0)
-        self.stuck_s = np.where(self.due > STUCK_RAD, self.stuck_s + dt, 0.0)
+            self.target = np.where(steady, target if self.target is None else self.target, target)
+            shift = np.abs(target - self.target)
+        due = np.maximum(self.due, (np.abs(self.turned), shift))
+        self.due = np.where((same, steady), due, 0.0)
+        most = self.due.max(0)
+        self.stuck_s = np.where(most > STUCK_RAD, self.stuck_s + dt, 0.0)
         worst = int(self.stuck_s.argmax())
         if self.stuck_s[worst] > STUCK_S:
             return (
                 f"{self.names[worst]} stays at {state.joint_pos[worst]:.3f} rad, while its target "
-                f"or velocity moves it by {self.due[worst]:.2f} rad"
+                f"or velocity moves it by {most[worst]:.2f} rad"
             )
         return ""
 
@@ -294,7 +304,10 @@ class Watchdog:
         while self.warmth and state.time_s - self.warmth[0][0] > WARMER_S:
             self.warmth.popleft()
         for at, warmth in reversed(self.warmth):
-            change = np.abs(state.temperature - warmth)
+            if state.time_s - at < WARMTH_EVERY_S:
+                continue
+            # some sensors say 0 until their motor answers
+            change = np.where(warmth > 0.0, state.temperature - warmth, 0.0)
             if change.max() > WARMER:
                 worst = int(change.argmax())
                 return (

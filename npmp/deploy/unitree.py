@@ -358,7 +358,7 @@ class UnitreeRobot:
             if self.tick is not None and passed > now - self.arrived + JUMP_S:
                 raise RobotStopped(f"its clock jumped by {passed:.2f} s")
             self.tick, self.offset = tick, min(self.offset + DRIFT * passed, now - clock)
-        if "mode_machine" in at:  # it must be told its own kind
+        if "mode_machine" in at:  # it must send its own kind
             self.values[self.command.at["mode_machine"]] = values[at["mode_machine"]]
         self.arrived = now
         self.measured = now if self.line.local else clock + self.offset
@@ -463,8 +463,8 @@ def unitree_damper(contract: BundleContract, interface: str) -> Callable[[], Non
     time.sleep(MATCHED_S)
 
     def stop() -> None:
-        # a G1 must be told its own kind
-        with suppress(RobotStopped):
+        # a G1 must send its own kind; whatever fails here, it is damped
+        with suppress(Exception):
             robot.read()
         robot.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import signal
@@ -10,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-# that can be caught, and end or stop a process that does not
+# that can be caught, and end or stop a process that does not; without SIGPIPE, which Python ignores
+# so that a write raises BrokenPipeError, and SIGTTOU (`signals_noted`)
 OTHERS = tuple(
     getattr(signal, f"SIG{name}")
     for name in (
-        *("QUIT", "TSTP", "TTIN", "TTOU", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "PIPE"),
+        *("QUIT", "TSTP", "TTIN", "USR1", "USR2", "ALRM", "VTALRM", "PROF"),
         *("XCPU", "IO", "PWR", "STKFLT"),
     )
     if hasattr(signal, f"SIG{name}")
@@ -42,6 +44,19 @@ def silence(streams: Sequence[int]) -> None:
     os.close(nowhere)
 
 
+def write_aside(message: str) -> None:
+    """Write to the standard error without waiting for it: a terminal that is held (Ctrl-S) blocks
+    whatever writes to it."""
+    # threading.Thread takes a lock, which a signal's handler may have interrupted
+    with suppress(RuntimeError):
+        _thread.start_new_thread(_write, (message,))
+
+
+def _write(message: str) -> None:
+    with suppress(OSError):
+        os.write(2, message.encode())
+
+
 @contextmanager
 def outliving(streams: Sequence[int]) -> Iterator[None]:
     """Inside, a write that fails because these, terminals once, are gone ends nothing; they are
@@ -65,7 +80,8 @@ def signals_noted(
     terminal is discarded.
 
     doing: what follows the first one, for its message. others: signals that are noted likewise,
-    and never count as a second.
+    and never count as a second; with them SIGTTOU is ignored, so that no write to the terminal
+    stops the process (stty tostop).
     """
     noted: list[signal.Signals] = []
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -83,9 +99,7 @@ def signals_noted(
         elif noted:
             raise Stopped(f"{name.name} again: stopped at once", 128 + number)
         noted.append(name)
-        # unbuffered and reentrant: a signal may come while something else prints
-        with suppress(OSError):
-            os.write(2, f"\nnpmp: {name.name}: {doing}; once more to stop at once\n".encode())
+        write_aside(f"\nnpmp: {name.name}: {doing}; once more to stop at once\n")
 
     # only the main thread may handle signals
     if threading.current_thread() is not threading.main_thread():
@@ -95,6 +109,8 @@ def signals_noted(
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
         taken.append(hangup)
     before = {number: signal.signal(number, note) for number in taken}
+    if others and hasattr(signal, "SIGTTOU"):
+        before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         yield noted
     finally:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from npmp.deploy import Bundle, rehearsal
-from npmp.deploy.contract import MEMORY
 from npmp.deploy.rehearsal import rehearse
 from tests.deploy.standins import toy, toy_golden, toy_graph, write_toy
 from tests.refusals import refusal
@@ -66,20 +64,28 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal(r"ms a control step: must be at most", rehearse, bundle)
 
 
-def test_another_answer(tmp_path: Path) -> None:
-    """A weight of the toy that is off by 1e-4: of h_low_next = h_low + 1."""
+def with_one(folder: Path, value: float) -> Bundle:
+    """The toy with another weight in place of the 1 of h_low_next = h_low + 1."""
     import onnx
     from onnx import numpy_helper
 
-    write_toy(tmp_path)
     model = onnx.load_model_from_string(toy_graph(toy()))
     one = next(tensor for tensor in model.graph.initializer if tensor.name == "one")
-    one.CopyFrom(numpy_helper.from_array(np.full((1, 1), 1.0001, np.float32), "one"))
-    Bundle.write(tmp_path, toy(), model.SerializeToString(), toy_golden()._asdict())
-    refusal("answers otherwise than torch, by .*e-05", rehearse, Bundle.read(tmp_path))
+    one.CopyFrom(numpy_helper.from_array(np.full((1, 1), value, np.float32), "one"))
+    Bundle.write(folder, toy(), model.SerializeToString(), toy_golden()._asdict())
+    return Bundle.read(folder)
+
+
+def test_another_answer(tmp_path: Path) -> None:
+    refusal("answers otherwise than torch, by .*e-05", rehearse, with_one(tmp_path, 1.0001))
 
 
 def test_a_graph_that_fails(tmp_path: Path) -> None:
-    golden: dict[str, Any] = {"memory": np.full((100, len(MEMORY)), 3e38, np.float32)}
-    bundle = write_toy(tmp_path, golden=golden)
-    refusal("the policy's answer is not finite|answers otherwise", rehearse, bundle)
+    """h_low_next = h_low + infinity."""
+    refusal("cannot be answered: .* is not finite", rehearse, with_one(tmp_path, np.inf))
+
+
+def test_files_that_are_swapped_before_the_child_reads_them(tmp_path: Path) -> None:
+    bundle = write_toy(tmp_path)
+    write_toy(tmp_path, golden=toy_golden(104)._asdict())
+    refusal("changed while it was read", rehearse, bundle)

@@ -226,12 +226,19 @@ def moved(
     target: Callable[[int], float] | None = None,
     velocity: float = 0.0,
     first: int = 0,
+    torque: Callable[[int], float] = lambda k: 0.0,
 ) -> list[str]:
-    """What 100 readings at 50 Hz trip, the knee's angle, target and velocity as they say."""
+    """What 100 readings at 50 Hz trip, the knee's angle, target, velocity and torque as they
+    say."""
     watchdog = Watchdog(two_joints(), CONFIG)
     said = []
     for k in range(100):
-        state = state_of(0.02 * k, joint_pos=pair(0.0, angle(k)), joint_vel=pair(0.0, velocity))
+        state = state_of(
+            0.02 * k,
+            joint_pos=pair(0.0, angle(k)),
+            joint_vel=pair(0.0, velocity),
+            joint_torque=pair(0.0, torque(k)),
+        )
         sent = pair(0.0, target(k)) if target is not None and k >= first else None
         said.append(watchdog.trip(0.02 * k, state, 0, sent))
     return said
@@ -244,6 +251,18 @@ def test_an_angle_that_freezes_while_the_joint_should_move_trips() -> None:
     assert said[:16] == [""] * 16
     assert "knee stays at 0.200 rad, while its target or velocity moves it by" in said[17]
     assert "knee stays at" in moved(lambda k: 0.2, None, velocity=1.0)[20]
+    swings = moved(lambda k: 0.2, None, velocity=1.0, torque=lambda k: 0.1 * k)
+    assert "knee stays at" in swings[20]
+
+
+def test_a_joint_at_its_stop_may_stay_while_its_torque_follows_the_target() -> None:
+    """kp 10 times up to 0.3 rad, there and back."""
+
+    def target(k: int) -> float:
+        return 0.2 + 0.3 * math.sin(0.1 * k)
+
+    assert set(moved(lambda k: 0.2, target, torque=lambda k: 10.0 * (target(k) - 0.2))) == {""}
+    assert "knee stays at" in moved(lambda k: 0.2, target, torque=lambda k: 0.5)[30]
 
 
 def test_an_encoder_at_rest_may_repeat_itself() -> None:
@@ -264,7 +283,17 @@ def test_an_encoder_at_rest_may_repeat_itself() -> None:
         (lambda t: 30.0 + 2.9 * t, ""),
         (lambda t: 30.0 + round(2.9 * t), ""),
         (lambda t: 30.0 + 4.0 * t, "the motor of knee goes from 30 to 4"),
-        (lambda t: 60.0 if t < 3.0 else 0.0, "the motor of knee goes from 60 to 0 degrees within"),
+        (
+            lambda t: 30.0 if t < 3.0 else 46.0,
+            "the motor of knee goes from 30 to 46 degrees within",
+        ),
+        # a sensor that says 0 until its motor answers, and one that begins to
+        (lambda t: 0.0 if t < 3.0 else 46.0, ""),
+        (
+            lambda t: 1.0 if t < 0.1 else 40.0,
+            "the motor of knee goes from 1 to 40 degrees within 0.5 s",
+        ),
+        (lambda t: 60.0 if t < 3.0 else 0.0, ""),
     ],
 )
 def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> None:

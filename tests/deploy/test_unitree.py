@@ -12,6 +12,7 @@ import threading
 import time
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from npmp.deploy.unitree import (
     UnitreeRobot,
     look,
     steered,
+    unitree_damper,
 )
 from npmp.deploy.unitree_messages import FIELDS, MessageLayout, checksum, dds_type, fields, holding
 from npmp.deploy.unitree_recording import RecordedLine, Recorder
@@ -416,6 +418,50 @@ def test_setpoints_are_sent_half_way_to_the_next(monkeypatch: pytest.MonkeyPatch
         robot.write(one, one, one, 0.025 - now[0])
     asked = [sent[layout.at["motor_cmd.q"]][0] for sent in robot.line.sent]  # type: ignore[attr-defined]
     assert asked == pytest.approx([0.0, 0.125, 0.375, 0.625])
+
+
+@pytest.mark.parametrize(("passed", "commands"), [(0.04, 1), (0.06, 0)])
+def test_no_command_is_sent_that_the_process_slept_over(
+    passed: float, commands: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its computation and the line; another process may have damped the robot by then."""
+    robot = robot_of("unitree_go2")
+    one = np.ones(12)
+    times = iter([100.0, 100.0 + passed])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    robot.write(one, one, one, 0.0)
+    assert len(robot.line.sent) == commands  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def damped(monkeypatch: pytest.MonkeyPatch) -> FakeLine:
+    """The line of a `unitree_damper`, to which a robot listens."""
+    line = FakeLine()
+    line.commands = SimpleNamespace(get_matched_subscriptions=lambda: [1])  # type: ignore[attr-defined]
+    monkeypatch.setattr("npmp.deploy.unitree.DdsLine", lambda *_: line)
+    monkeypatch.setattr("npmp.deploy.unitree.MATCHED_S", 0.0)
+    return line
+
+
+def test_the_damper_of_a_g1_sends_its_kind(damped: FakeLine) -> None:
+    stop = unitree_damper(contract_of("unitree_g1"), "eth0")
+    damped.coming.append(state_of("unitree_g1", mode_machine=[11]))
+    stop()
+    (sent,) = damped.sent
+    at = layout_of("unitree_hg.LowCmd").at
+    assert sent[at["mode_machine"]] == [11] and not any(sent[at["motor_cmd.kp"]])
+
+
+def test_the_damper_damps_whatever_fails_while_it_reads(
+    damped: FakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError("no network")
+
+    stop = unitree_damper(contract_of("unitree_go2"), "eth0")
+    monkeypatch.setattr(damped, "take", fails)
+    stop()
+    assert len(damped.sent) == 1
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -161,6 +161,21 @@ def test_a_signal_that_is_not_meant_to_stop_it_damps_it_and_is_no_good_end(
     assert (found["ended"], found["tripped"]) == ("SIGUSR1", True)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="of Unix")
+def test_a_closed_pipe_of_a_driver_changes_nothing(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    act = Standing.act
+
+    def signalled(self: Standing, *given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGPIPE)
+        return act(self, *given)
+
+    monkeypatch.setattr(Standing, "act", signalled)
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 0
+    assert json.loads((tmp_path / "deploy.json").read_text())["ended"] == "the time is over"
+
+
 def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     act = Standing.act
 

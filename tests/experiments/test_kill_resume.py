@@ -3,6 +3,7 @@ kills more often than here."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,6 +11,7 @@ import pty
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import torch
 from npmp import checkpoint
 from npmp.experiments import cli, imitate
 from npmp.training import imitation
-from npmp.training.signals import Stopped, signals_noted
+from npmp.training.signals import OTHERS, Stopped, signals_noted
 from tests.experiments import killing
 from tests.experiments.forked import forked
 
@@ -192,6 +194,33 @@ def test_a_second_signal_does_not_wait() -> None:
         time.sleep(0)
     assert stop.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_terminal_that_is_held_does_not_hold_the_run() -> None:
+    """Ctrl-S; here a pipe that is full."""
+    left, right = os.pipe()
+    os.set_blocking(right, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(right, bytes(1 << 16))
+    os.set_blocking(right, True)
+    error = os.dup(2)
+    release = threading.Timer(2.0, lambda: os.read(left, 1 << 20))
+    release.start()
+    try:
+        os.dup2(right, 2)
+        began = time.monotonic()
+        with signals_noted("damping", OTHERS) as noted:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)
+            assert noted == [signal.SIGTERM] and time.monotonic() - began < 1.0
+            assert signal.getsignal(signal.SIGTTOU) == signal.SIG_IGN
+    finally:
+        os.dup2(error, 2)
+        release.join()
+        for one in (left, right, error):
+            os.close(one)
+    assert signal.getsignal(signal.SIGTTOU) == signal.SIG_DFL
 
 
 def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> int:
