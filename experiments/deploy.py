@@ -154,7 +154,7 @@ def run(config: Deploy, run: Run) -> int:
     return NOT_PASSED
 
 
-class Ended(NamedTuple):
+class RunEnd(NamedTuple):
     """How a run ended."""
 
     failure: BaseException | None
@@ -171,7 +171,7 @@ def _drive(
     clock: LoopClock,
     asked: Callable[[float], FloatArray],
     deadman: Deadman | None,
-) -> Ended:
+) -> RunEnd:
     """Leaves log and deploy.json, whatever happens."""
     contract = controller.contract
     about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
@@ -212,7 +212,7 @@ def _drive(
                 write(folder / name)
             except OSError as error:
                 unwritten.append(f"{folder / name}: {error.strerror or error}")
-    return Ended(failure, figures, tripped, unwritten)
+    return RunEnd(failure, figures, tripped, unwritten)
 
 
 def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
@@ -332,7 +332,7 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
     return wanted
 
 
-def report(ended: Ended, folder: Path) -> None:
+def report(ended: RunEnd, folder: Path) -> None:
     """A few lines on the terminal."""
     figures = ended.figures
     late, work = figures["deadlines"]["late_ms"], figures["work_us"]

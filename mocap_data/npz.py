@@ -103,6 +103,7 @@ def _open(path: Path, content: bytes | None = None) -> Iterator[zipfile.ZipFile]
     ):
         # numpy's, of headers that Python 2 wrote
         warnings.simplefilter("ignore")
+        file.path = path
         if file.read(6) == b"\x93NUMPY":
             raise InputError(f"{path} holds a single array, expected an archive of several (npz)")
         try:
@@ -120,9 +121,10 @@ class _BoundedDirectory(io.BufferedReader):
     """A file that refuses a large directory: zipfile would make an object of each entry first."""
 
     opened = False
+    path = Path()
 
     def read(self, size: int | None = -1) -> bytes:
         if not self.opened and size is not None and size > MAX_DIRECTORY_BYTES:
             at_most = f"at most {MAX_ARRAYS:,} entries are read"
-            raise InputError(f"an archive's directory of {size:,} bytes; {at_most}")
+            raise InputError(f"{self.path}: a directory of {size:,} bytes; {at_most}")
         return super().read(size)
