@@ -115,7 +115,8 @@ class ImportLog(Keys):
 
 def fit_model(config: FitActuator, run: Run) -> None:
     """OUT/actuator.json with its weights, and what it comes to on the part kept aside."""
-    held, path = config.validation, config.data
+    held = config.validation
+    path = config.data
     log, digest = _log(config)
     for sentence in doubts(log):
         warn(f"warning: {path.name}: {sentence}")
@@ -214,7 +215,8 @@ def evaluate_model(config: EvaluateActuator, run: Run) -> None:
 
 def import_recording(config: ImportLog, run: Run) -> None:
     """A log of our format of a public recording."""
-    source, out = config.source, run.out
+    source = config.source
+    out = run.out
     assert out is not None  # see `Import`
     if out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"out={out} is the source; choose another file")

@@ -144,7 +144,8 @@ def pack_module(config: PackModule, run: Run) -> None:
         with atomic_path(place / "CARD.md") as path:
             path.write_text(modules.card(source), encoding="utf-8")
     before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
-    was, now = skill.state_dict(), SkillModule.load(place).state_dict()
+    was = skill.state_dict()
+    now = SkillModule.load(place).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
     say(
         f"{before:,} bytes before, {after:,} after; no weight changed by more than "

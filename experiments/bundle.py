@@ -62,9 +62,12 @@ class TryBundle(CheckBundle):
 def run_check(config: CheckBundle, run: Run) -> None:
     """Answer the golden steps; refuse what differs."""
     bundle = Bundle.read(config.bundle)
-    golden, contract = bundle.golden(), bundle.contract
-    steps, resets = len(golden.reset), int(golden.reset.sum())
-    period_us, joints = 1e6 / contract.control_rate_hz, counted(len(contract.joints), "joint")
+    golden = bundle.golden()
+    contract = bundle.contract
+    steps = len(golden.reset)
+    resets = int(golden.reset.sum())
+    period_us = 1e6 / contract.control_rate_hz
+    joints = counted(len(contract.joints), "joint")
     say(f"{contract.task} by {contract.robot}: {joints} at {contract.control_rate_hz:g} Hz")
     say("commands:")
     for one in contract.commands:
@@ -80,16 +83,20 @@ def run_check(config: CheckBundle, run: Run) -> None:
 def run_trial(config: TryBundle, run: Run) -> None:
     """Walk by drawn commands, write trial.json and the log."""
     bundle = Bundle.read(config.bundle)
-    contract, simulator, folder = bundle.contract, config.simulator, run.folder
+    contract = bundle.contract
+    simulator = config.simulator
+    folder = run.folder
     robot = robots.load(contract.robot)
     refuse_other_model(contract, robot)
     drawn(contract, 1, run.seed)  # refuses other commands before any work
-    count, steps = config.episodes, config.steps
+    count = config.episodes
+    steps = config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
     about |= {"episodes": count, "steps": steps, "seed": run.seed}
     rehearse(bundle)
-    logger, policy = DeployLogger(contract, simulator, about), bundle.policy()
+    logger = DeployLogger(contract, simulator, about)
+    policy = bundle.policy()
     run.begin()
     with progress_bar() as bar:
         walked = episodes(

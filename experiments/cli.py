@@ -87,7 +87,8 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
     Raises:
       InputError: for no verb or action of ours.
     """
-    verb, rest = arguments[0], list(arguments[1:])
+    verb = arguments[0]
+    rest = list(arguments[1:])
     if verb not in VERBS:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -140,7 +141,8 @@ def help_asked(arguments: Sequence[str]) -> str | None:
 
     words = [argument for argument in arguments if argument not in ("-h", "--help")]
     if words[:1] == ["help"]:
-        words, arguments = words[1:], []
+        words = words[1:]
+        arguments = []
     if not words:
         return usage.overview()
     if len(words) == len(arguments):

@@ -80,7 +80,8 @@ def run(config: Compare, run: Run) -> None:
     apart = differences(groups, lower=config.lower)
     show(groups, table, apart, config.score)
     run.begin()
-    title, score = (config.title or config.score).replace("_", " "), config.score
+    title = (config.title or config.score).replace("_", " ")
+    score = config.score
     asked: dict[str, Any] = {"score": score, "lower": config.lower}
     asked |= {"threshold": config.threshold, "budgets": budgets}
     compare_page.write_curves(run.folder / "comparison.json", groups, table, apart, asked)

@@ -34,7 +34,8 @@ def run(config: CompareLogs, run: Run) -> None:
 
     first, second = read_log(config.first), read_log(config.second)
     refuse_other_joints(first, second)
-    one, other = channels(first), channels(second)
+    one = channels(first)
+    other = channels(second)
     found = compare(one, other)
     run.begin()
     content = {

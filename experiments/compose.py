@@ -169,7 +169,9 @@ def typed(verb: str, keys: type, values: Values) -> Any:
     Raises:
       InputError: for an unknown or missing key, a value of another type or out of range.
     """
-    hints, known, arguments = hints_of(keys), _fields(keys), {}
+    hints = hints_of(keys)
+    known = _fields(keys)
+    arguments = {}
     for key, value in values.items():
         if key not in known:
             raise InputError(f"npmp {verb} {unknown_setting(key, known)}")
@@ -231,7 +233,8 @@ def group_values(verb: str, kind: str, name: str, words: Iterable[str]) -> Value
 
 def with_bases(path: Path) -> Values:
     """A preset on the presets that it names: `defaults: [paper]`."""
-    preset, merged = load(path), Values()
+    preset = load(path)
+    merged = Values()
     for base in preset.pop("defaults", ()):
         merge(merged, with_bases(path.with_name(f"{base}.yaml")))
     return merge(merged, preset)
@@ -395,7 +398,8 @@ def _set(verb: str, keys: type, values: Values, key: str, text: str) -> None:
                 f"{', '.join(groups.names(verb, parent))}"
             )
         hint = groups.schema_of(verb, parent, values[parent]["name"])
-    place, name = values, parent
+    place = values
+    name = parent
     for part in rest:
         inner = _inner(hint)
         if inner is None:
@@ -406,7 +410,8 @@ def _set(verb: str, keys: type, values: Values, key: str, text: str) -> None:
             raise InputError(f"{at} {unknown_setting(part, [k for k in inner if k not in hidden])}")
         if not isinstance(place.get(name), dict):
             place[name] = {}
-        place, name = place[name], part
+        place = place[name]
+        name = part
         hint = inner[part] if isinstance(inner, dict) else inner
     value = parse(key, text, hint)
     if isinstance(value, dict) and isinstance(place.get(name), dict):

@@ -42,7 +42,8 @@ class ExportMotions(Keys):
 def run(config: ExportMotions, run: Run) -> None:
     """Write a file per clip and export.json. Nothing is written unless the dataset and the names
     are sound."""
-    data, kind = config.data, config.format
+    data = config.data
+    kind = config.format
     clips = [config.clips] if isinstance(config.clips, str) else config.clips
     names = chosen(data, clips, config.split)
     first = read_motions(data, clips=names[:1])

@@ -164,7 +164,8 @@ def jobs_of(
     Args:
       commands: the range of commands, where recordings say one. force: the largest push [N].
     """
-    out, is_long = run.folder, config.source != SYNTHETIC
+    out = run.folder
+    is_long = config.source != SYNTHETIC
     shared = [("debug", config.debug), ("robot", config.robot), ("seed", str(run.seed))]
     learning = [*shared, ("torch_threads", str(torch.get_num_threads()))]
     learning += [("data", str(out / "motions.h5"))]
@@ -260,7 +261,8 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
 
 def yardstick() -> float:
     """CPU seconds that this machine takes for a fixed piece of learning, however busy it is."""
-    lstm, inputs = torch.nn.LSTM(64, 128), torch.ones(16, 256, 64)
+    lstm = torch.nn.LSTM(64, 128)
+    inputs = torch.ones(16, 256, 64)
     learn = partial(_learn, lstm, inputs)
     return min(timeit.repeat(learn, number=1, repeat=9, timer=time.process_time))
 
@@ -312,7 +314,8 @@ def run(config: Demo, run: Run) -> None:
 
 def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
     """Retarget, learn, judge; the report and the figures."""
-    out, robot = run.folder, robots.load(config.robot)
+    out = run.folder
+    robot = robots.load(config.robot)
     seconds: dict[str, float] = {}
     began = time.perf_counter()
     with timed(seconds, "retarget", "retarget: the movement of animals onto the robot"):
@@ -343,7 +346,8 @@ def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
     write_report(run, robot, shown, evaluation, judged, summary)
     write_json(out / "summary.json", summary)
     evaluate.print_table(evaluation)
-    tracked, error = summary["tracked_s"], summary["velocity_error"]
+    tracked = summary["tracked_s"]
+    error = summary["velocity_error"]
     pushed = f", {error['hardened']:.2f} under pushes" if "hardened" in error else ""
     say(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; "
@@ -366,7 +370,9 @@ def judge(
 ) -> tuple[dict[str, Any], PolicyEvaluation]:
     """What the module and the last policy can do: writes evaluation.json. walking: that policy's
     stage; shown: the motions to track."""
-    out, robot, module = run.folder, robots.load(config.robot), run.folder / "imitate" / "module"
+    out = run.folder
+    robot = robots.load(config.robot)
+    module = run.folder / "imitate" / "module"
     skill = SkillModule.load(module)
     with phase("judging the module"):
         evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
@@ -422,8 +428,11 @@ def write_report(
     summary: Mapping[str, Any],
 ) -> None:
     """OUT/report.html."""
-    out, error, tracked = run.folder, summary["velocity_error"], summary["tracked_s"]
-    rms, minutes = 100 * summary["retarget_rms_marker_m"], summary["seconds"]["total"] / 60
+    out = run.folder
+    error = summary["velocity_error"]
+    tracked = summary["tracked_s"]
+    rms = 100 * summary["retarget_rms_marker_m"]
+    minutes = summary["seconds"]["total"] / 60
     before = f"tracked from random starts; {tracked['before']:.1f} s before training"
     random = f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents"
     report.build(

@@ -97,7 +97,8 @@ class Deploy(Keys):
 def run(config: Deploy, run: Run) -> int:
     """Drive the robot; 3 where anything but the time ended it."""
     bundle = Bundle.read(config.bundle)
-    contract, kind = bundle.contract, config.robot
+    contract = bundle.contract
+    kind = config.robot
     if contract.task == Recover.name and config.safety.tilt_deg < ANY_TILT_DEG:
         say(
             f"safety.tilt_deg={config.safety.tilt_deg:g} damps a robot that has fallen; "
@@ -245,7 +246,8 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     """Whether the robot is one of Unitree's. Raises InputError for settings of another robot."""
-    kind, known = config.robot, " and ".join(MOTORS)
+    kind = config.robot
+    known = " and ".join(MOTORS)
     unitree = kind in MOTORS
     if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
         raise InputError(f"command=remote is of {known} that walk, not of {kind}")
@@ -335,7 +337,8 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
 def report(ended: RunEnd, folder: Path) -> None:
     """A few lines on the terminal."""
     figures = ended.figures
-    late, work = figures["deadlines"]["late_ms"], figures["work_us"]
+    late = figures["deadlines"]["late_ms"]
+    work = figures["work_us"]
     say(f"{figures['policy_s']:.1f} s of policy; ended in damping: {figures['ended']}")
     if work["max"] > 0.0:  # not in simulated time
         say(

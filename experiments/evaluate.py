@@ -104,7 +104,8 @@ def run_module(config: Evaluate, run: Run) -> None:
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if getattr(config, key) is None:
             raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
-    robot, split = robots.load(config.robot), config.split
+    robot = robots.load(config.robot)
+    split = config.split
     module, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
     if len(like.drives) > 1:
@@ -157,7 +158,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
     name = task_of(str(run.chosen["task"]))
     policy = as_asked(policy, robot, name, config.task)
     task = task_for(policy, robot, name, config.task, motions)
-    actor, place = PolicyActor(policy, skill), {"seed": run.seed, **run.place}
+    actor = PolicyActor(policy, skill)
+    place = {"seed": run.seed, **run.place}
     found = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()
     result: dict[str, Any] = {

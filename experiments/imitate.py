@@ -89,7 +89,8 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
 
 def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
     """The arguments of `train_module` that a run's settings ask for."""
-    settings, robot = settings_of(config, run), robots.load(config.robot)
+    settings = settings_of(config, run)
+    robot = robots.load(config.robot)
     motions = load_motions(config.data, robot, config.split)
     return {
         "motions": motions,

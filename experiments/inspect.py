@@ -26,7 +26,9 @@ from retarget.findings import FIGURES, MOTIONS, Findings
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
 # of a table, and characters of a text, on the terminal; out= has all
-ROWS_SHOWN, COLUMNS_SHOWN, LONGEST_TEXT = 60, 10, 200
+ROWS_SHOWN = 60
+COLUMNS_SHOWN = 10
+LONGEST_TEXT = 200
 PROBLEMS_SHOWN = 8
 # of a table with more columns than that
 SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)

@@ -76,7 +76,8 @@ def gather(
     if isinstance(source, str) and source in sources.GENERATED:
         found = sources.synthetic(source, start, stop)
     else:
-        given, chosen = options_of_keys(config), sources.excerpts(source, start, stop)
+        given = options_of_keys(config)
+        chosen = sources.excerpts(source, start, stop)
         check_used(given, [one.path for one in chosen])
         found = sources.read_recordings(chosen, robot, given, with_keys)
         report_remarks(found)
@@ -107,7 +108,8 @@ def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
         ("body_model", "AMASS motions"),
         ("subject", "recordings that may hold several: BVH, C3D and files of keypoints"),
     ):
-        option, known = KEYS[key], [sources.known_options(path, given) for path in paths]
+        option = KEYS[key]
+        known = [sources.known_options(path, given) for path in paths]
         # of a file without a reader its own error says more
         if option not in given or any(option in each or not each for each in known):
             continue

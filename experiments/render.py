@@ -113,7 +113,8 @@ class Render(Simulating, Reading):
 
 def run(config: Render, run: Run) -> None:
     """Let the robot move, draw it, write the file."""
-    size, suffix = config.size, check_format(run.folder)
+    size = config.size
+    suffix = check_format(run.folder)
     began = time.perf_counter()
     shots = [shot_of(config, run)] if config.story is None else told(config.story, run)
     if suffix == ".png":

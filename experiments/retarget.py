@@ -237,7 +237,8 @@ def dropped_table(cleaned: Cleaned) -> Table:
     columns = ("reason", "s", "%", "stretches", "recordings")
     rows = []
     for row in cleaned.losses:
-        share, counts = f"{100 * row.share:.1f}", (str(row.stretches), str(row.recordings))
+        share = f"{100 * row.share:.1f}"
+        counts = (str(row.stretches), str(row.recordings))
         rows.append((row.reason, f"{row.seconds:.1f}", share, *counts))
     return table(columns, rows, right=columns[1:], title="dropped", **LOOK)
 

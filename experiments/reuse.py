@@ -94,7 +94,8 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     """
     kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     check_task(kind)
-    robot, module = robots.load(config.robot), modules.find(config.module)
+    robot = robots.load(config.robot)
+    module = modules.find(config.module)
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config.data, robot, split=config.split)
@@ -105,7 +106,8 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     known = dict(skill.contract.training)
     if (knows := policy or teacher or walker) is not None:
         own = HighLevelPolicy.load(knows).contract
-        inputs, names = own.input_settings, list(SETTINGS)
+        inputs = own.input_settings
+        names = list(SETTINGS)
         if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
             names = [*inputs] if teacher else ["command_range"]
         known |= {name: inputs[name] for name in names}
@@ -150,7 +152,8 @@ def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection
     has otherwise."""
     own = HighLevelPolicy.load(policy).contract
     for name, value in as_plain(asked).items():
-        key, has = f"high_level.{name}", own.alpha if name == "alpha" else own.net.get(name)
+        key = f"high_level.{name}"
+        has = own.alpha if name == "alpha" else own.net.get(name)
         if (key in given or "high_level" in given) and value not in (None, has):
             does = f"does not change policy={policy}, whose network has {has}"
             raise InputError(f"{key}={value} {does}")

@@ -95,7 +95,8 @@ def _row(name: str) -> tuple[str, ...]:
         mass = float(robot.model(visuals=False).body_mass.sum())
     except InputError as error:
         return name, "", "", "", "", f"broken: {error}", ""
-    feet, joints = str(len(robot.foot_bodies)), str(len(robot.joint_names))
+    feet = str(len(robot.foot_bodies))
+    joints = str(len(robot.joint_names))
     rate = f"{robot.control_rate_hz:.4g} Hz"
     return name, joints, f"{mass:.2f}", feet, rate, robot.mjcf.name, robot.licence
 
@@ -148,7 +149,9 @@ def report_checks(name: str, checks: Sequence[Check]) -> list[str]:
 def run_add(config: AddRobot, run: Run) -> int:
     """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it; 2 where
     it fails its checks."""
-    target, name, out = config.target, config.name, run.out
+    target = config.target
+    name = config.name
+    out = run.out
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
     path = model_file(target)

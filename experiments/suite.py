@@ -72,7 +72,9 @@ def run(config: Suite, run: Run) -> int:
     """Try all scenarios, write the files, say which passed."""
     if task_of(str(run.chosen["task"])) != Walk.name:
         raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
-    robot, success, helper = robots.load(config.robot), config.success, config.recovery
+    robot = robots.load(config.robot)
+    success = config.success
+    helper = config.recovery
     folder, policy, module, skill, like = policy_of(config, run, robot)
     policy.check_task(Walk)
     within = as_command_range(policy.contract.command_range)
@@ -86,7 +88,8 @@ def run(config: Suite, run: Run) -> int:
         for name, scenario in scenarios.items()
     }
     run.begin()
-    actor, outcomes = PolicyActor(policy, skill), dict[str, suite.ScenarioResult]()
+    actor = PolicyActor(policy, skill)
+    outcomes = dict[str, suite.ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
             outcomes[name] = suite.run_scenario(

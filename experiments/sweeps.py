@@ -49,7 +49,8 @@ def run_show(config: ShowSweep, run: Run) -> None:
     with suppress(InputError), sweep.locked():
         for i, job in enumerate(sweep.jobs):
             if job.state == RUNNING:
-                job.state, job.score = STOPPED, sweep.progress(i).score
+                job.state = STOPPED
+                job.score = sweep.progress(i).score
         sweep.save()
     console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
     say(*(f"failed: {line}" for line in sweep.failures()))

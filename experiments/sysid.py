@@ -92,7 +92,8 @@ class ExciteJoints(_OnStand):
 def run_excite(config: ExciteJoints, run: Run) -> None:
     """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its
     parameters."""
-    robot, settings = robots.load(config.robot), config.excitation
+    robot = robots.load(config.robot)
+    settings = config.excitation
     rate_hz = config.rate_hz or robot.control_rate_hz
     stand = stand_of(robot, rate_hz, up=list(config.up), threads=run.threads)
     rng = np.random.default_rng(run.seed)
@@ -124,7 +125,8 @@ def run_fit(config: FitJoints, run: Run) -> None:
     robot = robots.load(config.robot)
     log = of_robot(read_stand_log(config.data), robot)
     truth = None if config.truth is None else read_truth(config.truth, robot)
-    settings, widths = config.identification, config.preset
+    settings = config.identification
+    widths = config.preset
     stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
     run.begin()
     found = identify(stand, log, settings)

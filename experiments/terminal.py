@@ -31,7 +31,12 @@ from mocap_data.errors import InputError, one_line, printable
 from npmp.training.live import PLAIN_S, LiveLine
 from npmp.training.signals import Stopped, silence
 
-OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
+OK = 0
+INTERNAL_ERROR = 1
+USER_ERROR = 2
+NOT_PASSED = 3
+BROKEN_PIPE = 141
+INTERRUPTED = 130
 USER_ERRORS = (InputError, OSError)
 
 

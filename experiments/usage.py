@@ -36,7 +36,8 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     """What `npmp VERB ACTION --help` prints; of choices that are given (algo=vmpo) the keys."""
     from npmp.experiments import compose, groups
 
-    keys, fields = command.keys, dataclasses.fields(command.keys)
+    keys = command.keys
+    fields = dataclasses.fields(command.keys)
     places = "".join(
         f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."
         for key in command.positional
@@ -49,7 +50,9 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     about = help_of(keys)
     chosen = dict(compose.split(given, command.positional))
     groups.run_named_task(name, chosen.get("task", ""))
-    rows, choices, inner = [], [], []
+    rows = []
+    choices = []
+    inner = []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
         if "group" not in field.metadata:
             value = as_plain(default_of(field))
@@ -117,7 +120,8 @@ def _wrap(text: str) -> list[str]:
 
 def _rows(rows: Sequence[Row]) -> list[str]:
     """Two columns, the second wrapped."""
-    width, lines = _width(), []
+    width = _width()
+    lines = []
     left = min(max((len(name) for name, _ in rows), default=0), 34)
     for name, text in rows:
         wrapped = textwrap.wrap(text, max(30, width - left - 4)) or [""]

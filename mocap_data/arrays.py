@@ -41,7 +41,8 @@ def read_only(values: Any, *, shape: str, what: str) -> Array:
         raise InputError(f"{what} has no frames")
     finite = np.isfinite(array)
     if not finite.all():
-        frame, frames = int(np.argwhere(~finite)[0, 0]), len(array)
+        frame = int(np.argwhere(~finite)[0, 0])
+        frames = len(array)
         raise InputError(f"{what} has a value that is not finite at frame {frame} of {frames}")
     if array.flags.writeable or array.base is not None:
         # a read-only view could still change through its base

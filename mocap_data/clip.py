@@ -40,8 +40,10 @@ class Clip:
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        where, names = f"clip {self.name!r}", tuple(str(name) for name in self.names)
-        shape, what = f"(T, {len(names)}, 3)", f"{where}: positions"
+        where = f"clip {self.name!r}"
+        names = tuple(str(name) for name in self.names)
+        shape = f"(T, {len(names)}, 3)"
+        what = f"{where}: positions"
         positions = read_only(self.positions, shape=shape, what=what)
         require_moderate(positions, what)
         rate_hz = require_rate(self.rate_hz, f"{where}:")
@@ -50,7 +52,8 @@ class Clip:
             raise InputError(f"{where} has no keypoints")
         unique(names, f"{where}: keypoint")
         if self.parents is not None:
-            parents, count = tuple(int(parent) for parent in self.parents), len(names)
+            parents = tuple(int(parent) for parent in self.parents)
+            count = len(names)
             if len(parents) != count or not all(-1 <= p < count for p in parents):
                 raise InputError(f"{where}: parents must be {count} indices from -1 to {count - 1}")
             try:

@@ -94,7 +94,9 @@ class _Bar:
     """A progress bar as pooch wants one, around a callback."""
 
     def __init__(self, progress: Progress):
-        self.total, self._done, self._progress = 0, 0, progress
+        self.total = 0
+        self._done = 0
+        self._progress = progress
 
     def update(self, size: int) -> None:
         self._done += size

@@ -121,7 +121,9 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
         if isinstance(key, str) and (texts := _texts(group, key)) is not None
     }
     # they lie in heaps of the file, and many may point to one place
-    count, name, found = sum(entries.values()), group.file.filename, os.stat(group.file.filename)
+    count = sum(entries.values())
+    name = group.file.filename
+    found = os.stat(group.file.filename)
     if count * found.st_size > MAX_TEXTS:
         longest = _largest_heap(name, found.st_size, found.st_mtime_ns)
         if count * longest > MAX_TEXTS:
@@ -133,7 +135,8 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
 def _texts(group: h5py.Group, key: str) -> int | None:
     """How many texts of any length an attribute holds; None for one that is left out."""
     opened = h5py.h5a.open(group.id, key.encode())
-    kind, entries = opened.get_type(), math.prod(opened.shape or ())
+    kind = opened.get_type()
+    entries = math.prod(opened.shape or ())
     numbers = h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID
     number = isinstance(kind, numbers) and kind.dtype.itemsize <= 8
     text = isinstance(kind, h5py.h5t.TypeStringID)
@@ -241,5 +244,6 @@ def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
 
 def where(node: Any) -> str:
     """A file, or a place in it, as errors name it."""
-    file, name = str(node.file.filename), node.name
+    file = str(node.file.filename)
+    name = node.name
     return file if name in (None, "/") else f"{file}, {name.lstrip('/')!r}"

@@ -153,7 +153,8 @@ def available_memory() -> int:
         free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     # no such cgroup, or "max": no limit
     with suppress(OSError, ValueError):
-        limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+        limit = Path("/sys/fs/cgroup/memory.max")
+        used = Path("/sys/fs/cgroup/memory.current")
         free = min(free, int(limit.read_text()) - int(used.read_text()))
     return max(free, 0)
 

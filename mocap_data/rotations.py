@@ -47,11 +47,14 @@ def conjugate(q: ArrayLike) -> Array:
 
 def rotate(q: ArrayLike, v: ArrayLike) -> Array:
     """The vectors `v` (..., 3) rotated by `q` (..., 4), (..., 3); leading axes broadcast."""
-    q, v = np.asarray(q, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    q = np.asarray(q, dtype=np.float64)
+    v = np.asarray(v, dtype=np.float64)
     w, x, y, z = np.moveaxis(q, -1, 0)
     vx, vy, vz = np.moveaxis(v, -1, 0)
     # v + 2 w (u x v) + 2 u x (u x v), with u the vector part; written out since np.cross is slow
-    tx, ty, tz = 2.0 * (y * vz - z * vy), 2.0 * (z * vx - x * vz), 2.0 * (x * vy - y * vx)
+    tx = 2.0 * (y * vz - z * vy)
+    ty = 2.0 * (z * vx - x * vz)
+    tz = 2.0 * (x * vy - y * vx)
     out = np.empty((*np.broadcast_shapes(q.shape[:-1], v.shape[:-1]), 3))
     out[..., 0] = vx + w * tx + y * tz - z * ty
     out[..., 1] = vy + w * ty + z * tx - x * tz
@@ -109,7 +112,8 @@ def log(q: ArrayLike) -> Array:
     """The rotation vector (..., 3) [rad] of `q` (..., 4), the short way round."""
     q = np.asarray(q, dtype=np.float64)
     q = np.where(q[..., :1] < 0.0, -q, q)
-    w, v = q[..., :1], q[..., 1:]
+    w = q[..., :1]
+    v = q[..., 1:]
     # above 0: the ratio below is 2 for the smallest turns, and for none
     sine = np.maximum(np.linalg.norm(v, axis=-1, keepdims=True), np.finfo(np.float64).tiny)
     return 2.0 * np.arctan2(sine, w) / sine * v

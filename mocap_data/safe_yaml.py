@@ -79,12 +79,15 @@ def _count(text: str, name: str) -> None:
             value = event.value
             if len(value) > MAX_NUMBER and re.fullmatch(r"[-+0-9_:.eExXa-fA-F]+", value):
                 raise InputError(f"{name}: a number of {len(value):,} digits")
-            anchor, nodes, levels = event.anchor, 1, 0
+            anchor = event.anchor
+            nodes = 1
+            levels = 0
         elif isinstance(event, yaml.AliasEvent):
             # an anchor that is still open would hold itself
             if event.anchor not in anchors:
                 raise InputError(f"{name}: the alias *{event.anchor} stands for nothing before it")
-            anchor, (nodes, levels) = None, anchors[event.anchor]
+            anchor = None
+            nodes, levels = anchors[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1, 0))
             if len(open_nodes) > MAX_NESTING:

@@ -25,7 +25,8 @@ MOVES = 1e-3
 # [m/s] of the body as a whole
 FASTEST = 12.0
 # [s], [Hz] a long recording at a low rate has a wrong rate
-LONG, SLOW = 600.0, 20.0
+LONG = 600.0
+SLOW = 20.0
 # [m] from one frame to the next, beyond what the frames around it move
 JUMP = 0.5
 # [m] where the lowest keypoint may be, at its lowest
@@ -102,7 +103,8 @@ def _axis(clip: Clip, size: float) -> str:
     head = [i for i, name in enumerate(clip.names) if _HEAD.search(name)]
     feet = [i for i, name in enumerate(clip.names) if _FEET.search(name) and i not in head]
     path = clip.positions.mean(axis=1)
-    across, upwards = float(np.linalg.norm(np.ptp(path[:, :2], axis=0))), float(np.ptp(path[:, 2]))
+    across = float(np.linalg.norm(np.ptp(path[:, :2], axis=0)))
+    upwards = float(np.ptp(path[:, 2]))
     if upwards > max(2.0 * size, 2.0 * across):
         return f"goes {upwards:.3g} m up or down and {across:.3g} m across (axis? up=)"
     if head and feet:
@@ -126,7 +128,8 @@ def _stands_on_top(clip: Clip) -> bool:
     body = float(np.median(np.linalg.norm(velocity.mean(axis=1), axis=-1)))
     if body < WALKS:
         return False
-    heights, rows = clip.positions[:-1, :, 2], np.arange(len(velocity))
+    heights = clip.positions[:-1, :, 2]
+    rows = np.arange(len(velocity))
     speed = np.linalg.norm(velocity, axis=-1)
     top = float(np.median(speed[rows, heights.argmax(axis=1)]))
     bottom = float(np.median(speed[rows, heights.argmin(axis=1)]))

@@ -405,7 +405,8 @@ def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
 
 def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
     """Refuse a motion of another number of joints."""
-    joints, what = motion.qpos.shape[1] - 7, f"motion {motion.name!r}: qpos"
+    joints = motion.qpos.shape[1] - 7
+    what = f"motion {motion.name!r}: qpos"
     if joints != num_joints:
         raise InputError(f"{what} is of {joints} joints, robot {robot!r} has {num_joints}")
 

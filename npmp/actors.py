@@ -41,7 +41,8 @@ class TrackingActor:
 
     def __init__(self, skill: SkillModule, generator: torch.Generator | None = None):
         """generator: draws the latents; None: their means."""
-        self.skill, self.generator = skill, generator
+        self.skill = skill
+        self.generator = generator
         self.initial_memory = partial(skill_memory, skill)
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
@@ -61,14 +62,16 @@ class PriorActor:
     """A module on latents of its AR(1) prior, from its stationary distribution at every start."""
 
     def __init__(self, skill: SkillModule, generator: torch.Generator):
-        self.skill, self.generator = skill, generator
+        self.skill = skill
+        self.generator = generator
         self.initial_memory = partial(skill_memory, skill)
 
     def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
         """z of the coming step, (n, d)."""
         drawn = torch.randn(memory.z.shape, generator=self.generator, device=self.generator.device)
         drawn = drawn.to(memory.z)
-        alpha, still = self.skill.alpha, torch.zeros_like(drawn)
+        alpha = self.skill.alpha
+        still = torch.zeros_like(drawn)
         # of the prior
         step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)
         return torch.where(first.unsqueeze(-1), drawn, step)

@@ -120,7 +120,8 @@ def load(
         together, when the contract has values of other types, or when a tensor holds NaN or
         infinity.
     """
-    description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
+    description = folder / f"{name}.json"
+    weights = folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
     content = {(renamed or {}).get(key, key): value for key, value in content.items()}
     known = {f.name for f in fields(contract)}  # type: ignore[arg-type]

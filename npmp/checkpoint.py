@@ -107,7 +107,8 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
 
 
 def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
-    content, path = read_json(description), description.with_suffix(".safetensors")
+    content = read_json(description)
+    path = description.with_suffix(".safetensors")
     step, digest, values = (
         content.get(key) if isinstance(content, dict) else None
         for key in ("step", "sha256", "values")

@@ -33,7 +33,8 @@ from retarget.recorded import bones, keypoints_of
 
 GROUND_M = 0.05  # between the points of rough ground
 # of a policy by default; of a path, which takes what it takes
-TRIAL_S, LONGEST_S = 10.0, 60.0
+TRIAL_S = 10.0
+LONGEST_S = 60.0
 # a shot, and when the robot fell or lost its motion, where the shot ends [s]
 Filmed = tuple[Shot, float | None]
 
@@ -68,7 +69,8 @@ def of_policy(
     over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(over[0]) + 1 if len(over) else len(fell)
     clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
-    path, mount = _laid(course, trial) if course else None, None
+    path = _laid(course, trial) if course else None
+    mount = None
     if eye := getattr(task, "eye", None):
         mount = Mount(eye.config.place_m, eye.config.pitch_deg, eye.config.fov_deg[1])
     shot = Shot(env.robot, clip, path=path, mount=mount)
@@ -148,7 +150,8 @@ def of_motion(
 
 def still(shot: Shot, at_s: float | None) -> Shot:
     """The moment of a shot at a time [s], its middle by default."""
-    frames, rate = len(shot.qpos), shot.clip.rate_hz
+    frames = len(shot.qpos)
+    rate = shot.clip.rate_hz
     frame = frames // 2 if at_s is None else round(at_s * rate)
     if not 0 <= frame < frames:
         raise InputError(f"at={at_s:g}: from 0 to {(frames - 1) / rate:.2f} s is expected")

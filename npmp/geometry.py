@@ -107,7 +107,8 @@ def matrix_from_quat(q: Tensor) -> Tensor:
 
 def multiply_quat(a: Tensor, b: Tensor) -> Tensor:
     """The rotation b followed by a, of unit quaternions (w, x, y, z), (..., 4) both."""
-    (w, x, y, z), (u, i, j, k) = a.unbind(-1), b.unbind(-1)
+    w, x, y, z = a.unbind(-1)
+    u, i, j, k = b.unbind(-1)
     return torch.stack(
         (
             w * u - x * i - y * j - z * k,

@@ -47,7 +47,8 @@ class GetUpActor:
     def __init__(self, recovery: PolicyActor):
         """Raises: InputError for a policy of another task."""
         recovery.policy.check_task(Recover)
-        self.recovery, self.initial_memory = recovery, recovery.initial_memory
+        self.recovery = recovery
+        self.initial_memory = recovery.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         return self.answer(env.observe(), memory)
@@ -83,7 +84,8 @@ class HandoverActor:
         self.recovery = GetUpActor(recovery)
         if isinstance(walking, PolicyActor):
             for name in ("hold", "accelerometer"):
-                one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
+                one = getattr(walking.skill, name)
+                other = getattr(recovery.skill, name)
                 if one != other:
                     raise InputError(
                         f"one robot cannot have two: {name} is {one} for the walking policy, "
@@ -132,7 +134,8 @@ class HandoverActor:
         """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their
         lowest foot is below the root (n,) [m], and by how much the joint farthest from the home
         pose misses it, (n,) [rad]."""
-        joints, up = seen[:, : len(self.home)], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
+        joints = seen[:, : len(self.home)]
+        up = torch.nn.functional.normalize(seen[:, -3:], dim=-1)
         lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
         level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
         # (n, F K, 3)

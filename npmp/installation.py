@@ -118,7 +118,8 @@ def devices() -> str:
     """torch and the devices it sees."""
     import torch
 
-    threads, build = f"cpu ({torch.get_num_threads()} threads)", torch.version.cuda
+    threads = f"cpu ({torch.get_num_threads()} threads)"
+    build = torch.version.cuda
     if torch.cuda.is_available():
         each = range(torch.cuda.device_count())
         return ", ".join([threads, *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in each)])
@@ -134,7 +135,8 @@ def batch() -> str:
 
     body = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-    several, data = mujoco.batch.Batch(model, 4, 0), mujoco.MjData(model)
+    several = mujoco.batch.Batch(model, 4, 0)
+    data = mujoco.MjData(model)
     several.step(nstep=10)
     mujoco.mj_step(model, data, nstep=10)
     if not np.allclose(np.asarray(several.bind("qpos")), data.qpos):

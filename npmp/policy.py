@@ -114,7 +114,8 @@ class EncoderPolicy:
 
     def __init__(self, skill: SkillModule):
         """Encoder and decoder are learned together: the module is its weights."""
-        self.weights, self.alpha = skill, skill.alpha
+        self.weights = skill
+        self.alpha = skill.alpha
 
     def initial_state(self, n: int) -> tuple[()]:
         return ()
@@ -153,7 +154,8 @@ class HighLevelPolicy(nn.Module):
         super().__init__()
         self.contract = contract
         # correlation of the AR(1) prior that it is held to; dimension of the latent command
-        self.alpha, self.latent_dim = contract.alpha, contract.latent_dim
+        self.alpha = contract.alpha
+        self.latent_dim = contract.latent_dim
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
         self.commander = None
@@ -164,7 +166,8 @@ class HighLevelPolicy(nn.Module):
         inputs = scaled = len(contract.command) + len(contract.extra_inputs)
         # the script's velocity, then ball and target
         if self.commander is not None:
-            inputs, scaled = 3 + inputs, 3
+            inputs = 3 + inputs
+            scaled = 3
         try:
             self.net = HighLevelNet(
                 observations + inputs,
@@ -197,7 +200,8 @@ class HighLevelPolicy(nn.Module):
           bound: limit on |m| per latent dimension; by default the range of latents that the module
             has seen in imitation.
         """
-        net, ranges = net or HighLevelConfig(), list(task.inputs.values())
+        net = net or HighLevelConfig()
+        ranges = list(task.inputs.values())
         policy = HighLevelPolicy(
             PolicyContract(
                 robot=skill.robot,
@@ -394,7 +398,8 @@ class HighLevelPolicy(nn.Module):
         Raises:
           InputError: naming both tasks, or both lists of inputs where the tasks fit.
         """
-        own, known = self.contract, (task.name, *task.policies_of)
+        own = self.contract
+        known = (task.name, *task.policies_of)
         if own.task not in known:
             raise InputError(
                 f"the policy was trained for task '{own.task}'; task={task.name} takes one for "
@@ -406,12 +411,14 @@ class HighLevelPolicy(nn.Module):
                 raise InputError(f"the policy's {name} is {has}, the task's {given}")
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
-        own, given = self.contract.command, list(task.inputs)
+        own = self.contract.command
+        given = list(task.inputs)
         # a class without settings may lack inputs that it will have
         if isinstance(task, type):
             own = own[: len(given)]
         else:
-            own, given = [*own, *self.contract.extra_inputs], [*given, *task.extra_inputs]
+            own = [*own, *self.contract.extra_inputs]
+            given = [*given, *task.extra_inputs]
         if own != given:
             raise InputError(
                 f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(given)}"
@@ -446,7 +453,8 @@ class PolicyActor:
     """A high-level policy of any task by the mean of z_t, through its module's decoder."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        self.policy, self.skill = policy, skill
+        self.policy = policy
+        self.skill = skill
         self.initial_memory = partial(policy_memory, policy, skill)
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:

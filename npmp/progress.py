@@ -48,7 +48,8 @@ def phase(what: str) -> Iterator[None]:
 
 def counted(total: int) -> Iterator[int]:
     """`range(total)`, reported inside a `phase`."""
-    listener, what = _listener.get(), _phase.get()
+    listener = _listener.get()
+    what = _phase.get()
     for done in range(total):
         if listener is not None and what:
             listener(what, done, total)

@@ -89,7 +89,8 @@ def help_of(cls: type) -> dict[str, str]:
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         above: list[str] = []
         for line in textwrap.dedent(inspect.getsource(base)).splitlines():
-            comment, field = re.match(r"    # (.*)", line), re.match(r"    (\w+): ", line)
+            comment = re.match(r"    # (.*)", line)
+            field = re.match(r"    (\w+): ", line)
             if field and field[1] in base.__dataclass_fields__:
                 found[field[1]] = " ".join(filter(None, (*above, line.partition("  # ")[2])))
             above = [*above, comment[1]] if comment else []
@@ -152,7 +153,8 @@ def default_of(entry: dataclasses.Field[Any]) -> Any:
 def from_value(hint: Any, value: Any, at: str, default: Any = None) -> Any:
     """A single value as an annotation wants it; default: what a nested mapping changes. Raises:
     InputError as `from_mapping`."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if hint is Any:
         return value
     if origin in (typing.Union, types.UnionType):
@@ -201,7 +203,8 @@ def _one_of(choices: tuple[Any, ...], hint: Any, value: Any, at: str) -> Any:
 
 
 def _sequence(hint: Any, value: Any, at: str) -> Any:
-    kind, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    kind = typing.get_origin(hint) or hint
+    arguments = typing.get_args(hint)
     kind = tuple if kind is Sequence else kind
     if not isinstance(value, list | tuple):
         raise _Unlike(at, value, _words(hint))
@@ -227,7 +230,8 @@ def _is(hint: Any, value: Any) -> bool:
 
 def _words(hint: Any) -> str:
     """What an annotation asks for, in words."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if hint is type(None):
         return "null"
     if origin is Literal:

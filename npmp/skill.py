@@ -122,7 +122,8 @@ class SkillModule(nn.Module):
         self.latent_dim = self.net.latent_dim
         self.alpha = self.net.alpha  # correlation of the AR(1) prior, eq. 5
         observations = sum(width for _, width in contract.observation)
-        actions, context = len(contract.joint_names), contract.context_size
+        actions = len(contract.joint_names)
+        context = contract.context_size
         self.encoder = Encoder(context, self.net)
         self.decoder: Decoder | JointDecoder | CommandDecoder
         if contract.decoder == "joints":
@@ -148,7 +149,8 @@ class SkillModule(nn.Module):
         require_context(reference.num_frames, features.size, net.encoder_width)
         home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
-        state, last = reference.state(frames), reference.last_frame(reference.clip_of(frames))
+        state = reference.state(frames)
+        last = reference.last_frame(reference.clip_of(frames))
         context = encoder_context(features, state, frames, last, home)
         contract = SkillContract.for_robot(
             robot, net, context_size=context.shape[-1], context_horizon=features.horizon
@@ -167,7 +169,8 @@ class SkillModule(nn.Module):
     def without_skills(self, latent_dim: int, **contract: Any) -> SkillModule:
         """A module for the same robot, driven and sensed alike, with another decoder, as contract
         says; all but the input scales is zero."""
-        training, sizes = self.contract.training, dict.fromkeys(_WIDTHS, 1)
+        training = self.contract.training
+        sizes = dict.fromkeys(_WIDTHS, 1)
         net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
         known = ("hold", "accelerometer", "command_range")
         kept = {key: training[key] for key in known if key in training}
@@ -273,7 +276,8 @@ class SkillModule(nn.Module):
                 f"the module has no skills: its latents are {self.contract.decoder}, and it tracks "
                 "nothing"
             )
-        horizon, size = self.contract.context_horizon, self.contract.context_size
+        horizon = self.contract.context_horizon
+        size = self.contract.context_size
         expected = context_size(robot, horizon)
         if size != expected:
             raise InputError(

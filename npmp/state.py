@@ -38,7 +38,8 @@ class Numbers:
     float among them all of them as float64."""
 
     def __init__(self, owner: object, *names: str):
-        self.owner, self.names = owner, names
+        self.owner = owner
+        self.names = names
 
     def tensor(self) -> Tensor:
         """Their values now."""

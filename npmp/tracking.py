@@ -41,10 +41,13 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
     """
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
-    task, robots = env.task, env.robots
+    task = env.task
+    robots = env.robots
     remaining = task.last_frame - task.frame
-    steps, alive = torch.zeros_like(remaining), torch.ones_like(remaining, dtype=torch.bool)
-    qpos, frames = [robots.qpos.clone()], [task.frame.clone()]
+    steps = torch.zeros_like(remaining)
+    alive = torch.ones_like(remaining, dtype=torch.bool)
+    qpos = [robots.qpos.clone()]
+    frames = [task.frame.clone()]
     errors: list[Tensor] = []
     latents: list[Tensor] = []
 

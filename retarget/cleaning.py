@@ -50,7 +50,8 @@ REASONS = (POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING,
 MARGIN_S = 0.1
 # slower is standing: the root [m/s], its turning and the joints' root mean square [rad/s], averaged
 # over half a second
-STANDING_MPS, STANDING_RADPS = 0.1, 0.2
+STANDING_MPS = 0.1
+STANDING_RADPS = 0.2
 MIRRORS = ("none", "left_right", "all")
 # pairs that `Cleaned.worst_collisions` names
 MAX_COLLISIONS = 3
@@ -102,7 +103,8 @@ class CleanOptions:
         ranges.not_negative(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
         ranges.not_negative(self, "body_penetration_m", "standing_s", "keep_standing_s")
         ranges.not_negative(self, "min_chunk_s", "max_chunk_s")
-        shortest, longest = self.min_chunk_s, self.max_chunk_s
+        shortest = self.min_chunk_s
+        longest = self.max_chunk_s
         if longest < 2.0 * shortest:
             why = "a stretch a little longer than the one is cut in halves"
             least = f"max_chunk_s={longest:g} must be at least twice min_chunk_s={shortest:g}"
@@ -190,7 +192,8 @@ class Cleaned:
         for reason in REASONS:
             entries = [entry for entry in self.dropped if entry.reason == reason]
             seconds = sum(entry.stop_s - entry.start_s for entry in entries)
-            share, where = seconds / max(self.seconds_in, 1e-9), {e.recording for e in entries}
+            share = seconds / max(self.seconds_in, 1e-9)
+            where = {e.recording for e in entries}
             if seconds > 0.0:
                 rows.append(DroppedTime(reason, seconds, share, len(entries), len(where)))
         return rows
@@ -213,14 +216,18 @@ class Cleaner:
     """A robot made ready for cleaning. Not to be shared between threads."""
 
     def __init__(self, robot: Robot, options: CleanOptions) -> None:
-        self.robot, self.options = robot, options
-        self.meter, self._collision = QualityMeter(robot), SelfCollision(robot)
+        self.robot = robot
+        self.options = options
+        self.meter = QualityMeter(robot)
+        self._collision = SelfCollision(robot)
         # of the pairs that touched so far: seconds, and the deepest [m]
         self._touched: dict[Pair, tuple[float, float]] = {}
 
     def reasons(self, motion: ReferenceMotion) -> Iterator[tuple[str, Bools]]:
         """Reasons to drop frames of a motion and where they hold, (T,), without margins."""
-        options, robot, rate = self.options, self.robot, motion.rate_hz
+        options = self.options
+        robot = self.robot
+        rate = motion.rate_hz
         if options.position_limits:
             beyond = beyond_positions(motion.qpos[:, 7:], robot.joint_lower, robot.joint_upper)
             yield POSITION, np.asarray(beyond.any(axis=1))
@@ -260,7 +267,8 @@ class Cleaner:
 
     def standing(self, motion: ReferenceMotion) -> Bools:
         """Where a motion (T,) has hardly moved for long, but for the beginning that is kept."""
-        options, rate = self.options, motion.rate_hz
+        options = self.options
+        rate = motion.rate_hz
         if options.standing_s is None:
             return np.zeros(motion.num_frames, dtype=bool)
         travel = np.linalg.norm(smoothed(motion.qvel[:, :3], rate), axis=1)
@@ -275,7 +283,8 @@ class Cleaner:
 
     def labels(self, motion: ReferenceMotion) -> np.ndarray:
         """Of each frame (T,) the index in `REASONS` of why it is dropped, or -1."""
-        rate, out = motion.rate_hz, np.full(motion.num_frames, -1)
+        rate = motion.rate_hz
+        out = np.full(motion.num_frames, -1)
         window = 2 * round(MARGIN_S * rate) + 1
         found = {
             reason: maximum_filter1d(where, window, mode="constant")
@@ -294,8 +303,11 @@ class Cleaner:
 
     def stretches(self, motion: ReferenceMotion) -> tuple[list[tuple[int, int]], list[Dropped]]:
         """The frames [start, stop) of each chunk, and what is dropped; together all frames."""
-        label, rate, begin = self.labels(motion), motion.rate_hz, motion.start_s
-        longest, name = self.options.max_chunk_s * rate, recording_of(motion)
+        label = self.labels(motion)
+        rate = motion.rate_hz
+        begin = motion.start_s
+        longest = self.options.max_chunk_s * rate
+        name = recording_of(motion)
         kept = [piece for run in runs(label < 0) for piece in pieces(*run, longest)]
         edges = np.concatenate(([0], np.flatnonzero(np.diff(label)) + 1, [len(label)]))
         dropped = [
@@ -327,7 +339,8 @@ def clean(
     chosen = by_name(CleanOptions, options, "cleaning option")
     if motion_set.joint_names != tuple(robot.joint_names):
         raise InputError(f"the motions are of robot '{motion_set.robot}', expected '{robot.name}'")
-    cleaner, choice = Cleaner(robot, chosen), chosen.mirrors
+    cleaner = Cleaner(robot, chosen)
+    choice = chosen.mirrors
     ways = {"none": (), "all": mirror.combinations(robot)}.get(choice, (choice,))
     motions: list[ReferenceMotion] = []
     speeds: list[Array] = []
@@ -371,9 +384,11 @@ def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> lis
 
 def unused(name: str, used: set[str]) -> str:
     """`name`, with a number behind it where it is in `used`; adds it."""
-    free, number = name, 2
+    free = name
+    number = 2
     while free in used:
-        free, number = f"{name}_{number}", number + 1
+        free = f"{name}_{number}"
+        number = number + 1
     used.add(free)
     return free
 

@@ -63,7 +63,8 @@ def motions_of(
     if gathered.clips:
         sets, refused = retarget_all(gathered.clips, robot, options, progress)
     if gathered.motions:
-        meter, rate = QualityMeter(robot), float(options.get("rate_hz") or robot.control_rate_hz)
+        meter = QualityMeter(robot)
+        rate = float(options.get("rate_hz") or robot.control_rate_hz)
         measured = []
         for motion in gathered.motions:
             try:
@@ -104,7 +105,8 @@ def with_provenance(
     cleaned: Cleaned, gathered: Recordings, failures: Sequence[Failure], said: Mapping[str, Any]
 ) -> Cleaned:
     """The set with how it was made, as texts. said: source and options of retargeting."""
-    motions, origins = cleaned.motions, gathered.origins
+    motions = cleaned.motions
+    origins = gathered.origins
     kept = {motion.recording or motion.name for motion in motions.motions}
     seconds = {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
     provenance = {

@@ -17,7 +17,8 @@ from retarget.kinematics import body_states, tree_of
 from retarget.resampling import resample
 
 MANIFEST = "export.json"
-MJLAB, UNITREE = "mjlab", "unitree_csv"
+MJLAB = "mjlab"
+UNITREE = "unitree_csv"
 
 
 def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:

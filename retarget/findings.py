@@ -67,7 +67,9 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
         if "names" in error.options:
             stand_in["names"] = names
         clip = read(path, **chosen, **stand_in)
-    timed, named, suffix = "rate_hz" not in missing, "names" not in missing, path.suffix.lower()
+    timed = "rate_hz" not in missing
+    named = "names" not in missing
+    suffix = path.suffix.lower()
     findings: Findings = {
         "path": str(path),
         "kind": f"recording ({suffix[1:]})",
@@ -86,7 +88,8 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     if assumed := [key for key in clip.assumed if key not in missing]:
         values = {**read_as, "rate_hz": clip.rate_hz}
         findings["assumed"] = [assumption(key, values.get(key)) for key in assumed]
-    findings["source"], findings["licence"] = clip.source, clip.licence
+    findings["source"] = clip.source
+    findings["licence"] = clip.licence
     findings["extent_m"] = extent_of(clip.positions)
     warnings = []
     if not named and suffix in (".csv", ".txt") and (turns := robot_motions.quaternions_in(path)):
@@ -261,7 +264,8 @@ def inspect_cmu(path: Path) -> Findings:
 def inspect_hdf5(path: Path) -> Findings:
     """A dataset of reference motions, CMU's clips, or the rollouts of an evaluation."""
     with hdf5.open_hdf5(path) as file:
-        root, names = _attributes(file), hdf5.members(file)
+        root = _attributes(file)
+        names = hdf5.members(file)
         if root.get("schema") == SCHEMA:
             return _dataset(path, root, [_clip(name, _child(file, name)) for name in names])
         if cmu_h5.is_cmu_h5(path):
@@ -380,7 +384,8 @@ def _clip(name: str, group: Any) -> Findings:
     known = {} if group is None else _attributes(group)
     shape: tuple[int, ...] = () if group is None else getattr(_child(group, "qpos"), "shape", ())
     feet: tuple[int, ...] = () if group is None else getattr(_child(group, "contacts"), "shape", ())
-    frames, rate = int(shape[0]) if shape else "?", known.get("rate_hz", "?")
+    frames = int(shape[0]) if shape else "?"
+    rate = known.get("rate_hz", "?")
     timed = isinstance(frames, int) and isinstance(rate, int | float) and rate > 0
     numbers = {
         key: float(f"{value:.4g}")

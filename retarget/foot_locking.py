@@ -29,14 +29,16 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
     level = home - home.mean(axis=0)
     level[:, 2] = 0.0
     middle = sole.mean(axis=1)
-    arms, shift = sole - middle[:, None], np.zeros((len(sole), 3))
+    arms = sole - middle[:, None]
+    shift = np.zeros((len(sole), 3))
     stances = ground.runs(standing)
     if stances and len(home) > 2:
         # rotation vector that levels the foot, in the world
         turn = np.zeros((len(sole), 3))
         attitude = _attitudes(arms, level)
         for start, stop in stances:
-            upright, back = _mean_heading(attitude[start:stop]), attitude[start:stop]
+            upright = _mean_heading(attitude[start:stop])
+            back = attitude[start:stop]
             turn[start:stop] = rotations.log(rotations.multiply(upright, rotations.conjugate(back)))
         quaternion = rotations.exp(ground.fade(turn, stances))
         arms = rotations.rotate(quaternion[:, None], arms)
@@ -69,7 +71,8 @@ def _attitudes(arms: Array, level: Array) -> Array:
 
 def _mean_heading(attitude: Array) -> Array:
     """The rotation about z (4,) nearest to attitudes (T, 4) on the whole."""
-    w, z = attitude[:, 0], attitude[:, 3]
+    w = attitude[:, 0]
+    z = attitude[:, 3]
     # twice the heading's half angle, so that q and -q agree
     yaw = np.arctan2((2.0 * w * z).sum(), (w * w - z * z).sum())
     return rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), float(yaw))

@@ -36,7 +36,8 @@ _SLOPES = (0.006, 0.06)
 def runs(mask: Bools) -> list[tuple[int, int]]:
     """The stretches [start, stop) where a mask (T,) is true."""
     edges = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
-    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    starts = np.flatnonzero(edges == 1)
+    stops = np.flatnonzero(edges == -1)
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
@@ -51,7 +52,8 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
     Gaps and stances shorter than STANCE_TIME are closed and dropped.
     """
     slow = horizontal_speed(feet, rate_hz) < STANCE_SPEED
-    out, shortest = np.zeros(slow.shape, dtype=bool), max(1, round(STANCE_TIME * rate_hz))
+    out = np.zeros(slow.shape, dtype=bool)
+    shortest = max(1, round(STANCE_TIME * rate_hz))
     for foot in np.flatnonzero(slow.any(axis=0)):
         above = feet[:, foot, 2]
         # the low quarter sits in the stances even when a paw is held up for a while

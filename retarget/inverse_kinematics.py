@@ -164,8 +164,11 @@ def _solve(
 
     def work(first: int) -> None:
         alive = np.arange(first, min(first + _CHUNK, len(start)))
-        part, qpos, goal = problem.of(alive), start[alive], targets[alive]
-        damping, system = np.full(len(qpos), 1e-6), linearize(part, qpos, goal)
+        part = problem.of(alive)
+        qpos = start[alive]
+        goal = targets[alive]
+        damping = np.full(len(qpos), 1e-6)
+        system = linearize(part, qpos, goal)
         for _ in range(iterations):
             step = _damped_step(part, system, qpos, damping)
             trial = integrate(qpos, step)
@@ -181,7 +184,10 @@ def _solve(
             if better.all() and going.mean() > 0.8:
                 system = ahead
                 continue
-            alive, qpos, damping, goal = alive[going], qpos[going], damping[going], goal[going]
+            alive = alive[going]
+            qpos = qpos[going]
+            damping = damping[going]
+            goal = goal[going]
             part = part.of(np.flatnonzero(going))
             system = linearize(part, qpos, goal)
 
@@ -193,11 +199,13 @@ def _solve(
 def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Array) -> Array:
     """The damped Gauss-Newton step (T, V). A joint at its bound whose gradient points outward is
     held while the others solve without it (projected Levenberg-Marquardt)."""
-    joints, slope = qpos[:, 7:], system.gradient[:, 6:]
+    joints = qpos[:, 7:]
+    slope = system.gradient[:, 6:]
     held = np.full(system.gradient.shape, problem.hold_root)
     low = (joints <= problem.lower) & (slope > 0.0)
     held[:, 6:] = low | ((joints >= problem.upper) & (slope < 0.0))
-    free, places = ~held, np.arange(system.gradient.shape[1])
+    free = ~held
+    places = np.arange(system.gradient.shape[1])
     matrix = system.hessian * (free[:, :, None] & free[:, None, :])
     matrix[:, places, places] += damping[:, None] * np.maximum(matrix[:, places, places], 1e-3)
     matrix[:, places, places] += held

@@ -93,19 +93,22 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     Raises:
       InputError: when the model is not one free root with at most one hinge a body.
     """
-    count, kinds = model.nbody - 1, mujoco.mjtJoint
+    count = model.nbody - 1
+    kinds = mujoco.mjtJoint
     if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != kinds.mjJNT_FREE:
         raise InputError("retargeting needs a robot whose first body has a free joint")
     parent = np.asarray(model.body_parentid[1:], dtype=np.intp) - 1
     if np.count_nonzero(parent < 0) != 1:
         raise InputError("retargeting needs a robot with one root body")
     body_names = tuple(model.body(body + 1).name for body in range(count))
-    number, joint = model.body_jntnum[1:], np.where(np.arange(count) > 0, model.body_jntadr[1:], -1)
+    number = model.body_jntnum[1:]
+    joint = np.where(np.arange(count) > 0, model.body_jntadr[1:], -1)
     odd = (joint >= 0) & ((number > 1) | (model.jnt_type[joint] != kinds.mjJNT_HINGE))
     if odd.any():
         what = f"body '{body_names[int(odd.argmax())]}' has something else"
         raise InputError(f"retargeting knows hinges, one a body; {what}")
-    jointed, depth = joint >= 0, np.zeros(count, dtype=np.intp)
+    jointed = joint >= 0
+    depth = np.zeros(count, dtype=np.intp)
     for body in range(1, count):
         depth[body] = depth[parent[body]] + 1
     hinge = np.where(jointed, np.cumsum(jointed) - 1, -1)
@@ -116,22 +119,28 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     constant = rotations.to_matrix(model.body_quat[1:])
     cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
     square = cross @ cross
-    fixed, cosine, sine = constant @ (np.eye(3) + square), -constant @ square, constant @ cross
+    fixed = constant @ (np.eye(3) + square)
+    cosine = -constant @ square
+    sine = constant @ cross
     levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
     # a body turns about its anchor: the constant part of that is folded into its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
     position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
-    names, turns = (body_names, joint_names), (fixed, cosine, sine)
+    names = (body_names, joint_names)
+    turns = (fixed, cosine, sine)
     return Tree(*names, parent, levels, position, *turns, hinge, axis, anchor)
 
 
 def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
     """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of bodies at poses (T, 7 + J)."""
-    frames, bodies = len(qpos), len(tree.parent)
-    position, rotation = np.empty((frames, bodies, 3)), np.empty((frames, bodies, 3, 3))
+    frames = len(qpos)
+    bodies = len(tree.parent)
+    position = np.empty((frames, bodies, 3))
+    rotation = np.empty((frames, bodies, 3, 3))
     position[:, 0] = qpos[:, :3]
     rotation[:, 0] = rotations.to_matrix(qpos[:, 3:7])
-    angle, jointed = np.zeros((frames, bodies)), tree.hinge >= 0
+    angle = np.zeros((frames, bodies))
+    jointed = tree.hinge >= 0
     angle[:, jointed] = qpos[:, 7 + tree.hinge[jointed]]
     cos, sin = np.cos(angle)[..., None, None], np.sin(angle)[..., None, None]
     for level in tree.levels:
@@ -153,16 +162,19 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
     Raises:
       InputError: for more frames than memory holds.
     """
-    frames, bodies = len(motion.qpos), len(tree.parent)
+    frames = len(motion.qpos)
+    bodies = len(tree.parent)
     size = f"{frames:,} frames of {bodies} bodies"
     require_memory(_STATE_BYTES * frames * bodies, f"motion {motion.name!r}: {size}")
     position, rotation = forward(tree, motion.qpos)
     qvel = motion.qvel
-    linear, angular = np.zeros_like(position), np.zeros_like(position)
+    linear = np.zeros_like(position)
+    angular = np.zeros_like(position)
     linear[:, 0] = qvel[:, :3]
     angular[:, 0] = np.einsum("tij,tj->ti", rotation[:, 0], qvel[:, 3:6])
     for body in np.concatenate((np.zeros(0, dtype=np.intp), *tree.levels)):
-        parent, hinge = int(tree.parent[body]), int(tree.hinge[body])
+        parent = int(tree.parent[body])
+        hinge = int(tree.hinge[body])
         arm = position[:, body] - position[:, parent]
         angular[:, body] = angular[:, parent]
         linear[:, body] = linear[:, parent] + np.cross(angular[:, parent], arm)
@@ -251,6 +263,10 @@ def _apply(rotation: Array, vector: Array) -> Array:
 
 def _cross(a: Array, b: Array) -> Array:
     """Cross product over the last axis, broadcast; much faster than numpy's."""
-    ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
-    bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
+    ax = a[..., 0]
+    ay = a[..., 1]
+    az = a[..., 2]
+    bx = b[..., 0]
+    by = b[..., 1]
+    bz = b[..., 2]
     return np.stack((ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx), axis=-1)

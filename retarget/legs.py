@@ -47,5 +47,6 @@ def orientation_error(source: Array, robot: Array) -> Array:
     frames = min(len(source), len(robot))
     a, b = source[:frames], robot[:frames]
     # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles
-    sine, cosine = np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)
+    sine = np.linalg.norm(a - b, axis=-1)
+    cosine = np.linalg.norm(a + b, axis=-1)
     return np.asarray(2.0 * np.arctan2(sine, cosine))

@@ -25,20 +25,26 @@ UP = np.array([0.0, 0.0, 1.0])
 # frames that are looked at
 _FRAMES = 400
 # of the body's size: nearer keypoints are one; bones whose length changes by more are none
-_SAME, _STRETCH = 0.004, 0.15
+_SAME = 0.004
+_STRETCH = 0.15
 # twins' bones differ by less, as a share of the limb; limbs are longer than this share of the
 # longest pair
-_ALIKE, _SHORTEST = 0.12, 0.35
+_ALIKE = 0.12
+_SHORTEST = 0.35
 # [rad] a joint that bends less, and less far from straight, is a twist bone
-_RIGID, _STRAIGHT = np.deg2rad(2.0), np.deg2rad(10.0)
+_RIGID = np.deg2rad(2.0)
+_STRAIGHT = np.deg2rad(10.0)
 # an upper and a lower arm or leg: one at most so much longer, both together this share of the limb
-_RATIO, _SHARE = 1.7, 0.5
+_RATIO = 1.7
+_SHARE = 0.5
 # of the body's size, and of the frames: a limb that is nearer to the floor, and as often, stands
-_NEAR, _OFTEN = 0.08, 0.25
+_NEAR = 0.08
+_OFTEN = 0.25
 # of the body's size: what is as low as the lowest of a foot
 _SOLE = 0.015
 # of a limb's length: the foot at its end; its parts that rest move this much more than the slowest
-_FOOT, _RESTS = 0.3, 2.0
+_FOOT = 0.3
+_RESTS = 2.0
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
 # [m/s] from here on the direction of travel counts
@@ -51,7 +57,8 @@ _HELPERS = {
 }
 _FORE = {"fore", "front", "arm", "forearm", "shoulder", "clav", "clavicle", "scapula", "hand"}
 _HIND = {"hind", "rear", "thigh", "hip", "pelvis", "foot", "femur", "tibia"}
-_TWISTS, _ENDS = {"twist", "roll"}, {"hand", "wrist", "foot", "ankle"}
+_TWISTS = {"twist", "roll"}
+_ENDS = {"hand", "wrist", "foot", "ankle"}
 _ANIMAL = {"tail", "paw", "hind", "hock"}
 # English, French, German, Spanish, Italian; "d" is droite or destra
 _LEFT = ("left", "l", "lft", "lt", "gauche", "g", "links", "izquierda", "izquierdo", "izq")
@@ -199,7 +206,8 @@ def _tree_of(clip: Clip) -> _Tree:
     size = float(np.median(np.linalg.norm(np.ptp(places[:, known], axis=1), axis=-1)))
     if not parents or max(parents) < 0:
         raise _refused(clip, "the file does not say which keypoints a bone joins")
-    same, bodies = list(range(len(parents))), list[int]()
+    same = list(range(len(parents)))
+    bodies = list[int]()
     below: dict[int, list[int]] = {}
     for node in _outwards(parents):
         parent = parents[node]
@@ -268,7 +276,8 @@ def _limb(tree: _Tree, node: int, first: int) -> Chain:
     heights = np.where(rests, tree.places[:-1, foot, 2], np.inf)
     lowest = heights.min(axis=1)
     stands = lowest <= np.percentile(lowest, 30.0)
-    low, speed = np.median(heights[stands], axis=0), moves[stands].mean(axis=0)
+    low = np.median(heights[stands], axis=0)
+    speed = moves[stands].mean(axis=0)
     sole = foot[int(np.argmin(np.where(low < low.min() + _SOLE * tree.size, speed, np.inf)))]
     return Chain(tuple(path), tuple(tree.below(first)), sole)
 

@@ -199,7 +199,8 @@ def _products(robot: Robot) -> list[tuple[Index, Array]]:
     mirrors = list(robot.symmetries.values())
     found = []
     for chosen in itertools.product((False, True), repeat=len(mirrors)):
-        permutation, flip = np.arange(len(robot.markers)), np.ones(3)
+        permutation = np.arange(len(robot.markers))
+        flip = np.ones(3)
         for mirror in itertools.compress(mirrors, chosen):
             permutation = np.asarray(mirror.marker_permutation)[permutation]
             flip = flip * mirror.reflection

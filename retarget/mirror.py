@@ -45,11 +45,13 @@ def mirror(
     check_known(f"mirror of robot '{robot.name}'", names, robot.symmetries)
     if len(set(names)) < len(names):
         raise InputError(f"mirrors {mirrors!r} name one of them twice")
-    joints, expected = motion.qpos.shape[1] - 7, len(robot.joint_names)
+    joints = motion.qpos.shape[1] - 7
+    expected = len(robot.joint_names)
     if joints != expected:
         has = f"has {joints} joints, robot '{robot.name}' has {expected}"
         raise InputError(f"motion {motion.name!r} {has}")
-    qpos, contacts = motion.qpos, motion.contacts
+    qpos = motion.qpos
+    contacts = motion.contacts
     for each in names:
         qpos = robot.symmetries[each].mirror_qpos(qpos)
         if contacts is not None:

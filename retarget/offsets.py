@@ -51,7 +51,10 @@ def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
             away = kinematics.positions_of(problem.points, position, rotation) - goal
             error = np.square(away).sum(axis=(1, 2))
             good = np.flatnonzero(error <= _OUTLIER**2 * np.median(error))
-            qpos, locked, heading, goal = qpos[good], locked[good], heading[good], goal[good]
+            qpos = qpos[good]
+            locked = locked[good]
+            heading = heading[good]
+            goal = goal[good]
             rotation = rotation[good]
         jacobian = offset_jacobian(layout, rotation, heading, weight)
         system = linearize(problem, qpos, goal)
@@ -99,8 +102,10 @@ def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weigh
     cos, sin = np.cos(heading), np.sin(heading)
     # the heading frame's x and y axes, in the world
     turned = np.zeros((frames, count, 2, 3))
-    turned[:, :, 0, 0], turned[:, :, 0, 1] = cos, sin
-    turned[:, :, 1, 0], turned[:, :, 1, 1] = -sin, cos
+    turned[:, :, 0, 0] = cos
+    turned[:, :, 0, 1] = sin
+    turned[:, :, 1, 0] = -sin
+    turned[:, :, 1, 1] = cos
     for p, axis in enumerate(layout.axis):
         for m in np.flatnonzero(layout.sign[p]):
             if layout.footprint[m]:

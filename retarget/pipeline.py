@@ -81,7 +81,8 @@ def retarget_many(
     if twice:
         raise InputError(f"two clips have the same name: {', '.join(twice)}")
     tell = progress or (lambda done, total, name: None)
-    bodies, meter = bodies_of(clips, robot, chosen), QualityMeter(robot)
+    bodies = bodies_of(clips, robot, chosen)
+    meter = QualityMeter(robot)
     found: dict[str, ReferenceMotion] = {}
     for body in bodies:
         for batch in _batches(body.clips):
@@ -129,7 +130,8 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
         prepared = prepared_for(whole, skeleton)
         with _solvable(same):
             ready = tuple(markers_of(clip, skeleton, prepared, options) for clip in same)
-            scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
+            scale = body_scale(ready, prepared, options)
+            heights = standing_heights(ready, prepared)
             person = proportions.fits(prepared)
             if person:
                 own = proportions.scale_of(ready, prepared)
@@ -176,14 +178,16 @@ def _motions(
     clips: Sequence[RecordedMarkers], body: Body, options: Options, meter: QualityMeter
 ) -> list[ReferenceMotion]:
     """The clips as motions with their figures."""
-    prepared, layout = body.prepared, body.prepared.layout
+    prepared = body.prepared
+    layout = body.prepared.layout
     with _solvable([clip.clip for clip in clips]):
         tracks = [targets(clip, prepared, options, body.scale, body.heights) for clip in clips]
         shifts = [layout.displacement(body.theta, track.heading) for track in tracks]
         goals = [track.locked + shift for track, shift in zip(tracks, shifts, strict=True)]
         solved = pose_sequence.solve(goals, tracks, body.theta, prepared)
         if prepared.arms:
-            depth_of, rate = SelfCollision(prepared.robot).depth, tracks[0].rate_hz
+            depth_of = SelfCollision(prepared.robot).depth
+            rate = tracks[0].rate_hz
             solved = [pose_sequence.free_arms(qpos, depth_of, rate, prepared) for qpos in solved]
     return [meter.measured(_motion(*each, body)) for each in zip(clips, tracks, shifts, solved)]
 
@@ -192,7 +196,8 @@ def _motion(
     clip: RecordedMarkers, track: Targets, shift: Array, qpos: Array, body: Body
 ) -> ReferenceMotion:
     """Solved poses as a motion, with the figures of its frames."""
-    prepared, layout = body.prepared, body.prepared.layout
+    prepared = body.prepared
+    layout = body.prepared.layout
     bodies = kinematics.forward(prepared.tree, qpos)
     world = kinematics.positions_of(layout.points(body.theta), *bodies)
     # (T, M)

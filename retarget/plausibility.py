@@ -22,12 +22,16 @@ HIGH_RMS = 0.05
 # [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
 MISREAD_RMS = 0.12
 # [m] a person's height, and a dog's at the shoulder; what most have
-PERSON, DOG, MOST_PERSONS, MOST_DOGS = (1.0, 2.3), (0.2, 1.2), (1.4, 2.1), (0.3, 0.8)
+PERSON = (1.0, 2.3)
+DOG = (0.2, 1.2)
+MOST_PERSONS = (1.4, 2.1)
+MOST_DOGS = (0.3, 0.8)
 # thigh and shank in a person's height [R: Drillis and Contini 1966]
 LEGS_SHARE = 0.491
 # of a limb's length what left and right may differ by; of the body's size how high a standing foot
 # may be
-ALIKE, ON_FLOOR = 0.12, 0.15
+ALIKE = 0.12
+ON_FLOOR = 0.15
 # how the warning of a misread recording begins
 WRONG = "looks wrong"
 # in the doubts about a misread recording
@@ -103,11 +107,15 @@ def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
 
 def _wrong_size(at: Mapping[str, Array], floor: float, legs: Sequence[float], person: bool) -> str:
     if person:
-        height, usual, most = float(np.mean(legs)) / LEGS_SHARE, PERSON, MOST_PERSONS
+        height = float(np.mean(legs)) / LEGS_SHARE
+        usual = PERSON
+        most = MOST_PERSONS
         said = f"is a person of {height:.2g} m"
     else:
         shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])[:, 2]
-        height, usual, most = float(np.percentile(shoulders, 90)) - floor, DOG, MOST_DOGS
+        height = float(np.percentile(shoulders, 90)) - floor
+        usual = DOG
+        most = MOST_DOGS
         said = f"is {height:.2g} m high at the shoulder, an animal of four legs"
     right = usual[0] <= height <= usual[1]
     return "" if right else f"{said} (units? {better_unit(height, *most)})"
@@ -174,7 +182,8 @@ def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool =
     found: `doubts_of` its recording; errors and limits that follow from it are not repeated.
     cleaned: what is merely hard for the robot is dropped, and listed there.
     """
-    error, violations = motion.quality.get("rms_marker_m", 0.0), violations_of(motion)
+    error = motion.quality.get("rms_marker_m", 0.0)
+    violations = violations_of(motion)
     far = error > MISREAD_RMS
     # a body that lies may be one: no axis was mixed up where the markers fit
     found = [doubt for doubt in found if far or not doubt.startswith("lies")]

@@ -32,9 +32,11 @@ from retarget.trajectory_optimization import Track, optimize
 # of a foot in the final poses; the offsets come from eq. 8, which has 1
 _FOOT_WEIGHT = 100.0
 # of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
-_STEPS, _STILL = 12, 2e-5
+_STEPS = 12
+_STILL = 2e-5
 # [m] deeper feet lift the trunk, within so many [s]
-_DEEP, _LIFT_TIME = 0.001, 0.3
+_DEEP = 0.001
+_LIFT_TIME = 0.3
 _LIFTS = 6
 # [m] feet that slow legs drag deeper are lifted
 _SUNK = 0.002
@@ -62,7 +64,9 @@ def solve(
 
     The tracks, all of one rate, are solved together: one batch of frames.
     """
-    robot, layout, rate = prepared.robot, prepared.layout, tracks[0].rate_hz
+    robot = prepared.robot
+    layout = prepared.layout
+    rate = tracks[0].rate_hz
     edges = np.cumsum([0, *(len(goal) for goal in goals)])
     pieces = [slice(int(a), int(b)) for a, b in pairwise(edges)]
     starts = [piece.start for piece in pieces]
@@ -118,10 +122,12 @@ def solve(
 def _flattened(qpos: Array, standing: Bools, most: Array, prepared: PreparedRobot) -> Array:
     """Poses (T, 7 + J) with soles flat where `standing` (T, F) and the legs reach the floor."""
     stands = standing & prepared.on_floor(qpos)
-    points, vectors = prepared.soles.of(np.zeros(0, dtype=np.intp)), legs.SEGMENTS[:0]
+    points = prepared.soles.of(np.zeros(0, dtype=np.intp))
+    vectors = legs.SEGMENTS[:0]
     # without these markers the joints alone say where the legs point
     if set(legs.LEG_MARKERS) <= set(prepared.robot.markers):
-        points, vectors = legs.leg_points(prepared.robot), legs.SEGMENTS
+        points = legs.leg_points(prepared.robot)
+        vectors = legs.SEGMENTS
     parts = [slice(a, b) for a, b in pairwise(still_frames(qpos, _TOGETHER))]
     tracks = (Track(prepared, qpos[p], stands[p], points, vectors, most) for p in parts)
     return np.concatenate([optimize(track) for track in tracks])
@@ -152,7 +158,8 @@ def _slow_down(
     standing legs stay if they can. A leg that cannot be lifted as fast as the animal's would drag
     its foot through the floor; the foot is lifted further there, and slowed anew.
     """
-    robot, rate = prepared.robot, tracks[0].rate_hz
+    robot = prepared.robot
+    rate = tracks[0].rate_hz
     standing = np.concatenate([track.standing for track in tracks])
     keep: Bools = np.any(standing[:, :, None] & prepared.carries, axis=1)
 
@@ -164,7 +171,8 @@ def _slow_down(
         out[:, 7:] = np.clip(out[:, 7:], robot.joint_lower, robot.joint_upper)
         return out
 
-    out, goal = slowed(qpos), goal.copy()
+    out = slowed(qpos)
+    goal = goal.copy()
     points = len(prepared.soles.body)
     soles = goal[:, -points:].reshape(len(goal), -1, prepared.points_per_foot, 3)
     for _ in range(_RAISES):
@@ -204,11 +212,13 @@ def free_arms(
     depth_of: how deep the robot is in itself (T,) [m] at poses. Arms are the limbs without feet;
     collisions of legs stay.
     """
-    arms, depth = prepared.arms, depth_of(qpos)
+    arms = prepared.arms
+    depth = depth_of(qpos)
     hit = np.flatnonzero(depth > _TOUCH)
     if not len(hit):
         return qpos
-    home, shares = prepared.robot.home_joints, np.zeros((len(arms), len(qpos)))
+    home = prepared.robot.home_joints
+    shares = np.zeros((len(arms), len(qpos)))
     # of each arm the frames that are free, or freer, with this arm at home
     guilty = []
     for arm in arms:

@@ -23,7 +23,8 @@ _LEG = 0.4968
 _REGULARIZATION = 0.01
 # RMS marker error of five dog walks: 1.5 cm with a trunk of weight 1, 1.35 cm with 3; legs of 61
 # walks of people on OP3, with offsets: 7.2 degrees off with limbs of weight 1, 4.8 with 4
-_TRUNK_WEIGHT, _LIMB_WEIGHT = 3.0, 4.0
+_TRUNK_WEIGHT = 3.0
+_LIMB_WEIGHT = 4.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class PreparedRobot:
 
     def problem(self, theta: Array) -> Problem:
         """The pose problem of eq. 8 at offset parameters `theta`."""
-        robot, points = self.robot, self.layout.points(theta)
+        robot = self.robot
+        points = self.layout.points(theta)
         limits = robot.joint_lower, robot.joint_upper
         # eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter
         pull = _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
@@ -176,7 +178,8 @@ def hull_of(model: mujoco.MjModel, feet: Index) -> tuple[Points, Array]:
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
     """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom."""
-    kind, (a, b, c) = model.geom_type[geom], model.geom_size[geom]
+    kind = model.geom_type[geom]
+    a, b, c = model.geom_size[geom]
     kinds = mujoco.mjtGeom
     if kind == kinds.mjGEOM_SPHERE:
         return np.zeros((1, 3)), float(a)
@@ -190,7 +193,8 @@ def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
         return np.concatenate((np.diag([a, b, c]), -np.diag([a, b, c]))), 0.0
     if kind == kinds.mjGEOM_MESH:
         mesh = int(model.geom_dataid[geom])
-        first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+        first = int(model.mesh_vertadr[mesh])
+        count = int(model.mesh_vertnum[mesh])
         vertices = np.array(model.mesh_vert[first : first + count], dtype=np.float64)
         # the furthest along the edges, faces and corners of a cube
         ways = np.array([w for w in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(w)])

@@ -29,7 +29,8 @@ _LIMBS = (
 _LOW = 0.03
 # between soles side by side, as a share of both legs' length; of one leg's: a foot so far ahead of
 # the other may cross
-_APART, _PAST = 0.025, 0.6
+_APART = 0.025
+_PAST = 0.6
 
 
 def fits(prepared: PreparedRobot) -> bool:
@@ -60,7 +61,8 @@ def fitted(
     at. Feet that come nearer than side by side are moved apart, which changes the length of their
     shanks. heights: (M,) [m] of the body's standing feet, as recorded.
     """
-    layout, home = prepared.layout, prepared.home_markers / scale
+    layout = prepared.layout
+    home = prepared.home_markers / scale
     at = {name: i for i, name in enumerate(layout.names)}
     feet = [at[f"{side}foot"] for side in _SIDES]
     for side in _SIDES:
@@ -72,13 +74,15 @@ def fitted(
                 drop = reach * slope / np.sqrt(1.0 - slope**2)
                 home[end] = home[foot] + [reach, 0.0, -drop]
     rise = np.mean((layout.height[feet] - prepared.sole_height) / scale - heights[feet])
-    width, leg = _side_by_side(prepared) / scale, float(_legs(home, prepared)) / 2.0
+    width = _side_by_side(prepared) / scale
+    leg = float(_legs(home, prepared)) / 2.0
 
     def at_size(markers: Array) -> Array:
         parted = _parted(_with_lengths(markers, home, at), at, width, _PAST * leg)
         return _set_down(parted, markers, feet) + [0.0, 0.0, rise]
 
-    raw, smooth = at_size(clip.raw), at_size(clip.smooth)
+    raw = at_size(clip.raw)
+    smooth = at_size(clip.smooth)
     stood = np.full(len(at), np.nan)
     for on_it, stands in zip(prepared.foot_markers, clip.standing.T, strict=True):
         if stands.any():
@@ -88,12 +92,14 @@ def fitted(
 
 def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
     """Markers (T, M, 3) with the lengths of those of `home` (M, 3), about the hips' middle."""
-    out, hips = markers.copy(), _middle(markers, at, "hip")
+    out = markers.copy()
+    hips = _middle(markers, at, "hip")
 
     def put(name: str, middle: Array) -> None:
         left, right = at[f"L_{name}"], at[f"R_{name}"]
         half = 0.5 * _length(home, left, right) * unit(markers[:, left] - markers[:, right])
-        out[:, left], out[:, right] = middle + half, middle - half
+        out[:, left] = middle + half
+        out[:, right] = middle - half
 
     put("hip", hips)
     tops = [name for name in ("shoulder", "chest") if {name, f"L_{name}"} & set(at)]
@@ -141,7 +147,8 @@ def _set_down(markers: Array, recorded: Array, feet: Sequence[int]) -> Array:
 
 def _side_by_side(prepared: PreparedRobot) -> float:
     """From ankle to ankle where the soles at home would nearly touch [m]."""
-    home, y = prepared.home_markers, prepared.home_soles[..., 1]
+    home = prepared.home_markers
+    y = prepared.home_soles[..., 1]
     left, right = (home[prepared.layout.names.index(f"{side}foot"), 1] for side in _SIDES)
     gap = y[y > 0.0].min() - y[y < 0.0].max() - 2.0 * prepared.robot.foot_radius
     return float(left - right - gap + _APART * _legs(home, prepared))

@@ -101,8 +101,11 @@ class QualityMeter:
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
         """All figures of a motion; those of markers and legs where the motion has them."""
-        robot, rate, joints = self.robot, motion.rate_hz, motion.qpos[:, 7:]
-        feet, standing = self.feet(motion), self.contacts(motion)
+        robot = self.robot
+        rate = motion.rate_hz
+        joints = motion.qpos[:, 7:]
+        feet = self.feet(motion)
+        standing = self.contacts(motion)
         slides = slide_speeds(feet, standing, rate)
         # (T, F, K)
         clearance = feet[..., 2] - robot.foot_radius
@@ -138,7 +141,8 @@ class QualityMeter:
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
     """The figures of the motion's own figures of frames, as far as it has them."""
-    frames, found = motion.frame_quality, {}
+    frames = motion.frame_quality
+    found = {}
     if "marker_rms_m" in frames:
         found["rms_marker_m"] = float(np.sqrt(np.square(frames["marker_rms_m"]).mean()))
     if "marker_max_m" in frames:

@@ -83,19 +83,22 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     Raises:
       InputError: as `frame_times`, and for a rate that leaves fewer than two frames.
     """
-    old_rate, contacts = motion.rate_hz, motion.contacts
+    old_rate = motion.rate_hz
+    contacts = motion.contacts
     if rate_hz == old_rate:
         return motion
     new = frame_times(motion.num_frames, old_rate, rate_hz)
     if len(new) < 2:
         short = f"of {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz"
         raise InputError(f"motion {motion.name!r} {short}")
-    qpos, joints = resample_qpos(motion.qpos, old_rate, rate_hz), motion.qpos[:, 7:]
+    qpos = resample_qpos(motion.qpos, old_rate, rate_hz)
+    joints = motion.qpos[:, 7:]
     # a motion that is beyond a limit already keeps its own extremes
     lower = np.minimum(robot.joint_lower, joints.min(axis=0))
     upper = np.maximum(robot.joint_upper, joints.max(axis=0))
     qpos[:, 7:] = np.clip(qpos[:, 7:], lower, upper)
-    old, figures = np.arange(motion.num_frames), motion.frame_quality.items()
+    old = np.arange(motion.num_frames)
+    figures = motion.frame_quality.items()
     return replace(
         motion,
         qpos=qpos,

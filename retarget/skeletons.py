@@ -138,7 +138,8 @@ def skeleton_of(
     else:
         skeleton = _by_name(clips) or found(clips)
     if markers and not set(skeleton.markers) & set(markers):
-        has, robot_has = ", ".join(skeleton.markers), ", ".join(markers)
+        has = ", ".join(skeleton.markers)
+        robot_has = ", ".join(markers)
         kind = f"of the kind '{skeleton.name}', which has the markers {has}"
         raise InputError(f"clip {clip.name!r} is {kind}; the robot has {robot_has}")
     return skeleton

@@ -14,7 +14,8 @@ from mocap_data.errors import InputError, matching
 from mocap_data.motion import ReferenceMotion
 from retarget.weights import histogram
 
-TRAIN, VALIDATION = "train", "validation"
+TRAIN = "train"
+VALIDATION = "validation"
 _TRIALS = 64
 
 
@@ -81,7 +82,8 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
     seconds = {name: float(np.sum(profile[name])) for name in names}
     whole = np.sum([profile[name] for name in names], axis=0)
     none = np.zeros_like(whole)
-    best, least = frozenset[str](), np.inf
+    best = frozenset[str]()
+    least = np.inf
     for trial in range(_TRIALS):
         keys = {name: hashlib.sha256(f"{seed}:{trial}:{name}".encode()).digest() for name in names}
         chosen = _greedy(sorted(names, key=lambda name: keys[name]), seconds, share)
@@ -90,7 +92,8 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
         miss = float(np.sum(np.divide(squares, whole, out=none.copy(), where=whole > 0.0)))
         # equal up to rounding: the first
         if miss < least * (1.0 - 1e-9):
-            best, least = chosen, miss
+            best = chosen
+            least = miss
     return best
 
 

@@ -106,7 +106,8 @@ def _bones(clip: Clip) -> Array:
     """Median lengths (N,) of the bones [m]; a single zero where no bones are known."""
     if clip.parents is None or max(clip.parents) < 0:
         return np.zeros(1)
-    places, parents = clip.positions[:: max(1, clip.num_frames // 50)], np.array(clip.parents)
+    places = clip.positions[:: max(1, clip.num_frames // 50)]
+    parents = np.array(clip.parents)
     child = np.flatnonzero(parents >= 0)
     ends = places[:, child] - places[:, parents[child]]
     return np.asarray(np.median(np.linalg.norm(ends, axis=-1), axis=0))
@@ -127,7 +128,8 @@ def markers_of(
     slope = ground.floor_slope(smooth[:, columns], clip.rate_hz)
     if slope.any():
         turn = ground.level_turn(slope).T
-        raw, smooth = raw @ turn, smooth @ turn
+        raw = raw @ turn
+        smooth = smooth @ turn
     height = _SOLE_STANCE_HEIGHT if prepared.flat_feet else ground.STANCE_HEIGHT
     stances = ground.stance(smooth[:, columns], clip.rate_hz, height=height)
     if prepared.flat_feet and len(feet) == 2:  # people stand on one leg
@@ -151,14 +153,17 @@ def markers_of(
             f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, which is no animal; "
             "are its units (metres are expected) and keypoint names right?"
         )
-    legs, heights = np.full(len(feet), np.nan), np.full(len(prepared.layout.names), np.nan)
+    legs = np.full(len(feet), np.nan)
+    heights = np.full(len(prepared.layout.names), np.nan)
     for foot, top in enumerate(prepared.tops):
-        now, markers = standing[:, foot], feet[foot]
+        now = standing[:, foot]
+        markers = feet[foot]
         if now.any():
             legs[foot] = np.median(smooth[now, top, 2]) - floor
             heights[markers] = np.median(smooth[now][:, markers, 2], axis=0) - floor
     steep = float(np.linalg.norm(slope))
-    raw, smooth = raw - down, smooth - down
+    raw = raw - down
+    smooth = smooth - down
     return RecordedMarkers(clip, raw, raw, smooth, standing, legs, heights, steep)
 
 
@@ -191,7 +196,8 @@ def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) 
 
     Where no foot ever stands: as high as the robot's do.
     """
-    known, layout = np.stack([clip.heights for clip in clips]), prepared.layout
+    known = np.stack([clip.heights for clip in clips])
+    layout = prepared.layout
     sole = layout.on_foot & ~layout.footprint
     out = np.where(sole, layout.height - prepared.sole_height, 0.0)
     for m in np.flatnonzero(np.isfinite(known).any(axis=0)):
@@ -214,7 +220,8 @@ def targets(
       InputError: for one that is too short.
     """
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
-    name, duration = markers.clip.name, markers.clip.duration_s
+    name = markers.clip.name
+    duration = markers.clip.duration_s
     if duration * rate < 3.0:
         short = f"of {duration:.2f} s is too short for a motion at {rate:g} Hz"
         raise InputError(f"clip {name!r} {short}")
@@ -222,7 +229,8 @@ def targets(
     footprints = [] if prepared.flat_feet else [foot[0] for foot in prepared.foot_markers]
     for places in (raw, locked):
         places[:, footprints, 2] -= heights[footprints]
-    raw, locked = scale * raw, scale * locked
+    raw = scale * raw
+    locked = scale * locked
     along = np.unwrap(np.arctan2(*_along(raw, prepared)[:, 1::-1].T))
     heading = np.zeros(raw.shape[:2])
     if footprints:
@@ -239,14 +247,16 @@ def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Boo
     """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F) of both neighbours."""
     from scipy.interpolate import CubicSpline
 
-    raw, old = markers.raw, markers.clip.rate_hz
+    raw = markers.raw
+    old = markers.clip.rate_hz
     new = frame_times(len(raw), old, rate_hz, width=2 * raw[0].size)
     if old == rate_hz:
         return raw.copy(), markers.smooth.copy(), markers.standing
     both = np.concatenate((raw, markers.smooth), axis=1)
     out = np.asarray(CubicSpline(np.arange(len(both)), both, axis=0)(new))
     before, after = np.floor(new + 1e-9).astype(np.intp), np.ceil(new - 1e-9).astype(np.intp)
-    standing, count = markers.standing[before] & markers.standing[after], raw.shape[1]
+    standing = markers.standing[before] & markers.standing[after]
+    count = raw.shape[1]
     return out[:, :count].copy(), out[:, count:].copy(), standing
 
 
@@ -263,14 +273,16 @@ def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
 
 def _along(markers: Array, prepared: PreparedRobot) -> Array:
     """(T, 3) [m] along the trunk, hind to front; for a wide one across it, turned to the front."""
-    layout, robot = prepared.layout, prepared.robot
+    layout = prepared.layout
+    robot = prepared.robot
     x, y = layout.position[:, 0], layout.position[:, 1]
     trunk = layout.on_trunk
     if not trunk.any():
         raise InputError(f"robot '{robot.name}' has no markers on its root body")
     wide = np.ptp(y[trunk]) > np.ptp(x[trunk])
     way = y if wide else x
-    ahead, behind = np.flatnonzero(trunk & (way > 1e-6)), np.flatnonzero(trunk & (way < -1e-6))
+    ahead = np.flatnonzero(trunk & (way > 1e-6))
+    behind = np.flatnonzero(trunk & (way < -1e-6))
     if not (len(ahead) and len(behind)):
         needs = "trunk markers in front of and behind its base, or left and right of it"
         raise InputError(f"robot '{robot.name}' needs {needs}")

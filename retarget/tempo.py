@@ -45,7 +45,8 @@ def with_tempos(
         _check(tempo)
     if not tempos:
         return motions
-    originals, copies = [], []
+    originals = []
+    copies = []
     for motion in motions.motions:
         long_enough = [t for t in tempos if (motion.num_frames - 1) / t + 1 >= min_frames]
         made = [at_tempo(motion, robot, tempo) for tempo in long_enough]

@@ -66,8 +66,10 @@ class Track:
 
 def optimize(track: Track) -> Array:
     """The motion (T, 7 + J) nearest to the given one."""
-    robot, problem = track.prepared.robot, MotionProblem.of(track)
-    qpos, damping = track.qpos.copy(), 1e-6
+    robot = track.prepared.robot
+    problem = MotionProblem.of(track)
+    qpos = track.qpos.copy()
+    damping = 1e-6
     system = problem.linearize(qpos)
     for _ in range(_ITERATIONS):
         step = system.solve(damping)
@@ -76,7 +78,9 @@ def optimize(track: Track) -> Array:
         ahead = problem.linearize(trial)
         if ahead.cost <= system.cost * (1.0 + 1e-12):
             gain = system.cost - ahead.cost
-            qpos, system, damping = trial, ahead, max(0.2 * damping, 1e-9)
+            qpos = trial
+            system = ahead
+            damping = max(0.2 * damping, 1e-9)
             if length < _TOLERANCE or gain < 1e-5 * system.cost:
                 break
         else:
@@ -116,7 +120,8 @@ class System:
             banded[width - offset, :, offset:] = values
         banded[width - size, 1:] = self.next
         banded[0, 2:] = self.second
-        flat, right = banded.reshape(width + 1, -1), -self.gradient.reshape(-1)
+        flat = banded.reshape(width + 1, -1)
+        right = -self.gradient.reshape(-1)
         step = solveh_banded(flat, right, overwrite_ab=True, check_finite=False)
         return np.asarray(step).reshape(frames, size)
 
@@ -138,8 +143,10 @@ class MotionProblem:
     @classmethod
     def of(cls, track: Track) -> MotionProblem:
         """Soles where they stand, and vectors as in the given motion."""
-        prepared, qpos = track.prepared, track.qpos
-        radius, each = prepared.robot.foot_radius, prepared.points_per_foot
+        prepared = track.prepared
+        qpos = track.qpos
+        radius = prepared.robot.foot_radius
+        each = prepared.points_per_foot
         sole = stand_soles(prepared.soles_at(qpos), track.standing, prepared.home_soles, radius)
         goal = sole.reshape(len(qpos), -1, 3).copy()
         held = np.repeat(track.standing, each, axis=1)
@@ -150,8 +157,10 @@ class MotionProblem:
 
     def linearize(self, qpos: Array) -> System:
         """Cost and normal equations at poses (T, 7 + J)."""
-        track, frames = self.track, len(qpos)
-        robot, joints = track.prepared.robot, qpos.shape[1] - 7
+        track = self.track
+        frames = len(qpos)
+        robot = track.prepared.robot
+        joints = qpos.shape[1] - 7
         # Jacobians are large
         pieces = [slice(a, a + _CHUNK) for a in range(0, frames, _CHUNK)]
         parts = [self._places(qpos, piece) for piece in pieces]
@@ -166,7 +175,8 @@ class MotionProblem:
         diagonal = np.tile(near, (frames, 1))
         gradient += near * away
         cost += float((near * away**2).sum())
-        one, two = np.zeros((frames - 1, len(near))), np.zeros((max(frames - 2, 0), len(near)))
+        one = np.zeros((frames - 1, len(near)))
+        two = np.zeros((max(frames - 2, 0), len(near)))
         if frames > 2:
             curve = away[:-2] - 2.0 * away[1:-1] + away[2:]
             cost += float((bend * curve**2).sum())
@@ -198,9 +208,14 @@ class MotionProblem:
 
     def _places(self, qpos: Array, piece: slice) -> tuple[Array, Array, float]:
         """Matrices (T, V, V), gradients (T, V) and cost of soles and leg vectors, by frame."""
-        track, points = self.track, self.points
-        qpos, goal, held = qpos[piece], self.goal[piece], self.held[piece]
-        tree, count, frames = track.prepared.tree, goal.shape[1], len(qpos)
+        track = self.track
+        points = self.points
+        qpos = qpos[piece]
+        goal = self.goal[piece]
+        held = self.held[piece]
+        tree = track.prepared.tree
+        count = goal.shape[1]
+        frames = len(qpos)
         position, rotation = forward(tree, qpos)
         world = positions_of(points, position, rotation)
         # (T, M, 3, V)

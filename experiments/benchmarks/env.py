@@ -58,8 +58,10 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
             repeated = bare(env.sim, asked)
             if block == 0:
                 continue
-            steps, resets = steps + BLOCK * env.num_envs, resets + sum(int(d.sum()) for d in done)
-            spent, physics = spent + seconds, physics + repeated
+            steps = steps + BLOCK * env.num_envs
+            resets = resets + sum(int(d.sum()) for d in done)
+            spent = spent + seconds
+            physics = physics + repeated
             if spent + physics >= given.seconds:
                 break
     return {

@@ -33,12 +33,14 @@ def main(arguments: list[str] | None = None) -> None:
 def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares: iterations for so many
     seconds, after two that pay for imports, caches and compiling."""
-    robot, asked_for = robots.load(config.robot), imitate.settings_of(config, run)
+    robot = robots.load(config.robot)
+    asked_for = imitate.settings_of(config, run)
     task = Imitation(robot, asked_for.task, motions_of(given.data, robot))
     env = TaskEnv(
         task, asked_for.robots_at_once, robots=asked_for.robots, seed=run.seed, **asked_for.place
     )
-    sim, device = env.sim, env.device
+    sim = env.sim
+    device = env.device
     trainer = make_trainer(asked_for, env, run.seed)
     if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
@@ -46,7 +48,9 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
     for _ in range(2):
         trainer.iteration(0.0)
     first_s = finished(device) - begin
-    spent, raw, count = 0.0, 0.0, 0
+    spent = 0.0
+    raw = 0.0
+    count = 0
     with noted(sim) as asked, timed(trainer, device) as parts:
         while spent < given.seconds:
             begin = finished(device)
@@ -54,7 +58,8 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
             spent += finished(device) - begin
             raw += bare(sim, asked)
             count += 1
-    sampler, steps = parts["sampler"], count * trainer.steps_each
+    sampler = parts["sampler"]
+    steps = count * trainer.steps_each
     others = sum(seconds for name, seconds in parts.items() if name != "sampler")
     learner = others or spent - sampler
     spent_s = {"whole": spent, "raw_physics": raw, **parts}

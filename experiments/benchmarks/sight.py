@@ -38,12 +38,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
     """Of each kind of eyes: control steps per second, and its time in multiples of the physics'."""
-    robot, place = robots.load(config.robot), run.place | {"seed": run.seed}
+    robot = robots.load(config.robot)
+    place = run.place | {"seed": run.seed}
     envs = {
         name: TaskEnv(Walk(robot, WalkConfig(terrain="stairs", **eyes)), given.num_envs, **place)
         for name, eyes in SIGHTS.items()
     }
-    spent, physics = dict.fromkeys(envs, 0.0), dict.fromkeys(envs, 0.0)
+    spent = dict.fromkeys(envs, 0.0)
+    physics = dict.fromkeys(envs, 0.0)
     for block in range(given.blocks + 1):
         for name, env in envs.items():
             with noted(env.sim) as asked:

@@ -61,7 +61,8 @@ class _Shown:
     def ended(self, number: int, what: str) -> None:
         """A line, where there is no table."""
         if not self.on_terminal:
-            job, sweep = self.sweep.jobs[number], self.sweep
+            job = self.sweep.jobs[number]
+            sweep = self.sweep
             score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
             line = f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go"
@@ -80,10 +81,12 @@ def jobs_table(
 ) -> Table:
     """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
     are being made."""
-    running, rows = running or {}, []
+    running = running or {}
+    rows = []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
     for i in sorted(order[:most]):
-        job, done = sweep.jobs[i], progress.get(i, SweepProgress())
+        job = sweep.jobs[i]
+        done = progress.get(i, SweepProgress())
         seconds = job.seconds + running.get(i, 0.0)
         share = 1.0 if job.state == FINISHED else done.share
         left = "" if done.left_s is None or i not in running else clock(done.left_s)
@@ -91,7 +94,8 @@ def jobs_table(
         score = done.score if done.score is not None else job.score
         state = Text(job.state, style=COLOURS[job.state])
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
-        reached, taken = "" if score is None else f"{score:.4g}", clock(seconds) if seconds else ""
+        reached = "" if score is None else f"{score:.4g}"
+        taken = clock(seconds) if seconds else ""
         rows.append((Text(named), state, steps, reached, taken, left, Text(job.host)))
     states = Counter(job.state for job in sweep.jobs)
     counts = ", ".join(f"{states[state]} {state}" for state in COLOURS if states[state])

@@ -37,8 +37,10 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())
         sweep.check_foreign()
-        place, name = sweep.place(number), sweep.jobs[number].name
-        command, values = command_of(sweep.verb), dict(sweep.configs[number])
+        place = sweep.place(number)
+        name = sweep.jobs[number].name
+        command = command_of(sweep.verb)
+        values = dict(sweep.configs[number])
         for task in tasks:
             run_named_task(sweep.verb, task)
         # not as it was composed: the folder may have been moved
@@ -46,7 +48,8 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
         values["out"] = str(sweep.folder / file)
         # an attempt before may live for a moment more
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
-            begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
+            begun = (place / "config.yaml").is_file()
+            kept = any(place.glob("checkpoints/*.json"))
             if "resume" in values and begun and (kept or values["resume"] is None):
                 values["resume"] = str(place)
             job = Job(command.name, command.keys, values, name=name, number=number)

@@ -31,7 +31,9 @@ def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
     Raises:
       InputError: for one that does not exist, an unknown setting, or an ill-typed value.
     """
-    name, settings, rest = "local", dict[str, Any](), []
+    name = "local"
+    settings = dict[str, Any]()
+    rest = []
     for argument in given:
         key, _, value = argument.partition("=")
         if key == "hydra/launcher":
@@ -101,11 +103,13 @@ def complete(command: Any, job: Job, cores: int) -> Values:
 
 def _with_score(launcher: Launcher, verb: str, job: Job) -> Launcher:
     """The launcher with the column that a verb's runs are compared by, where it has no other."""
-    score, lower = ("tracked_fraction" if verb == "imitate" else None), False
+    score = "tracked_fraction" if verb == "imitate" else None
+    lower = False
     if verb == "reuse":
         from npmp import tasks
 
-        score, lower = str(tasks.find(task_of(str(job.chosen["task"]))).main_figure), True
+        score = str(tasks.find(task_of(str(job.chosen["task"]))).main_figure)
+        lower = True
     if score is None or launcher.score not in (None, score):
         return launcher
     return replace(launcher, score=score, lower=lower if launcher.lower is None else launcher.lower)
@@ -140,7 +144,8 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
 
 def what_next(sweep: Sweep) -> str:
     """The commands that show what came out of a sweep."""
-    folder, launcher = sweep.folder, sweep.launcher
+    folder = sweep.folder
+    launcher = sweep.launcher
     # the others have no runs whose scores could be compared over time
     if sweep.verb not in ("imitate", "reuse"):
         return f"npmp sweeps show {folder}"

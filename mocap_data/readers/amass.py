@@ -54,7 +54,8 @@ def read_amass(
             "SMPL, SMPL+H or SMPL-X of its makers, with v_template, J_regressor and kintree_table"
         )
     arrays = load_npz(path, ("poses", "trans", "betas", *_RATES))
-    poses, trans = arrays["poses"], arrays["trans"]
+    poses = arrays["poses"]
+    trans = arrays["trans"]
     rate = next((arrays[key] for key in _RATES if arrays[key] is not None), None)
     if rate_hz is None and rate is None:
         raise InputError(f"{path}: no rate ({', '.join(_RATES)}); give rate_hz=")
@@ -85,7 +86,8 @@ def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:
     """
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path}: a body model must be an .npz; pickles can run code")
-    arrays, count = load_npz(path, _MODEL), len(NAMES)
+    arrays = load_npz(path, _MODEL)
+    count = len(NAMES)
     if missing := [key for key in _MODEL if arrays[key] is None]:
         raise InputError(f"{path}: no body model: array {missing[0]!r} is missing")
     try:

@@ -202,7 +202,8 @@ def _sections(path: Path, text: str) -> dict[str, Lines]:
 
 def _units(path: Path, lines: Lines) -> tuple[float, bool]:
     """The unit of length, and whether angles are in degrees."""
-    length, degrees = 1.0, True
+    length = 1.0
+    degrees = True
     for number, words in lines:
         key = words[0].lower()
         if key == "length":
@@ -221,7 +222,8 @@ def _units(path: Path, lines: Lines) -> tuple[float, bool]:
 def _root(path: Path, lines: Lines, degrees: bool) -> tuple[Bone, Array]:
     """The root with its dofs, and its position."""
     dofs: tuple[str, ...] = (*_MOVES, *_TURNS)
-    axis, vectors = "XYZ", {"position": np.zeros(3), "orientation": np.zeros(3)}
+    axis = "XYZ"
+    vectors = {"position": np.zeros(3), "orientation": np.zeros(3)}
     for number, words in lines:
         key = words[0].lower()
         if key == "order":
@@ -244,7 +246,8 @@ def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[Bone]:
             if entries is not None:
                 inside = f"inside the bone that begins on line {begun}"
                 raise at_line(path, number, f"'begin' {inside}; expected 'end'")
-            entries, begun = {}, number
+            entries = {}
+            begun = number
         elif entries is None:
             raise at_line(path, number, f"expected 'begin', found {shown(' '.join(words))}")
         elif key == "end":
@@ -324,7 +327,8 @@ def _dofs(
     dofs = tuple(word.lower() for word in words)
     for i, dof in enumerate(dofs):
         if dof not in known or dof in dofs[:i]:
-            kind, listed = "repeated" if dof in dofs[:i] else "unknown", ", ".join(known)
+            kind = "repeated" if dof in dofs[:i] else "unknown"
+            listed = ", ".join(known)
             message = f"{bone!r} has the {kind} dof {shown(dof)}; there are: {listed}"
             raise at_line(path, line, message)
     return dofs
@@ -390,7 +394,8 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
     numbers: dict[bytes, list[int]] = {name: [] for name in dofs}
     lines = body.splitlines()
     last = max(i for i, line in enumerate(lines) if line.strip())
-    frame, frames = -1, 0
+    frame = -1
+    frames = 0
 
     def check_frame(number: int, cut: str = "") -> None:
         """Refuse a frame that lacks a bone."""
@@ -400,7 +405,9 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
             raise at_line(path, number, f"frame {frame} has no {lacking[0]!r}{more}{cut}")
 
     for i, line in enumerate(lines):
-        number, words, cut = first_line + i, line.split(), CUT if i == last else ""
+        number = first_line + i
+        words = line.split()
+        cut = CUT if i == last else ""
         if not words or words[0].startswith(b"#"):
             continue
         name = words[0]
@@ -409,7 +416,8 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
                 check_frame(number)
                 if int(name[:12]) != frame + 1:
                     raise at_line(path, number, f"frame {shown(name)} follows frame {frame}")
-            frame, frames = int(name[:12]), frames + 1
+            frame = int(name[:12])
+            frames = frames + 1
             continue
         if not frames:
             found = f"the number of the first frame, found {shown(line)}"

@@ -120,7 +120,9 @@ class _Tokens:
     """The words of the hierarchy with their line numbers, read one after the other."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
-        self.path, self.last_line, self.at = path, len(lines), 0
+        self.path = path
+        self.last_line = len(lines)
+        self.at = 0
         self.tokens = [
             (number, word)
             for number, line in enumerate(lines, start=1)
@@ -140,7 +142,8 @@ class _Tokens:
         return word
 
     def expect(self, *words: str) -> str:
-        line, word = self.line, self.take()
+        line = self.line
+        word = self.take()
         if word.upper() not in words:
             found = common.shown(word) if word else "the end"
             raise common.at_line(self.path, line, f"expected {' or '.join(words)}, found {found}")
@@ -148,20 +151,23 @@ class _Tokens:
 
     def rest_of_line(self) -> str:
         """What is left on the line of the last word taken, up to an opening brace."""
-        line, words = self.tokens[self.at - 1][0], []
+        line = self.tokens[self.at - 1][0]
+        words = []
         while self.at < len(self.tokens) and self.line == line and self.peek() != "{":
             words.append(self.take())
         return " ".join(words)
 
     def name(self) -> str:
         """The name after ROOT or JOINT; it may have spaces."""
-        line, name = self.tokens[self.at - 1][0], self.rest_of_line()
+        line = self.tokens[self.at - 1][0]
+        name = self.rest_of_line()
         if not name:
             raise common.at_line(self.path, line, "a joint without a name")
         return name
 
     def number(self, what: str) -> float:
-        line, word = self.line, self.take()
+        line = self.line
+        word = self.take()
         value = common.number_or_nan(word)
         if not np.isfinite(value):
             found = common.shown(word) if word else "the end"
@@ -181,7 +187,8 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
         tokens.expect("{")
         open_nodes = [len(nodes) - 1]
         while open_nodes:
-            node, line = nodes[open_nodes[-1]], tokens.line
+            node = nodes[open_nodes[-1]]
+            line = tokens.line
             inside = () if node.is_end else ("CHANNELS", "JOINT", "END")
             word = tokens.expect("OFFSET", *inside, "}")
             if word == "OFFSET":
@@ -227,7 +234,8 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
         raise common.at_line(tokens.path, line, f"joint {joint!r} cannot have {count:g} CHANNELS")
     channels: list[str] = []
     for _ in range(int(count)):
-        line, word = tokens.line, tokens.take()
+        line = tokens.line
+        word = tokens.take()
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
             known = "there are: Xposition ... Zrotation"
@@ -261,7 +269,8 @@ def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tupl
         raise common.at_line(path, time_line, f"a frame time of {frame_time:g} s is not positive")
     digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
     rate_hz = common.rate_said(f"{path}, line {time_line}", common.whole_rate(frame_time, digits))
-    table, columns = text[time.end() :], sum(len(node.channels) for node in nodes)
+    table = text[time.end() :]
+    columns = sum(len(node.channels) for node in nodes)
     if declared == 0 and not table.strip():
         raise common.at_line(path, count_line, "the file has no frames")
     expected = f"expected {columns} (one per channel)"

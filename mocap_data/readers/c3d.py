@@ -28,7 +28,8 @@ _BLOCK = 512
 # bytes per value of a parameter, by its type: text, byte, int16, float
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 # processor types; DEC writes floats in its own way, MIPS (86) all numbers the other way round
-_INTEL, _DEC = 84, 85
+_INTEL = 84
+_DEC = 85
 # a number of frames that the header cannot count
 _UNCOUNTED = 0xFFFF
 # parameters of POINT that list points that are no positions, and how such points are called
@@ -163,7 +164,8 @@ def _header(path: Path, data: bytes) -> _Header:
         only = f"Intel's ({_INTEL}) and DEC's ({_DEC}) are read; convert the file"
         raise InputError(f"{path}: processor type {data[at + 3]}, {only}")
     try:
-        stop, dec = at + _BLOCK * max(data[at + 2], 1), data[at + 3] == _DEC
+        stop = at + _BLOCK * max(data[at + 2], 1)
+        dec = data[at + 3] == _DEC
         return _checked(path, data, _Parameters(data, at + 4, stop, dec=dec))
     except (struct.error, LookupError):
         raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None

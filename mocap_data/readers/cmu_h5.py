@@ -187,7 +187,8 @@ class _File:
             if walker is None:
                 raise InputError(f"{self.where}: no walkers/walker_0 with body_positions")
             known = attributes(group)
-            period, frames = self._positive(known, "dt"), int(self._positive(known, "num_steps"))
+            period = self._positive(known, "dt")
+            frames = int(self._positive(known, "num_steps"))
         # an array may claim any size without being there
         check_size(self.where, frames, 1 + len(BODY_NAMES))
         self.walker = walker
@@ -204,7 +205,8 @@ class _File:
 
     def array(self, key: str, rows: int) -> Array:
         """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
-        data, where = member(self.walker, key), f"{self.where}: {key}"
+        data = member(self.walker, key)
+        where = f"{self.where}: {key}"
         if data is None:
             raise InputError(f"{self.where}: array {key!r} is missing")
         array_bytes(data, f"{self.where}: array {key!r}")

@@ -164,7 +164,8 @@ def _frames(path: Path, document: Any) -> Array:
 
 def _normalized(path: Path, frames: Array, joints: Sequence[CharacterJoint]) -> Array:
     """The frames with quaternions of length 1; the published dog's paws come with 0.83 to 1.02."""
-    frames, column = frames.copy(), 4
+    frames = frames.copy()
+    column = 4
     for joint in joints:
         size = 4 if joint.parent < 0 else _SIZES[joint.kind]
         if size == 4:
@@ -226,7 +227,9 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
 
 def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     """One entry of a character's joints."""
-    name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
+    name = str(entry["Name"])
+    kind = str(entry["Type"])
+    parent = int(entry["Parent"])
     where = f"{path}: joint {common.shown(name)}"
     if kind not in _SIZES:
         raise InputError(

@@ -32,7 +32,8 @@ def without_gaps(
     longest = math.floor(MAX_GAP_S * rate_hz + 1e-9)
     stretches = body_stretches(missing, longest)
     stretch = max(stretches, key=lambda one: one.stop - one.start)
-    points, missing = whole.positions[stretch], missing[stretch]
+    points = whole.positions[stretch]
+    missing = missing[stretch]
     columns = list(range(len(whole.names)))
     remarks = list(whole.remarks)
     if drop:
@@ -108,7 +109,8 @@ def fill_gaps(
     """
     from scipy.interpolate import CubicSpline
 
-    frames, known = len(points), np.logical_not(missing)
+    frames = len(points)
+    known = np.logical_not(missing)
     never = ~known.any(axis=0)
     if never.any():
         gone = f"marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames"
@@ -117,7 +119,8 @@ def fill_gaps(
     last = frames - 1 - np.argmax(known[::-1], axis=0)
     start, stop = int(first.max()), int(last.min()) + 1
     if stop - start < max(1, (frames + 1) // 2):
-        late, early = names[int(np.argmax(first))], names[int(np.argmin(last))]
+        late = names[int(np.argmax(first))]
+        early = names[int(np.argmin(last))]
         raise InputError(
             f"{what}: marker {late!r} appears in frame {begin + start} and {early!r} is last seen "
             f"in frame {begin + stop - 1}; less than half of the {frames} frames with a body have "

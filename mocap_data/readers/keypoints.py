@@ -57,7 +57,8 @@ def read_csv(
             rate_hz = common.DOG_RATE_HZ
             assumed += ("rate_hz",)
         if names is None:
-            names, parents = common.DOG_NAMES, common.DOG_PARENTS
+            names = common.DOG_NAMES
+            parents = common.DOG_PARENTS
             assumed += ("names",)
     names = in_file if names is None else names
     if names is None or rate_hz is None:
@@ -167,7 +168,8 @@ def read_npz(
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
-    positions, parents = arrays["positions"], arrays["parents"]
+    positions = arrays["positions"]
+    parents = arrays["parents"]
     given = {"positions": None, "names": names, "fps": rate_hz}
     missing = [key for key, value in given.items() if arrays[key] is None and value is None]
     if missing:

@@ -10,7 +10,8 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
 # keypoints of a body, also as a share of the largest one's: props and helpers have fewer
-_LEAST, _SHARE = 8, 0.5
+_LEAST = 8
+_SHARE = 0.5
 # bodies that a line lists
 _LISTED = 8
 # prefixes that are no subjects

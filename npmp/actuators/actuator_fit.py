@@ -203,7 +203,8 @@ class _Descent:
 
     def run(self, model: models.ActuatorModel, loss: Callable[[], Tensor]) -> None:
         """AdamW, at a learning rate that falls to zero as a cosine."""
-        config, weights = self.config, list(model.parameters())
+        config = self.config
+        weights = list(model.parameters())
         optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
         for i in range(config.updates):
@@ -222,7 +223,8 @@ class _Samples:
     each sample's trace, the index after its last, and its actuator's number (N,)."""
 
     def __init__(self, model: models.ActuatorModel, log: ActuatorLog):
-        contract, traces = model.contract, log.traces
+        contract = model.contract
+        traces = log.traces
         lengths = torch.tensor([len(trace) for trace in traces])
         ends = lengths.cumsum(0)
         inputs = [torch.from_numpy(models.inputs_of(trace, contract)) for trace in traces]
@@ -256,8 +258,10 @@ def _huber(predicted: Tensor, measured: Tensor) -> Tensor:
 
 def _fit_samples(model: models.MLP, log: ActuatorLog, descent: _Descent) -> None:
     """One step ahead, samples drawn at random; a vae draws a code around each actuator's."""
-    config, samples = descent.config, _Samples(model, log)
-    lags, count = torch.tensor(config.net.lags), len(samples.outputs)
+    config = descent.config
+    samples = _Samples(model, log)
+    lags = torch.tensor(config.net.lags)
+    count = len(samples.outputs)
 
     def loss() -> Tensor:
         at = descent.drawn(count, config.batch)
@@ -273,16 +277,19 @@ def _fit_samples(model: models.MLP, log: ActuatorLog, descent: _Descent) -> None
 
 def _fit_unrolled(model: models.ActuatorModel, log: ActuatorLog, descent: _Descent) -> None:
     """On the model's own outputs, through time, from measured torques."""
-    config, samples = descent.config, _Samples(model, log)
+    config = descent.config
+    samples = _Samples(model, log)
     at = torch.arange(len(samples.outputs))
     starts = at[at + config.unroll <= samples.end]
     if not len(starts):
         raise InputError(f"no recording is as long as an unroll of {config.unroll} samples")
-    past, ahead = torch.arange(models.WINDOW, 0, -1), torch.arange(config.unroll)
+    past = torch.arange(models.WINDOW, 0, -1)
+    ahead = torch.arange(config.unroll)
 
     def loss() -> Tensor:
         first = starts[descent.drawn(len(starts), max(1, config.batch // 4))]
-        earlier, within = samples.before(first, past), first.unsqueeze(-1) + ahead
+        earlier = samples.before(first, past)
+        within = first.unsqueeze(-1) + ahead
         sign = descent.signs(len(first))
         kept = samples.outputs[earlier, 0] * sign.unsqueeze(-1)
         memory = models.Memory(samples.turned(earlier, sign), kept, kept.new_zeros(len(first), 0))
@@ -298,7 +305,9 @@ def _fit_unrolled(model: models.ActuatorModel, log: ActuatorLog, descent: _Desce
 def _fit_correction(model: models.Hybrid, log: ActuatorLog, descent: _Descent) -> None:
     """The network, to what the fitted closed form leaves of the torques, samples drawn at random;
     large corrections cost."""
-    contract, p, config = model.contract, model.parameters_of, descent.config
+    contract = model.contract
+    p = model.parameters_of
+    config = descent.config
     columns = []
     for trace in log.traces:
         torque = trace.torque.astype(np.float64)
@@ -310,7 +319,8 @@ def _fit_correction(model: models.Hybrid, log: ActuatorLog, descent: _Descent) -
             torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
         moves = _Moves(trace, contract)
         motor = moves.motor(p, int(model.delay))
-        v, limited = moves.velocity, models.limited(p, motor, moves.velocity)
+        v = moves.velocity
+        limited = models.limited(p, motor, moves.velocity)
         closed = models.delivered(p, motor, v, moves.borne)
         columns.append(np.stack((limited, v, moves.borne, closed, torque - closed)))
     *observed, missing = torch.from_numpy(np.concatenate(columns, 1)).float()
@@ -423,17 +433,22 @@ def _fit_motion(
         load=0.5,
         load_at_rest=0.5,
     )
-    size, first = np.array(astuple(sizes)), np.array(astuple(begin))
+    size = np.array(astuple(sizes))
+    first = np.array(astuple(begin))
     late = np.isin(PARAMETERS, ["lag_s", "limit_slope"])
-    rng, best, least_cost = np.random.default_rng(0), first, math.inf
+    rng = np.random.default_rng(0)
+    best = first
+    least_cost = math.inf
     for search in range(searches):
         near = first * (1.0 + APART * rng.normal(size=len(first))) if search else first
-        values, cost = np.clip(near, low + 1e-12, high), math.inf
+        values = np.clip(near, low + 1e-12, high)
+        cost = math.inf
         for free in (~late, np.ones_like(late)):
             found = _Range(values, low, high)
             values[free], cost = _fit_swings(pendulums, contract, found, free, size)
         if cost < least_cost:
-            best, least_cost = values, cost
+            best = values
+            least_cost = cost
     return best
 
 
@@ -446,14 +461,17 @@ def _fit_swings(
 ) -> tuple[Floats, float]:
     """The free ones of the parameters (12,) by least squares of the pendulums' positions, and the
     cost: half of these squares."""
-    values, low, high = within.begin, within.low[free], within.high[free]
+    values = within.begin
+    low = within.low[free]
+    high = within.high[free]
     steps = 1e-3 * size[free]
 
     def errors(some: Floats) -> Floats:
         """Of free parameters (F, P), (samples, P) [rad]."""
         full = np.repeat(values[:, None], some.shape[1], 1)
         full[free] = some
-        p, rate = models.PDParameters(*full[..., None]), contract.rate_hz
+        p = models.PDParameters(*full[..., None])
+        rate = contract.rate_hz
         part = models.share(p.lag_s, rate)
         motor = given = np.zeros(0)
 
@@ -462,7 +480,8 @@ def _fit_swings(
             nonlocal motor, given
             target = models.wanted(p, pendulums.effort(t, q, v, contract), v)
             if t == 0:
-                motor, given = target, models.given_at(p, target, v, pendulums.torque)
+                motor = target
+                given = models.given_at(p, target, v, pendulums.torque)
             motor = motor + part * (target - motor)
             given, borne = models.gives(given, v, rate)
             return pendulums.acceleration(models.delivered(p, motor, v, borne), q, p.armature)
@@ -491,8 +510,10 @@ class _Moves:
 
     def __init__(self, trace: Trace, contract: models.ActuatorContract):
         self.effort, self.velocity = models.inputs_of(trace, contract).astype(np.float64).T
-        self.torque, self.rate_hz = trace.torque.astype(np.float64), contract.rate_hz
-        self.borne, given = np.zeros_like(self.velocity), np.float64(0.0)
+        self.torque = trace.torque.astype(np.float64)
+        self.rate_hz = contract.rate_hz
+        self.borne = np.zeros_like(self.velocity)
+        given = np.float64(0.0)
         for t, velocity in enumerate(self.velocity):
             given, self.borne[t] = models.gives(given, velocity, self.rate_hz)
 
@@ -501,7 +522,8 @@ class _Moves:
         part = models.share(p.lag_s, self.rate_hz)
         late = self.effort[: len(self.effort) - delay]
         effort = np.concatenate((np.repeat(self.effort[:1], delay), late))
-        asked, start = models.wanted(p, effort, self.velocity), [(1.0 - part) * self.torque[0]]
+        asked = models.wanted(p, effort, self.velocity)
+        start = [(1.0 - part) * self.torque[0]]
         return np.asarray(lfilter([part], [1.0, part - 1.0], asked, zi=start)[0])
 
     def missed(self, values: Floats, delay: int) -> Floats:
@@ -517,9 +539,12 @@ def _pd_range(contract: models.ActuatorContract, moves: list[_Moves]) -> _Range:
         np.concatenate([getattr(part, name) for part in moves])
         for name in ("effort", "velocity", "torque")
     )
-    fastest, largest = max(float(np.abs(velocity).max()), 1e-3), float(np.abs(torque).max())
+    fastest = max(float(np.abs(velocity).max()), 1e-3)
+    largest = float(np.abs(torque).max())
     a, b, c = _constant_gains(effort, velocity, torque)
-    spread, rate, inf = contract.torque_scale, contract.rate_hz, np.inf
+    spread = contract.torque_scale
+    rate = contract.rate_hz
+    inf = np.inf
     table = {
         "stiffness": (max(a, 1e-3 * spread / contract.input_scale[0]), 0.0, inf),
         "damping": (max(b, 0.0), 0.0, inf),

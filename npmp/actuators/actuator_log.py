@@ -56,7 +56,8 @@ PER_FILE = ("rate_hz", "actuators", *NOTES)
 # of any absolute value: beyond it a log is damaged
 LARGEST = 1e6
 # rates of logs [Hz]
-FASTEST, SLOWEST = 1e5, 20.0
+FASTEST = 1e5
+SLOWEST = 20.0
 # samples that a recording has at least
 SHORTEST = 16
 # periods between two samples, at most [D]

@@ -82,7 +82,8 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
 def position_errors(model: ActuatorModel, log: ActuatorLog) -> Floats:
     """Mean absolute position errors (N,) [rad] of the log's N pendulums, simulated from the
     commands alone."""
-    pendulums, contract = Pendulums(log), model.contract
+    pendulums = Pendulums(log)
+    contract = model.contract
     # voltage and temperature stay at their means
     others = torch.tensor(contract.input_mean[2:])
     memory: Memory | None = None
@@ -171,7 +172,8 @@ def _run(
 ) -> Tensor:
     """Predictions (T, N, 1 or 2) [Nm, A] of inputs (T, N, C), each given the model's own torques
     before, or measured ones (T, N)."""
-    predicted, scale = [], model.contract.torque_scale
+    predicted = []
+    scale = model.contract.torque_scale
     for t, sample in enumerate(inputs):
         value, current, memory = model.step_with_current(sample, memory)
         if torque is not None:
@@ -206,7 +208,8 @@ def _rmse_by_horizon(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]
     horizons = [seconds for seconds in HORIZONS_S if seconds <= 0.5 * longest]
     if not horizons:
         return {}
-    most, near = round(horizons[-1] * log.rate_hz), max(1, round(NEAR_S * log.rate_hz))
+    most = round(horizons[-1] * log.rate_hz)
+    near = max(1, round(NEAR_S * log.rate_hz))
     parts = [
         trace.part(first, first + most)
         for trace in log.traces

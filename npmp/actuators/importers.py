@@ -26,16 +26,19 @@ from npmp.actuators.actuator_log import (
 # at 12 V; the logs' currents correspond to more at times, which are no torques
 STS3215_STALL_NM = 2.94
 # the log's torques are whole multiples of the first: one count of the servo's current register
-STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
+STS3215_NM_PER_COUNT = 0.022814
+STS3215_A_PER_COUNT = 0.0065
 # the jaw's positions and commands are shares of its range, in steps of 1 / 1523 of it; other
 # joints' are in counts of the encoder, 4096 a turn; its velocities are in rad/s
-SO101_JAW, SO101_JAW_RAD = "Jaw", 2.0 * math.pi * 1523 / 4096
+SO101_JAW = "Jaw"
+SO101_JAW_RAD = 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
 # counts per rad, kp's divisor, full load; as logged
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0
 ANYDRIVE_HZ = 200.0  # at which its users step it
 # kg m^2: a shank that swings, a leg that carries [D]
-ANYDRIVE_INERTIA, ANYDRIVE_JOINTS = (0.03, 1.0), 16
+ANYDRIVE_INERTIA = (0.03, 1.0)
+ANYDRIVE_JOINTS = 16
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
 # over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
 SMOOTHED_S = 0.08
@@ -77,7 +80,8 @@ def sage(path: Path) -> ActuatorLog:
             for key in ("position", "velocity", "torque")
         }
         position = radians * measured["position"]
-        error, drawn = command[before] - position, np.abs(measured["torque"])
+        error = command[before] - position
+        drawn = np.abs(measured["torque"])
         columns = {
             "position_error": error,
             "velocity": measured["velocity"],
@@ -112,7 +116,8 @@ def bam(path: Path) -> ActuatorLog:
     traces = []
     for entry in described:
         try:
-            log, trajectory = str(entry["log"]), str(entry["trajectory"])
+            log = str(entry["log"])
+            trajectory = str(entry["trajectory"])
             motor = str(entry.get("motor", "xl330"))
             mass, length, kp = (float(entry[key]) for key in ("mass", "length", "kp"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -151,13 +156,16 @@ def anydrive(path: Path) -> ActuatorLog:
     inertias of legs, half a minute each, towards targets that wander at all rates of a gait and
     jump once a second, under wandering loads.
     """
-    network, rng = anydrive_network(path), np.random.default_rng(0)
+    network = anydrive_network(path)
+    rng = np.random.default_rng(0)
     inertia = np.geomspace(*ANYDRIVE_INERTIA, ANYDRIVE_JOINTS)
-    steps, count = round(30 * ANYDRIVE_HZ), len(inertia)
+    steps = round(30 * ANYDRIVE_HZ)
+    count = len(inertia)
     target = _wandering(rng, steps, count, (0.5, 8.0)) * 0.35
     target += 0.3 * np.repeat(rng.uniform(-1.0, 1.0, (30, count)), round(ANYDRIVE_HZ), 0)
     load = _wandering(rng, steps, count, (0.2, 20.0)) * rng.uniform(0.0, 15.0, count)
-    position, velocity = target[0].copy(), np.zeros(count)
+    position = target[0].copy()
+    velocity = np.zeros(count)
     rows = []
     for wanted, pull in zip(target, load):
         error = wanted - position
@@ -214,7 +222,8 @@ def _wandering(
     deviation 1."""
     low, high = np.log(band_hz)
     hz = np.exp(rng.uniform(low, high, (10, count)))
-    phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
+    phase = 2.0 * math.pi * rng.uniform(size=(10, count))
+    weight = hz**-0.5
     time = np.arange(steps)[:, None, None] / ANYDRIVE_HZ
     total: Floats = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
     return total / np.sqrt(0.5 * (weight**2).sum(0))

@@ -29,7 +29,9 @@ from mocap_data.outside import read_json
 from npmp import artifact, ranges
 from npmp.actuators.actuator_log import Float32s, Trace
 
-SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; networks are what they were
+# 1: a closed form of ten numbers; networks are what they were
+SCHEMA = "npmp.actuator"
+VERSION = 2
 KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
 MOST_DELAY = 8  # samples that a servo's answer may come late [D]
 GIVES = 0.01  # rad that a joint gives from the middle until friction is at its limit [D]
@@ -236,7 +238,8 @@ class ActuatorModel(nn.Module, ABC):
         """What it is, and how large."""
         contract = self.contract
         numbers = sum(tensor.numel() for tensor in self.state_dict().values())
-        count, rate = len(contract.actuators), f"{contract.rate_hz:g} Hz"
+        count = len(contract.actuators)
+        rate = f"{contract.rate_hz:g} Hz"
         return f"{contract.kind} of {count} actuators at {rate}, {numbers:,} numbers"
 
     def save(self, folder: Path) -> None:
@@ -303,11 +306,13 @@ class MLP(ActuatorModel):
         first = self.layers[0]
         assert self.codes is not None and isinstance(first, nn.Linear)  # for the type checker
         mean, log_std = self.codes.double().unbind(1)
-        middle, var = mean.mean(0), log_std.exp().square().mean(0)
+        middle = mean.mean(0)
+        var = log_std.exp().square().mean(0)
         covariance = (mean - middle).T @ (mean - middle) / len(mean) + var.diag()
         scale, turn = torch.linalg.eigh(covariance)
         # z' = (z - middle) into, z = z' back^T + middle
-        into, back = turn / scale.sqrt(), turn * scale.sqrt()
+        into = turn / scale.sqrt()
+        back = turn * scale.sqrt()
         weight = first.weight.double()[:, -self.latent_dim :]
         first.bias.add_((weight @ middle).float())
         first.weight[:, -self.latent_dim :] = (weight @ back).float()
@@ -325,7 +330,8 @@ class Convolutions(ActuatorModel):
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
-        width, channels = contract.net.width, len(contract.input_scale) + 1
+        width = contract.net.width
+        channels = len(contract.input_scale) + 1
         # a kernel of two samples at a stride of two is a linear layer over pairs
         self.pairs = nn.ModuleList(nn.Linear(2 * size, width) for size in (channels, width, width))
         self.head = nn.Linear(width, 2 if contract.current_scale else 1)
@@ -398,15 +404,19 @@ class PD(ActuatorModel):
     def first_kept(self, inputs: Tensor, torque: Tensor | None) -> Tensor:
         """As `ActuatorModel.first_kept`: (N, 2), the motor's torque before its limit, scaled, and
         the deflection of the friction, -1 to 1, which bears the difference to the torque."""
-        p, velocity = self.parameters_of, inputs[:, 1]
+        p = self.parameters_of
+        velocity = inputs[:, 1]
         motor = wanted(p, inputs[:, 0], velocity)
         given = torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
         return torch.stack((motor / self.contract.torque_scale, given), -1)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        p, scale, rate = self.parameters_of, self.contract.torque_scale, self.contract.rate_hz
+        p = self.parameters_of
+        scale = self.contract.torque_scale
+        rate = self.contract.rate_hz
         inputs = seen[..., :2] * self.scale[:2] + self.mean[:2]
-        asked, velocity = inputs[:, self.history - 1 - int(self.delay), 0], inputs[:, -1, 1]
+        asked = inputs[:, self.history - 1 - int(self.delay), 0]
+        velocity = inputs[:, -1, 1]
         motor = kept[:, 0] * scale
         motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
         given, borne = gives(kept[:, 1], velocity, rate)
@@ -428,14 +438,16 @@ class Hybrid(PD):
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
-        width, last = contract.net.width, nn.Linear(contract.net.width, 1, bias=False)
+        width = contract.net.width
+        last = nn.Linear(contract.net.width, 1, bias=False)
         # at first the closed form alone
         nn.init.zeros_(last.weight)
         first, second = (nn.Linear(size, width, bias=False) for size in (4, width))
         self.layers = nn.Sequential(first, nn.Softsign(), second, nn.Softsign(), last)
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
+        scale = self.contract.torque_scale
+        speed = FASTER * self.scale[1]
         inputs = torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
         added: Tensor = self.layers(inputs)
         return added.squeeze(-1)
@@ -499,7 +511,8 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorMode
       InputError: when a file is missing, damaged, of a newer version or does not fit the contract,
         and for a closed form of version 1, or of numbers that no servo has.
     """
-    description, version = Path(folder) / "actuator.json", VERSION
+    description = Path(folder) / "actuator.json"
+    version = VERSION
     content = read_json(description) if description.exists() else None
     if isinstance(content, dict) and content.get("version") == 1:
         if content.get("kind") == "pd":

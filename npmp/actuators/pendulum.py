@@ -25,7 +25,8 @@ class Pendulums:
 
     def __init__(self, log: ActuatorLog):
         """log: with `has_pendulums`."""
-        self.traces, self.rate_hz = log.traces, log.rate_hz
+        self.traces = log.traces
+        self.rate_hz = log.rate_hz
         lengths = np.array([len(trace) for trace in log.traces])
         at = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
 
@@ -37,8 +38,10 @@ class Pendulums:
         self.position = column(lambda trace: trace.others["position"])
         self.command = self.position + column(lambda trace: trace.position_error)
         self.feedforward = column(lambda trace: trace.others.get("feedforward", 0.0))
-        self.velocity, self.torque = column(lambda t: t.velocity)[0], column(lambda t: t.torque)[0]
-        self.inertia, self.gravity = column(lambda t: t.inertia)[0], column(lambda t: t.gravity)[0]
+        self.velocity = column(lambda t: t.velocity)[0]
+        self.torque = column(lambda t: t.torque)[0]
+        self.inertia = column(lambda t: t.inertia)[0]
+        self.gravity = column(lambda t: t.gravity)[0]
         self.there: NDArray[np.bool_] = np.arange(len(at))[:, None] < lengths
         self._gains = np.array([gains_of(trace) for trace in log.traces]).T
 

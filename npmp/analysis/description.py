@@ -25,8 +25,10 @@ def describe(module: Module) -> dict[str, Any]:
       InputError: for a module that is not there or is damaged.
     """
     skill = open_module(module)
-    figures, training = asdict(skill.contract), dict(skill.contract.training)
-    clips, sizes = training.pop("clips", []), {}
+    figures = asdict(skill.contract)
+    training = dict(skill.contract.training)
+    clips = training.pop("clips", [])
+    sizes = {}
     for part in ("encoder", "decoder"):
         sizes[part] = sum(p.numel() for p in getattr(skill, part).parameters())
     figures |= {

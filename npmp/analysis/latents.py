@@ -80,7 +80,8 @@ def latent_use(
     skill.check_robot(robot)
     skill.check_encoder(robot)
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
-    task, like = Imitation(robot, motions=motions), robots_config or RobotBatchConfig().like(skill)
+    task = Imitation(robot, motions=motions)
+    like = robots_config or RobotBatchConfig().like(skill)
     env = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     return use_in(skill, env, steps=steps, seed=seed)
 

@@ -101,15 +101,18 @@ class _WanderRecorder:
     """Follows robots until they fall. Ends the rollout when none is up."""
 
     def __init__(self, env: TaskEnv[Any], shown: int):
-        self.env, self.shown = env, shown
+        self.env = env
+        self.shown = shown
         n = env.num_envs
         self.up = torch.ones(n, dtype=torch.bool)
-        self.steps, self.travelled = torch.zeros(n), torch.zeros(n)
+        self.steps = torch.zeros(n)
+        self.travelled = torch.zeros(n)
         self.qpos = [env.robots.qpos[:shown].clone()]
         self._place = env.state.root_pos[:, :2]
 
     def __call__(self, moment: Moment) -> bool:
-        env, state = self.env, moment.step.state
+        env = self.env
+        state = moment.step.state
         # the state after a breakdown is that of before, and stands
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)
         self.steps += self.up
@@ -126,12 +129,14 @@ def wander_in(
     """The same in an environment that there is already, from a reset; its generator is reseeded."""
     env.generator.manual_seed(seed)
     env.reset()
-    steps, record = max(1, round(seconds / env.dt)), _WanderRecorder(env, shown)
+    steps = max(1, round(seconds / env.dt))
+    record = _WanderRecorder(env, shown)
     row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
     require_memory(steps * row, f"seconds={seconds:g}: the motions of {shown} robots")
     actor = PriorActor(skill, torch.Generator().manual_seed(seed))
     rollout(actor, env, steps, record, resets=None)
-    qpos, up_s = torch.stack(record.qpos), record.steps * env.dt
+    qpos = torch.stack(record.qpos)
+    up_s = record.steps * env.dt
     return Wandering(up_s, record.travelled, qpos, env.dt, steps * env.dt)
 
 
@@ -142,7 +147,8 @@ def write_motions(path: Path, robot: Robot, trial: Wandering) -> None:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
         for i in range(trial.qpos.shape[1]):
-            qpos, group = trial.qpos[:, i].numpy(), file.create_group(f"prior {i}")
+            qpos = trial.qpos[:, i].numpy()
+            group = file.create_group(f"prior {i}")
             group.attrs["rate_hz"] = 1.0 / trial.dt
             group.attrs["up_frames"] = min(trial.up_frames(i), len(qpos))
             group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)

@@ -28,11 +28,15 @@ from npmp.settings import from_mapping
 
 SCHEMA = "npmp.bundle"
 VERSION = 3  # 2 had no memory in its golden rollout
-CONTRACT, GRAPH, GOLDEN = "bundle.json", "policy.onnx", "golden.npz"
+CONTRACT = "bundle.json"
+GRAPH = "policy.onnx"
+GOLDEN = "golden.npz"
 MAX_BYTES = 1 << 30  # of a file; ours have 2 MB
 MOST_GOLDEN_BYTES = 1 << 28  # unpacked; ours have 6 MB
 MOST_STEPS = 20_000  # of golden.npz, which a robot answers before it starts [D]
-FEWEST_STEPS, FEWEST_RESETS = 100, 2  # of a golden rollout that says anything [D]
+# of a golden rollout that says anything [D]
+FEWEST_STEPS = 100
+FEWEST_RESETS = 2
 
 
 class Bundle:
@@ -40,7 +44,9 @@ class Bundle:
 
     def __init__(self, folder: Path, contract: BundleContract, content: Mapping[str, bytes]):
         """content: of the files beside bundle.json, by their names."""
-        self.folder, self.contract, self._content = folder, contract, content
+        self.folder = folder
+        self.contract = contract
+        self._content = content
 
     @staticmethod
     def read(folder: str | Path) -> Bundle:
@@ -99,7 +105,8 @@ class Bundle:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
         written = {"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files}
         # lists of numbers or words on one line each
-        lists, text = r"\[\s+([^][{}]*?)\s+\]", json_text(written, indent=2)
+        lists = r"\[\s+([^][{}]*?)\s+\]"
+        text = json_text(written, indent=2)
         text = re.sub(lists, lambda found: f"[{' '.join(found[1].split())}]", text)
         content[CONTRACT] = f"{text}\n".encode()
         for name, data in content.items():
@@ -122,7 +129,8 @@ class Bundle:
           InputError: for arrays of other names, shapes or types, values that are not finite, or too
             few steps.
         """
-        path, joints = self.folder / GOLDEN, len(self.contract.joints)
+        path = self.folder / GOLDEN
+        joints = len(self.contract.joints)
         content = self._content[GOLDEN]
         names = names_in_npz(path, content=content)
         arrays = load_npz(path, names, content=content, at_most=MOST_GOLDEN_BYTES)

@@ -228,7 +228,8 @@ class BundleContract:
         if len(self.imu_position) != 3:
             raise ValueError("imu_position needs three numbers")
         clock = [] if self.clock_s is None else CLOCK
-        first, rest = self.extra_inputs[: len(clock)], self.extra_inputs[len(clock) :]
+        first = self.extra_inputs[: len(clock)]
+        rest = self.extra_inputs[len(clock) :]
         heights = [name for name in rest if name.startswith("ground_")]
         depths = rest[len(heights) :]
         known = first == clock and rest[: len(heights)] == heights

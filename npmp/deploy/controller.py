@@ -106,12 +106,15 @@ class Controller:
         config: ControllerConfig,
         safety: SafetyConfig,
     ):
-        self.contract, self.policy, self.config = contract, policy, config
+        self.contract = contract
+        self.policy = policy
+        self.config = config
         self.watchdog = Watchdog(contract, safety)
         self.limits = self.watchdog.limits
         self.dt = 1.0 / contract.control_rate_hz
         self.home = contract.home_pose
-        self.mode, self.reason = ControlMode.PASSIVE, ""
+        self.mode = ControlMode.PASSIVE
+        self.reason = ""
         self.state: State | None = None
         self.asked = self._nothing()  # (c,) the command, within its ranges
         self.command = self.asked  # (c,) and ramped
@@ -166,7 +169,9 @@ class Controller:
             self._enter(mode, now, trip or over)
 
     def _enter(self, mode: ControlMode, now: float, reason: str = "") -> None:
-        self.mode, self.reason, self.began = mode, reason, now
+        self.mode = mode
+        self.reason = reason
+        self.began = now
         self.history.append((now, mode, reason))
         if mode is ControlMode.STAND and self.state is not None:
             self.risen_from = self.state.joint_pos
@@ -270,8 +275,11 @@ def drive(
     """
     loop = _Loop(robot, controller, seconds, clock, asked, note, stop, deadman)
     config = controller.config
-    writes, dt = config.writes, controller.dt
-    tick, last, missed = 0, -1, 0
+    writes = config.writes
+    dt = controller.dt
+    tick = 0
+    last = -1
+    missed = 0
     was_collecting = gc.isenabled()
     gc.disable()  # a collection may take longer than a step
     try:
@@ -281,10 +289,12 @@ def drive(
                 now = clock.now()
                 # what was slept through is left out
                 tick = max(tick, int((now - loop.start) * writes / dt))
-                begins, late = tick // writes > last, now - (loop.start + (last + 1) * dt)
+                begins = tick // writes > last
+                late = now - (loop.start + (last + 1) * dt)
                 if begins:
                     more = int(missed_deadlines(late, dt))
-                    last, missed = tick // writes, missed + more if more else 0
+                    last = tick // writes
+                    missed = missed + more if more else 0
                 loop.turn(now, late, missed, begins=begins, ends=loop.start + (last + 1) * dt)
             except BaseException as error:  # whatever ends the process ends in damping
                 loop.failure = loop.failure or error
@@ -323,7 +333,8 @@ class _Loop:
 
     def turn(self, now: float, late: float, missed: int, *, begins: bool, ends: float) -> None:
         """Read, watch and write once, with a control step in between where one begins."""
-        controller, clock = self.controller, self.clock
+        controller = self.controller
+        clock = self.clock
         # before it reads commands that are not its own
         taken = "" if controller.mode is ControlMode.PASSIVE else self.beat()
         state, stopped = self.read()
@@ -339,7 +350,8 @@ class _Loop:
             controller.watch(clock.now(), None, missed, begins=False)
         self.write(clock.now(), ends)
         if begins and self.output is not None:
-            work, state = clock.now() - now, controller.state
+            work = clock.now() - now
+            state = controller.state
             self.note(ControlStep(now, late, work, state, controller.asked, self.output))
 
     def read(self) -> tuple[State | None, str]:
@@ -363,8 +375,10 @@ class _Loop:
         What is safe changes as the joints move. Drivers get copies, which they may convert in
         place.
         """
-        controller, output = self.controller, self.output
-        mode, limits = controller.mode, controller.limits
+        controller = self.controller
+        output = self.output
+        mode = controller.mode
+        limits = controller.limits
         if mode is ControlMode.DAMPING:
             self.damp()
             return

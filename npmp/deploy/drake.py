@@ -39,8 +39,10 @@ class DrakeRobot(SimulatedRobot):
 
     def _build(self, robot: Robot) -> None:
         """The plant: the robot's own bodies, joints and geoms on a half space."""
-        drake, model = self._drake, robot.model(visuals=False)
-        builder, step_s = drake.DiagramBuilder(), 1.0 / robot.physics_rate_hz
+        drake = self._drake
+        model = robot.model(visuals=False)
+        builder = drake.DiagramBuilder()
+        step_s = 1.0 / robot.physics_rate_hz
         plant, scene = drake.AddMultibodyPlantSceneGraph(builder, time_step=step_s)
         plant.set_discrete_contact_approximation(drake.DiscreteContactApproximation.kSap)
         spec = robot.spec(visuals=False)
@@ -55,7 +57,9 @@ class DrakeRobot(SimulatedRobot):
         if model.geom_priority[feet].min() <= 0:
             friction = max(friction, 1.0)
         grip = drake.CoulombFriction(friction, friction)
-        world, here, ground = plant.world_body(), drake.RigidTransform(), drake.HalfSpace()
+        world = plant.world_body()
+        here = drake.RigidTransform()
+        ground = drake.HalfSpace()
         plant.RegisterCollisionGeometry(world, here, ground, "floor", grip)
         own = drake.GeometrySet()
         for index in plant.GetBodyIndices(instance):
@@ -72,11 +76,13 @@ class DrakeRobot(SimulatedRobot):
             servo.set_controller_gains(drake.PdControllerGains(p=kp, d=kd))
             self._servos.append(servo)
         plant.Finalize()
-        self._plant, self._instance = plant, instance
+        self._plant = plant
+        self._instance = instance
         # where Drake has what MuJoCo has in qpos, qvel and actuator_force: the quaternion before
         # the position, the angular velocity, in the world, before the linear one
         root = plant.GetBodyByName(robot.body_names[0])
-        pose, speed = root.floating_positions_start(), root.floating_velocities_start_in_v()
+        pose = root.floating_positions_start()
+        speed = root.floating_velocities_start_in_v()
         angles = [joint.position_start() for joint in joints]
         self._qpos = np.r_[pose + 4 : pose + 7, pose : pose + 4, angles]
         rates = [joint.velocity_start() for joint in joints]
@@ -102,7 +108,9 @@ class DrakeRobot(SimulatedRobot):
             servo.set_controller_gains(self._drake.PdControllerGains(p=p, d=d))
 
     def _advance(self, setpoint: FloatArray) -> None:
-        plant, context, data = self._plant, self._context, self.data
+        plant = self._plant
+        context = self._context
+        data = self.data
         wanted = np.concatenate((setpoint[self._wanted], np.zeros(len(setpoint))))
         plant.get_desired_state_input_port(self._instance).FixValue(context, wanted)
         self._count += 1

@@ -42,8 +42,10 @@ from npmp.tree import map_tree
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
 # Episodes of random readings from random memory, which excite weights that a walk leaves idle, and
 # their steps; spread of the readings over that of the rollout, and of the memory [D]
-EXCITED, EXCITED_STEPS = 100, 4
-SPREAD, MEMORY_SPREAD = 2.0, 0.5
+EXCITED = 100
+EXCITED_STEPS = 4
+SPREAD = 2.0
+MEMORY_SPREAD = 0.5
 _PLACE = "of the heading frame, from the root's origin; measured"
 MEANINGS = {
     "forward_mps": "velocity of the root along X of the heading frame",
@@ -108,7 +110,9 @@ def contract_of(
 ) -> BundleContract:
     """What bundle.json says. Raises InputError where actions were no joint angles in training, and
     as `_gains`."""
-    own, module, robot = policy.contract, skill.contract, task.robot
+    own = policy.contract
+    module = skill.contract
+    robot = task.robot
     for training in (own.training, module.training):
         drive = training.get("actuator", {"name": IDEAL})
         if drive["name"] != IDEAL and "sha256" not in drive:
@@ -162,11 +166,13 @@ def joint_table(
     robot: Robot, module: SkillContract, kp: list[float], kd: list[float]
 ) -> list[JointSpec]:
     """Each joint as the model has it, in the zero pose."""
-    model, table = robot.model(visuals=False), []
+    model = robot.model(visuals=False)
+    table = []
     data = posed(model)
     for k, name in enumerate(robot.joint_names):
         joint = model.joint(name).id
-        body, dof = model.jnt_bodyid[joint], model.jnt_dofadr[joint]
+        body = model.jnt_bodyid[joint]
+        dof = model.jnt_dofadr[joint]
         numbers = {
             "home": module.home_pose[k],
             "kp": kp[k],
@@ -204,7 +210,8 @@ def _gains(
       InputError: for other drives than in training.
     """
     trained = {"name": "ideal drives", "sha256": IDEAL} | training.get("actuator", {})
-    name, known = trained["name"], trained["sha256"].split("+")
+    name = trained["name"]
+    known = trained["sha256"].split("+")
     if drives is None:
         if IDEAL not in known:
             raise InputError(
@@ -246,7 +253,8 @@ def _level_depths(task: Task) -> list[float]:
     eye = getattr(task, "eye", None)
     if eye is None:
         return []
-    place, level = torch.zeros(1, 3), torch.eye(3)[None]
+    place = torch.zeros(1, 3)
+    level = torch.eye(3)[None]
     place[0, 2] = float(task.robot.home_qpos[2])
     depths = eye.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
     return [round(depth, 4) for depth in depths.tolist()]
@@ -260,7 +268,8 @@ class _BothLevels(nn.Module):
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         super().__init__()
-        self.policy, self.skill = policy, skill
+        self.policy = policy
+        self.skill = skill
 
     def forward(
         self,
@@ -272,7 +281,8 @@ class _BothLevels(nn.Module):
         h_low: Tensor,
         c_low: Tensor,
     ) -> tuple[Tensor, ...]:
-        seen, before = PolicyInput(obs, command, z), DecoderState(h_high, c_high)
+        seen = PolicyInput(obs, command, z)
+        before = DecoderState(h_high, c_high)
         latent, high = self.policy.step(seen, before)
         action, low = self.skill.decode(latent.mean, obs, DecoderState(h_low, c_low))
         return action, latent.mean, *high, *low
@@ -331,14 +341,17 @@ class _AsDeployed:
     what it observed of the robot and of the task."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        self.actor, self.joints = PolicyActor(policy, skill), len(skill.contract.joint_names)
+        self.actor = PolicyActor(policy, skill)
+        self.joints = len(skill.contract.joint_names)
 
     def initial_memory(self, n: int) -> _Memory:
         memory = self.actor.initial_memory(n)
         return _Memory(memory, memory.skill.z.new_zeros(n, self.joints))
 
     def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
-        seen, asked, nu = env.observe().clone(), env.task.observe().clone(), self.joints
+        seen = env.observe().clone()
+        asked = env.task.observe().clone()
+        nu = self.joints
         seen[:, nu : 2 * nu] = memory.action
         task = SimpleNamespace(observe=lambda: asked)
         view: Any = SimpleNamespace(observe=lambda: seen, task=task)
@@ -363,7 +376,8 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
     senses, command, reset, action, memory = (
         torch.cat(pair) for pair in zip(simulated, excited, strict=True)
     )
-    nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
+    nu = action.shape[-1]
+    home = torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = senses.double().split((nu, nu, 3, 3, 3), -1)
     readings = (joints + home, gyro, GRAVITY * accelerometer, up)
@@ -408,12 +422,14 @@ def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
         actor.initial_memory(EXCITED),
     )
     nu = simulated.action.shape[-1]
-    setpoint, rows = torch.zeros(EXCITED, nu), list[_Row]()
+    setpoint = torch.zeros(EXCITED, nu)
+    rows = list[_Row]()
     for step in range(EXCITED_STEPS):
         senses = readings(simulated.senses)
         command = readings(simulated.command)
         senses[:, nu : 2 * nu] = setpoint
         answer = actor.answer(senses, command, memory)
         rows.append(_Row(senses, command, torch.full((EXCITED,), step == 0), answer.action, memory))
-        setpoint, memory = answer.action, answer.memory
+        setpoint = answer.action
+        memory = answer.memory
     return rows

@@ -50,9 +50,12 @@ class LossyLink:
     `refused` counts those that are late or were overtaken."""
 
     def __init__(self, config: SimulatedConfig, rng: np.random.Generator):
-        self.config, self.rng = config, rng
+        self.config = config
+        self.rng = rng
         self.waiting: list[tuple[float, int, float, Any]] = []
-        self.sent, self.newest, self.latest = 0, 0, 0.0
+        self.sent = 0
+        self.newest = 0
+        self.latest = 0.0
         self.refused: Counter[str] = Counter()
 
     def put(self, message: Any, now: float) -> None:
@@ -87,10 +90,13 @@ class SimulatedLine:
     """
 
     def __init__(self, simulated: SimulatedRobot, config: SimulatedConfig, seed: int = 0):
-        self.simulated, self.config = simulated, config
+        self.simulated = simulated
+        self.config = config
         first, second = np.random.default_rng(seed).spawn(2)
-        self.incoming, self.outgoing = LossyLink(config, first), LossyLink(config, second)
-        self.began, self.ticks = time.monotonic(), 0
+        self.incoming = LossyLink(config, first)
+        self.outgoing = LossyLink(config, second)
+        self.began = time.monotonic()
+        self.ticks = 0
         # the newest that has arrived at the controller, and whether the robot had stopped then
         self.arrived: tuple[State, bool] | None = None
         # when the last good command came [s]
@@ -98,7 +104,8 @@ class SimulatedLine:
         # when and why the robot damped
         self.stopped: tuple[float, str] | None = None
         # the least of the vertical, the most of torque over its limit
-        self.upright, self.torque = 1.0, 0.0
+        self.upright = 1.0
+        self.torque = 0.0
 
     def now(self) -> float:
         if self.config.realtime:
@@ -144,7 +151,8 @@ class SimulatedLine:
         self.simulated.step()
         if self.simulated.broken:
             self._damp(now, "the simulation broke down")
-        data, limit = self.simulated.data, self.simulated.robot.torque_limit
+        data = self.simulated.data
+        limit = self.simulated.robot.torque_limit
         self.torque = max(self.torque, float((np.abs(data.actuator_force) / limit).max()))
         if self.stopped is None:
             self.upright = min(self.upright, float(data.xmat[1, 8]))

@@ -114,7 +114,8 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     from onnx import TensorProto, compose, helper, numpy_helper
 
     model = compose.add_prefix(onnx.load_from_string(inner), "policy_")
-    constants, joints = _constants(contract), len(contract.joints)
+    constants = _constants(contract)
+    joints = len(contract.joints)
     memory = {name: contract.memory[name] for name in MEMORY}
     own = {"command": "policy_command", "actions": "told_actions"}
     split = ("Split", ["obs", "widths"], [own.get(term, term) for term in TERMS])
@@ -156,7 +157,8 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
 
 def _constants(contract: BundleContract) -> dict[str, Any]:
     """What the tables of nodes name beside each other's outputs and the memory."""
-    arm, calls = np.array(contract.imu_position), calls_of(contract)
+    arm = np.array(contract.imu_position)
+    calls = calls_of(contract)
     joints = len(contract.joints)
     return {
         "widths": np.array([joints if term in OF_JOINTS else 3 for term in TERMS], np.int64),

@@ -24,7 +24,8 @@ TOLERANCE = 3.0
 # of `Parity.in_rollout`; some states magnify rounding, those of anymal_b_dribble to 8e-7
 ROLLOUT_TOLERANCE = 1e-5
 # what `Golden.rounding` counts at least, half a unit in the last place of 1, and at most [D]
-LEAST_ROUNDING, MOST_ROUNDING = 6e-8, 6e-7
+LEAST_ROUNDING = 6e-8
+MOST_ROUNDING = 6e-7
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
 
 
@@ -49,7 +50,8 @@ class OnnxPolicy:
         Raises:
           InputError: where onnxruntime is absent, or the graph is not what the contract says.
         """
-        self.contract, self._home = contract, contract.home_pose
+        self.contract = contract
+        self._home = contract.home_pose
         joints = len(self._home)
         observed = sum(width for _, width, _, _ in contract.observation)
         commanded = contract.command_width

@@ -91,7 +91,9 @@ class DeployLogger:
         journal: Path | None = None,
     ):
         """Raises OSError where the journal cannot be written."""
-        self.contract, self.source, self.about = contract, source, about
+        self.contract = contract
+        self.source = source
+        self.about = about
         self.widths = layout(len(contract.joints), len(contract.commands))
         self.rows: list[FloatArray] = []
         self.journal = journal
@@ -102,7 +104,8 @@ class DeployLogger:
 
     def note(self, step: ControlStep) -> None:
         """Add a control step. Values of another width than they should have become NaN."""
-        state, output = step.state, step.output
+        state = step.state
+        output = step.output
         age = step.now - state.time_s if state is not None else np.nan
         sensed = state[1:] if state is not None else (None,) * len(SENSED)
         numbers = ([step.now], [output.mode], [step.late], [step.work], [age])
@@ -123,8 +126,10 @@ class DeployLogger:
     def log(self) -> DeployLog:
         columns = _columns(np.array(self.rows), self.widths)
         contract = self.contract
-        joints, commands = tuple(contract.joint_names), tuple(contract.command_names)
-        rate_hz, about = contract.control_rate_hz, self.about
+        joints = tuple(contract.joint_names)
+        commands = tuple(contract.command_names)
+        rate_hz = contract.control_rate_hz
+        about = self.about
         return DeployLog(contract.robot, joints, commands, rate_hz, self.source, columns, about)
 
     def write(self, path: Path) -> DeployLog:
@@ -197,7 +202,8 @@ def _described(path: Path, known: Any) -> DeployLog:
         joints = tuple(str(name) for name in known["joint_names"])
         commands = tuple(str(name) for name in known["command_names"])
         rate_hz = float(known["rate_hz"])
-        robot, source = str(known["robot"]), str(known["source"])
+        robot = str(known["robot"])
+        source = str(known["source"])
         about = parse_json(str(known["about"]), str(path))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: an attribute is missing or of another type ({error})") from error
@@ -217,8 +223,10 @@ def refuse_other_joints(first: DeployLog, second: DeployLog) -> None:
 
 def summary(log: DeployLog, controller: Controller) -> dict[str, Any]:
     """The figures of a run: how it ended, deadlines, limits."""
-    columns, acting = log.columns, log.acting
-    late, work = columns["late_s"][:, 0], columns["work_s"][:, 0]
+    columns = log.columns
+    acting = log.acting
+    late = columns["late_s"][:, 0]
+    work = columns["work_s"][:, 0]
     moved = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
     began = controller.history[0][0]
     return {
@@ -244,7 +252,8 @@ def spread(values: FloatArray) -> dict[str, float]:
     kept = values[np.isfinite(values)]
     if not kept.size:
         return {}
-    p50, p99 = float(np.median(kept)), float(np.quantile(kept, 0.99))
+    p50 = float(np.median(kept))
+    p99 = float(np.quantile(kept, 0.99))
     return {"p50": p50, "p99": p99, "max": float(kept.max())}
 
 

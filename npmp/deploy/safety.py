@@ -43,11 +43,16 @@ WARMER_S = 5.0
 WARMTH_EVERY_S = 0.5
 # what no sensor of a sound robot says, not even once: times a joint's velocity and torque limit,
 # any axis of the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
-IMPOSSIBLE_JOINT, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
+IMPOSSIBLE_JOINT = 3.0
+IMPOSSIBLE_GYRO = 35.0
+IMPOSSIBLE_ACCELEROMETER = 20.0
 # The IMU must agree with itself, in means over IMU_S: the accelerometer with GRAVITY up within
 # MOST_ACCELERATION [m/s2], as no robot gains 5 m/s in a second; the gyro with how `up` turns,
 # within MOST_TURN [rad/s] and MOST_TURN_SHARE of what it says [D]
-IMU_S, MOST_ACCELERATION, MOST_TURN, MOST_TURN_SHARE = 1.0, 5.0, 0.3, 0.75
+IMU_S = 1.0
+MOST_ACCELERATION = 5.0
+MOST_TURN = 0.3
+MOST_TURN_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,8 @@ def checked_command(wanted: ArrayLike, limits: Limits) -> FloatArray:
     Raises:
       ValueError: for one of another width or that is not finite.
     """
-    command, count = np.asarray(wanted, dtype=np.float64), len(limits.command_rate)
+    command = np.asarray(wanted, dtype=np.float64)
+    count = len(limits.command_rate)
     if command.shape != (count,) or not np.isfinite(command).all():
         raise ValueError(f"a command of {count} finite numbers is expected, got {wanted!r:.80}")
     return np.clip(command, *limits.command)
@@ -156,8 +162,10 @@ class Watchdog:
     strong, readings the same, and how far the IMU disagrees with itself."""
 
     def __init__(self, contract: BundleContract, config: SafetyConfig):
-        self.config, self.limits = config, Limits(contract, config)
-        self.names, self.period = contract.joint_names, 1.0 / contract.control_rate_hz
+        self.config = config
+        self.limits = Limits(contract, config)
+        self.names = contract.joint_names
+        self.period = 1.0 / contract.control_rate_hz
         self.looked: float | None = None  # when, the last time [s]
         # a copy of the IMU's newest readings, as drivers may fill their arrays anew, and when they
         # first came [s]
@@ -181,7 +189,9 @@ class Watchdog:
         self.last_up: tuple[float, FloatArray] | None = None
         self.compared_s = 0.0
         # running means: (3,) [m/s2]; [rad/s] of the gyro's part that turns `up`, and of its error
-        self.acceleration, self.turn, self.turn_error = np.zeros(3), 0.0, 0.0
+        self.acceleration = np.zeros(3)
+        self.turn = 0.0
+        self.turn_error = 0.0
 
     def trip(
         self, now: float, state: State | None, missed: int, target: FloatArray | None = None
@@ -325,7 +335,8 @@ class Watchdog:
         tilt = math.degrees(math.acos(min(1.0, max(-1.0, float(state.up[2]) / length))))
         if tilt > self.config.tilt_deg:
             return f"tilted by {tilt:.0f} degrees"
-        place, limits = state.joint_pos, self.limits
+        place = state.joint_pos
+        limits = self.limits
         beyond = np.maximum(limits.lower - place, place - limits.upper)
         worst = int(beyond.argmax())
         if beyond[worst] > self.config.joint_margin_rad:
@@ -338,7 +349,8 @@ class Watchdog:
     def _overload(self, now: float, state: State) -> str:
         """What has been above its limit for too long. Time below is taken off, so that one good
         sample excuses nothing."""
-        passed, self.looked = max(0.0, now - (now if self.looked is None else self.looked)), now
+        passed = max(0.0, now - (now if self.looked is None else self.looked))
+        self.looked = now
         for word, values, limit in (
             ("fast", state.joint_vel, self.limits.velocity),
             ("strong", state.joint_torque, self.limits.torque),
@@ -361,7 +373,8 @@ class Watchdog:
         self.last_up = state.time_s, state.up.copy()
         if not 0.0 <= dt < 2.5 * self.period:
             return ""
-        self.compared_s, weight = self.compared_s + dt, dt / IMU_S
+        self.compared_s = self.compared_s + dt
+        weight = dt / IMU_S
         turn = np.cross(before + state.up, state.gyro) / 2.0
         error = float(np.linalg.norm((state.up - before) / dt - turn))
         self.acceleration += weight * (state.accelerometer - GRAVITY * state.up - self.acceleration)

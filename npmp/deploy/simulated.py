@@ -29,7 +29,8 @@ class SimulatedRobot:
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
         """accelerometer: as in a bundle, where and how it is read."""
-        self.robot, self.model = robot, robot.on_floor().compile()
+        self.robot = robot
+        self.model = robot.on_floor().compile()
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
@@ -47,7 +48,8 @@ class SimulatedRobot:
 
     def place(self, crouch: float = 1.0) -> None:
         """At rest, its servos on, the lowest foot on the ground; crouch 1 is the home pose."""
-        robot, data = self.robot, self.data
+        robot = self.robot
+        data = self.data
         mujoco.mj_resetData(self.model, data)
         data.qpos[:] = robot.home_qpos
         pose = np.clip(crouch * robot.home_joints, robot.joint_lower, robot.joint_upper)
@@ -66,7 +68,8 @@ class SimulatedRobot:
 
     def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
         self.model.actuator_gainprm[:, 0] = kp
-        self.model.actuator_biasprm[:, 1], self.model.actuator_biasprm[:, 2] = -kp, -kd
+        self.model.actuator_biasprm[:, 1] = -kp
+        self.model.actuator_biasprm[:, 2] = -kd
 
     def command(
         self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float
@@ -74,7 +77,8 @@ class SimulatedRobot:
         """As `RobotInterface.write`, within the robot's limits; nothing once it is damped."""
         if self.damped:
             return
-        robot, most = self.robot, MOST_GAIN
+        robot = self.robot
+        most = MOST_GAIN
         self._gains(
             np.clip(kp, 0.0, most * robot.kp),
             np.clip(kd, 0.0, most * np.maximum(robot.kd, 0.01 * robot.kp)),
@@ -111,7 +115,8 @@ class SimulatedRobot:
 
     def _moment(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Root position, quaternion, and velocity of the IMU, in the world."""
-        qpos, qvel = self.data.qpos, self.data.qvel
+        qpos = self.data.qpos
+        qvel = self.data.qvel
         velocity = np.zeros(3)
         mujoco.mju_rotVecQuat(velocity, np.cross(qvel[3:6], self.imu_offset), qpos[3:7])
         return qpos[:3].copy(), qpos[3:7].copy(), velocity + qvel[:3]
@@ -119,10 +124,12 @@ class SimulatedRobot:
     def sense(self, time_s: float) -> State:
         """What it measures; gyro and accelerometer are means over the last control period, as
         policies were trained."""
-        substeps, period = self.robot.substeps, self.robot.substeps * self.dt
+        substeps = self.robot.substeps
+        period = self.robot.substeps * self.dt
         moments = [self.past[-1 - k * substeps] for k in (2, 1, 0)]
         (pos2, _, _), (pos1, quat1, vel1), (pos, quat, vel) = moments
-        gyro, rotation = np.zeros(3), np.zeros(9)
+        gyro = np.zeros(3)
+        rotation = np.zeros(9)
         mujoco.mju_subQuat(gyro, quat, quat1)
         mujoco.mju_quat2Mat(rotation, quat)
         to_root = rotation.reshape(3, 3).T
@@ -161,7 +168,8 @@ def refuse_other_limits(contract: BundleContract, robot: Robot) -> None:
         other = sorted(set(contract.joint_names) ^ set(robot.joint_names))[0]
         raise InputError(f"the bundle's joints are not those of '{robot.name}': {other!r:.40}")
     for name in ("control_rate_hz", "physics_rate_hz"):
-        value, own = getattr(contract, name), getattr(robot, name)
+        value = getattr(contract, name)
+        own = getattr(robot, name)
         if not abs(value - own) <= SAME * own:
             raise InputError(
                 f"the bundle's {name}={value:g}: must be {own:g}, as of '{robot.name}'"

@@ -48,7 +48,8 @@ def drawn(contract: BundleContract, steps: int, seed: int, episode: int = 0) -> 
         raise InputError(
             f"a trial takes the commands {', '.join(COMMAND)}; the bundle's are {names}"
         )
-    rng, (low, high) = np.random.default_rng([episode, seed]), contract.command_range
+    rng = np.random.default_rng([episode, seed])
+    low, high = contract.command_range
     period = round(PERIOD_S * contract.control_rate_hz)
     share, chance = rng.uniform(size=(math.ceil(steps / period), 2, len(low))).swapaxes(0, 1)
     some = np.where(chance < NONZERO, low + share * (high - low), np.clip(0.0, low, high))
@@ -76,12 +77,15 @@ def episodes(
     duration = period if contract.hold == "first_order" else 0.0
     kp, kd = contract.per_joint("kp"), contract.per_joint("kd")
     for episode in range(count):
-        commands, achieved = drawn(contract, steps, seed, episode), list[list[float]]()
+        commands = drawn(contract, steps, seed, episode)
+        achieved = list[list[float]]()
         robot.place()
         policy.reset()
-        state, fell = robot.sense(0.0), False
+        state = robot.sense(0.0)
+        fell = False
         for t, command in enumerate(commands):
-            begun, before = time.perf_counter(), robot.data.qpos[:3].copy()
+            begun = time.perf_counter()
+            before = robot.data.qpos[:3].copy()
             readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
             proposed = policy.act(readings, command)
             target = np.clip(proposed, *contract.joint_range)
@@ -90,7 +94,8 @@ def episodes(
             robot.command(target, kp, kd, duration)
             for _ in range(robot.robot.substeps):
                 robot.step()
-            state, qpos = robot.sense((t + 1) * period), robot.data.qpos
+            state = robot.sense((t + 1) * period)
+            qpos = robot.data.qpos
             forward = to_heading((qpos[:3] - before) / period, qpos[3:7])
             achieved.append([*forward, float(state.up @ state.gyro)])
             if fell := robot.broken or not bool(state.up[2] >= UPRIGHT):

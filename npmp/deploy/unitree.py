@@ -46,23 +46,32 @@ MOTORS = {
 }
 # where Unitree's simulators are, which fill in no checksums and answer no service; robots are in
 # domain 0
-LOOPBACK, SIMULATED_DOMAIN = "lo", 1
+LOOPBACK = "lo"
+SIMULATED_DOMAIN = 1
 # a G1's `mode_machine` where all 29 joints move [R: unitree_ros, g1_description]; others have 23,
 # or a waist that is locked
 WHOLE_G1 = (2, 5, 11, 13, 15)
 # of the remote's bytes 2 and 3: either of these two damps the robot
-SELECT, B = 0x08, 0x02
+SELECT = 0x08
+B = 0x02
 # of the remote: floats from -1 to 1 at these bytes; pushed ahead, to the right, turned right
 STICKS = {"ahead": 20, "right": 4, "turned": 8}
 STICKS_OF = 3  # commands that they steer: forward, lateral, yaw rate
-LOOK_S, LOOK_EVERY_S = 2.0, 0.005  # a look without commands [D]
+# a look without commands [D]
+LOOK_S = 2.0
+LOOK_EVERY_S = 0.005
 LONGEST_WRITE_S = 0.02  # between two writes, for setpoints half-way to the next [D]
 DRIFT = 1e-4  # of the robot's clock against this one, at most [D]
 MANY = 64  # messages that wait to be taken [D]
 MOST_BLOCKED_NS = 1_000_000  # by a write, where nothing gets through [D]
-SWITCHER, CHECK_MODE, RELEASE_MODE = "motion_switcher", 1001, 1003
+SWITCHER = "motion_switcher"
+CHECK_MODE = 1001
+RELEASE_MODE = 1003
 # so long a service may take; so often it is asked, and so long waited; until both sides match [D]
-ANSWER_S, RELEASES, RELEASE_S, MATCHED_S = 2.0, 5, 1.0, 0.2
+ANSWER_S = 2.0
+RELEASES = 5
+RELEASE_S = 1.0
+MATCHED_S = 0.2
 JUMP_S = 0.1  # the robot's clock may be ahead of this one's since the last state [D]
 STICK_AT_REST = 0.05  # less is no command [D]
 # a motor's mode where it is driven
@@ -159,7 +168,9 @@ class DdsLine:
         """What the robot's motion switcher answers to a call; None for nothing."""
         requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
         answers = self._reader(f"api/{SWITCHER}/response", dds_type("unitree_api.Response"))
-        number, until, sent = time.monotonic_ns(), time.monotonic() + ANSWER_S, False
+        number = time.monotonic_ns()
+        until = time.monotonic() + ANSWER_S
+        sent = False
         filled = {"Identity": (number, call), "Lease": (0,), "Policy": (0, False)}
         parts = [dds_type(f"unitree_api.Request{part}")(*of) for part, of in filled.items()]
         header = dds_type("unitree_api.RequestHeader")(*parts)
@@ -227,10 +238,12 @@ class UnitreeRobot:
         package, motors = MOTORS[contract.robot]
         if sorted(contract.joint_names) != sorted(motors):
             raise InputError(f"a {contract.robot} has the joints {', '.join(motors)}")
-        self.line, self.order = line, [motors.index(name) for name in contract.joint_names]
+        self.line = line
+        self.order = [motors.index(name) for name in contract.joint_names]
         self.state = MessageLayout(f"{package}.LowState")
         self.command = MessageLayout(f"{package}.LowCmd")
-        self.period, self.kd = 1.0 / contract.control_rate_hz, contract.per_joint("kd")
+        self.period = 1.0 / contract.control_rate_hz
+        self.kd = contract.per_joint("kd")
         self.names = contract.joint_names
         self.limits = Limits(contract, safety or SafetyConfig())
         self.newest: State | None = None
@@ -245,7 +258,8 @@ class UnitreeRobot:
         self.offset = np.inf  # of this clock against the robot's, the least delay included [s]
         self.arrived = self.measured = -np.inf
         self.past = list[tuple[float, FloatArray]]()
-        self.remote, self.pressed = bytes(40), False
+        self.remote = bytes(40)
+        self.pressed = False
         self.stopped = False
         self.motors = len(range(*self.command.at["motor_cmd.q"].indices(self.command.width)))
         self.values = self._nothing()
@@ -264,7 +278,8 @@ class UnitreeRobot:
     # --- from the robot
 
     def read(self) -> State | None:
-        newest, now = None, time.monotonic()
+        newest = None
+        now = time.monotonic()
         for values in self.line.take():
             if values is not None and self._believed(values, now):
                 newest = values
@@ -409,7 +424,8 @@ class UnitreeRobot:
         self, target: FloatArray, kp: FloatArray, kd: FloatArray, until: float = np.inf
     ) -> None:
         """until: later it is not sent, as another process may have damped the robot [s]."""
-        values, at = self.values, self.command.at
+        values = self.values
+        at = self.command.at
         for name, numbers in (("q", target), ("kp", kp), ("kd", kd)):
             every = np.zeros(self.motors)
             every[self.order] = numbers
@@ -480,7 +496,10 @@ def steered(robot: Any, within: FloatArray, _: float = 0.0) -> FloatArray:
 def look(robot: RobotInterface, watchdog: Watchdog) -> tuple[list[str], str]:
     """Read for LOOK_S and send nothing. Returns: what the robot says, a line each, and why it would
     be damped, "" for no reason."""
-    state, came, wrong, began = None, 0, "", time.monotonic()
+    state = None
+    came = 0
+    wrong = ""
+    began = time.monotonic()
     while (passed := time.monotonic() - began) < LOOK_S and not wrong:
         time.sleep(LOOK_EVERY_S)
         try:
@@ -488,7 +507,8 @@ def look(robot: RobotInterface, watchdog: Watchdog) -> tuple[list[str], str]:
         except RobotStopped as error:
             return [], str(error)
         if newer is not None:
-            state, came = newer, came + 1
+            state = newer
+            came = came + 1
         wrong = watchdog.trip(time.monotonic(), state, 0) if state else ""
     refused = getattr(robot, "refused", {})
     wrong = wrong or ", ".join(f"{n} states were refused: {why}" for why, n in refused.items())

@@ -97,7 +97,8 @@ class MessageLayout:
         self.at: dict[str, slice] = {}
         begins = 0
         for label, count, kind in fields(name):
-            ends, inner = begins + count * width(kind), begins
+            ends = begins + count * width(kind)
+            inner = begins
             self.at[label] = slice(begins, ends)
             for part, many, _ in fields(kind) if "." in kind else ():
                 several = slice(inner, ends, width(kind))
@@ -157,5 +158,7 @@ def _packed(struct_: type[Any], layout: MessageLayout) -> type[Any]:
         whole = data[:4] == _HEADER and len(data) >= layout.wire.size + 4
         return holding(cls, layout.wire.unpack_from(data, 4) if whole else None)
 
-    struct_.serialize, struct_.deserialize = serialize, classmethod(deserialize)  # type: ignore[attr-defined]
+    # type: ignore[attr-defined]
+    struct_.serialize = serialize
+    struct_.deserialize = classmethod(deserialize)
     return struct_

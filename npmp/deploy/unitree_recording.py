@@ -22,13 +22,17 @@ class Recorder:
     """A `UnitreeLine` that keeps the LowStates that come through another."""
 
     def __init__(self, line: Any, package: str):
-        self.line, self.local = line, line.local
-        self.put, self.others, self.robots = line.put, line.others, line.robots
+        self.line = line
+        self.local = line.local
+        self.put = line.put
+        self.others = line.others
+        self.robots = line.robots
         self.wire = MessageLayout(f"{package}.LowState").wire
         self.came = list[tuple[float, bytes]]()
 
     def take(self) -> list[tuple[Any, ...] | None]:
-        came, now = self.line.take(), time.monotonic()
+        came = self.line.take()
+        now = time.monotonic()
         self.came += [(now, self.wire.pack(*values)) for values in came if values is not None]
         return came  # type: ignore[no-any-return]
 
@@ -64,8 +68,11 @@ class RecordedLine:
             )
         if local.shape != () or local.dtype != bool:
             raise InputError(f"'{path}': local must be true or false")
-        self.due, self.messages, self.local = due, messages, bool(local)
-        self.given, self.began = 0, 0.0
+        self.due = due
+        self.messages = messages
+        self.local = bool(local)
+        self.given = 0
+        self.began = 0.0
 
     def take(self) -> list[tuple[Any, ...] | None]:
         now = time.monotonic()

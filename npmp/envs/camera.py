@@ -142,7 +142,8 @@ class DepthCamera:
     def bind(self, n: int, dt: float, device: torch.device) -> None:
         """Cameras of n robots; dt: control period [s]."""
         c = self.config
-        self.period, self.delay = max(1, round(1.0 / (c.rate_hz * dt))), round(c.delay_s / dt)
+        self.period = max(1, round(1.0 / (c.rate_hz * dt)))
+        self.delay = round(c.delay_s / dt)
         self.rays, self.distances = self.rays.to(device), self.distances.to(device)
         self.place = torch.tensor(c.place_m, device=device)
         self.age = torch.zeros(n, dtype=torch.long, device=device)
@@ -193,7 +194,8 @@ class DepthCamera:
     def taken(self, depth: Tensor, noise: Tensor, other: Tensor) -> Tensor:
         """What the camera makes of depths (..., pixels) [m]; noise, other: alike, standard
         normal."""
-        c, (near, far) = self.config, self.config.range_m
+        c = self.config
+        near, far = self.config.range_m
         off = c.noise_stereo * depth.square() + c.noise_flight * depth
         lost = (torch.special.ndtr(other) < c.holes) | (depth >= far)
         return torch.where(lost, far, (depth + off * noise).clamp(near, far)).nan_to_num(far)
@@ -215,13 +217,16 @@ class DepthCamera:
           position: (B, 3) of the root, rotation: (B, 3, 3). height: of the ground at places (B, k,
             2): (B, k) [m].
         """
-        rays, at = self.rays @ rotation.mT, position + rotation @ self.place
+        rays = self.rays @ rotation.mT
+        at = position + rotation @ self.place
         flat = torch.linalg.vector_norm(rays[..., :2], dim=-1).clamp(min=1e-6)
-        slope, yaw = rays[..., 2] / flat, geometry.yaw_of(rotation).unsqueeze(-1)
+        slope = rays[..., 2] / flat
+        yaw = geometry.yaw_of(rotation).unsqueeze(-1)
         bearing = torch.atan2(rays[..., 1], rays[..., 0]) - yaw
         bearing = torch.atan2(torch.sin(bearing), torch.cos(bearing))
         half = bearing.abs().amax(-1, keepdim=True).clamp(min=1e-6)
-        count, d = max(BEARINGS, 2 * self.config.size[0]), self.distances
+        count = max(BEARINGS, 2 * self.config.size[0])
+        d = self.distances
         looked = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
         along = torch.stack((torch.cos(looked), torch.sin(looked)), -1)
         place = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
@@ -246,10 +251,13 @@ def _first_at_least(rising: Tensor, row: Tensor, value: Tensor) -> Tensor:
     """Where the rising numbers (B, R, D) of a row (B, k) first reach values (B, k), (B, k); D where
     they nowhere do. By halving, as D is a power of 2."""
     count = rising.shape[-1]
-    numbers, begin, step = rising.flatten(1), row * count, count
+    numbers = rising.flatten(1)
+    begin = row * count
+    step = count
     found = torch.zeros_like(row)
     while step:
         tried = (found + step).clamp(max=count)
         below = numbers.gather(1, begin + tried - 1) < value
-        found, step = torch.where(below, tried, found), step // 2
+        found = torch.where(below, tried, found)
+        step = step // 2
     return found

@@ -96,7 +96,8 @@ class ReferenceFeatures(nn.Module):
 
 def context_size(robot: Robot, horizon: int) -> int:
     """Width of `encoder_context` for a robot and a number of reference frames ahead."""
-    nu, points = len(robot.joint_names), 1 + 2 * len(robot.foot_bodies)
+    nu = len(robot.joint_names)
+    points = 1 + 2 * len(robot.foot_bodies)
     return horizon * (3 * (points + 4) + nu) + 13 + 3 * nu
 
 

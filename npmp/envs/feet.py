@@ -34,19 +34,22 @@ class Feet(nn.Module):
 
     def __init__(self, robot: Robot):
         super().__init__()
-        self.radius, self.shape = robot.foot_radius, robot.foot_points.shape[:2]
+        self.radius = robot.foot_radius
+        self.shape = robot.foot_points.shape[:2]
         model = robot.model()
         data = posed(model)
         # from the feet up
         legs = [hinges_to(model, model.body(name).id)[::-1] for name in robot.foot_bodies]
         size = max(map(len, legs)), len(legs)
         joint = np.zeros(size, int)
-        axis, anchor = np.zeros((*size, 3)), np.zeros((*size, 3))
+        axis = np.zeros((*size, 3))
+        anchor = np.zeros((*size, 3))
         # a leg of fewer joints than others ends in turns about nothing
         for foot, leg in enumerate(legs):
             for level, j in enumerate(leg):
                 joint[level, foot] = j
-                axis[level, foot], anchor[level, foot] = data.xaxis[j + 1], data.xanchor[j + 1]
+                axis[level, foot] = data.xaxis[j + 1]
+                anchor[level, foot] = data.xanchor[j + 1]
         soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
         point = np.stack([in_world(data, body, points) for body, points in soles])
         cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
@@ -78,7 +81,8 @@ class Feet(nn.Module):
             # Rodrigues
             both = both + sine[level] * across + versine[level] * (across @ cross)
             arm, turned = both.chunk(2, 1)
-            place, moved = arm + anchor, turned + rate[level] * (arm @ cross)
+            place = arm + anchor
+            moved = turned + rate[level] * (arm @ cross)
         shape = (feet, points, *joint_pos.shape[:-1], 3)
         place, moved = (v.view(shape).movedim((0, 1), (-3, -2)) for v in (place, moved))
         return place, moved
@@ -151,7 +155,8 @@ def stepping(
 
     ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
-    c, free = config, config.swing_height_m
+    c = config
+    free = config.swing_height_m
     weighs = c.drag_weight or c.press_weight or c.lift_weight
     if not weighs or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])

@@ -182,13 +182,16 @@ class RoughGround(Ground):
     def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
         """uphill: on slopes and stairs start at `Terrain.foot`, facing up, instead of at a gentle
         place, facing anywhere."""
-        self.terrain, self.uphill, self.curriculum = terrain, uphill, curriculum
+        self.terrain = terrain
+        self.uphill = uphill
+        self.curriculum = curriculum
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         self.terrain.add_to_scene(spec)
 
     def bind(self, env: Any) -> None:
-        n, device = env.num_envs, env.device
+        n = env.num_envs
+        device = env.device
         self.env, self.terrain = env, self.terrain.to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
         climbs = [self.uphill and kind in CLIMBED for kind in self.terrain.kinds]
@@ -217,7 +220,8 @@ class RoughGround(Ground):
             low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
             field = low + (draw[0] * (high - low)).long()
         spot = (draw[1] * self.terrain.places.shape[1]).long()
-        place, yaw = self.terrain.places[field, spot], 2.0 * math.pi * draw[2]
+        place = self.terrain.places[field, spot]
+        yaw = 2.0 * math.pi * draw[2]
         if self.uphill:
             up = self._climbs[field]
             place = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), place)
@@ -234,8 +238,12 @@ class RoughGround(Ground):
     def _promote(self, ids: Tensor, draw: Tensor) -> None:
         """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
         [0, 1)."""
-        failed, asked, went, row = self.failed[ids], self.asked[ids], self.went[ids], self.row[ids]
-        far, counts = went >= 0.5 * asked, failed | (asked >= _HARD_ENOUGH_M)
+        failed = self.failed[ids]
+        asked = self.asked[ids]
+        went = self.went[ids]
+        row = self.row[ids]
+        far = went >= 0.5 * asked
+        counts = failed | (asked >= _HARD_ENOUGH_M)
         row = torch.where(counts, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
         row = torch.where(row < self._rows, row, (draw * self._rows).long())
         self.row = self.row.index_copy(0, ids, row)
@@ -253,7 +261,8 @@ class RoughGround(Ground):
 
     def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
         if "command" in seen and "achieved" in seen:
-            command, velocity = seen["command"], seen["achieved"]
+            command = seen["command"]
+            velocity = seen["achieved"]
             speed = torch.linalg.vector_norm(command[:, :2], dim=-1)
             along = (velocity[:, :2] * command[:, :2]).sum(-1) / speed.clamp(min=1e-6)
             self.asked = self.asked + speed * self.env.dt
@@ -351,7 +360,10 @@ def points_around(state: RobotState, offsets: Tensor, place: Tensor | None = Non
     """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots;
     or of places (..., F, 2) of each robot, (..., F, g, 2)."""
     yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
-    cosine, sine, ahead, aside = torch.cos(yaw), torch.sin(yaw), offsets[:, 0], offsets[:, 1]
+    cosine = torch.cos(yaw)
+    sine = torch.sin(yaw)
+    ahead = offsets[:, 0]
+    aside = offsets[:, 1]
     turned = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
     if place is None:
         return state.root_pos[..., None, :2] + turned

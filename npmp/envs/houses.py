@@ -20,10 +20,12 @@ from npmp.sim.rooms import WALL_M
 from npmp.sim.terrain import Terrain
 
 SIDE = 128  # pixels of a texture
-BUILTIN, MARK = mujoco.mjtBuiltin, mujoco.mjtMark
+BUILTIN = mujoco.mjtBuiltin
+MARK = mujoco.mjtMark
 PATTERNS = (BUILTIN.mjBUILTIN_CHECKER, BUILTIN.mjBUILTIN_GRADIENT, BUILTIN.mjBUILTIN_FLAT)
 MARKS = (MARK.mjMARK_NONE, MARK.mjMARK_RANDOM, MARK.mjMARK_EDGE)
-PLANE, CUBE = mujoco.mjtTexture.mjTEXTURE_2D, mujoco.mjtTexture.mjTEXTURE_CUBE
+PLANE = mujoco.mjtTexture.mjTEXTURE_2D
+CUBE = mujoco.mjtTexture.mjTEXTURE_CUBE
 
 
 @cache
@@ -47,7 +49,9 @@ class MujocoHouses:
     def __init__(self, config: CameraConfig, fine: DepthCamera):
         """fine: as `npmp.envs.pictures.finer` makes it. Raises InputError where MuJoCo has no
         renderer."""
-        self.config, self.place, self.size = config, fine.place.cpu(), fine.config.size
+        self.config = config
+        self.place = fine.place.cpu()
+        self.size = fine.config.size
         self.houses = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
         along, right, down = fine.axes
         # OpenGL's camera in the root frame: x to the right, y up, looking along -z
@@ -78,7 +82,8 @@ class MujocoHouses:
         mujoco.mj_kinematics(model, data)
         mujoco.mj_camlight(model, data)
         camera = mujoco.MjvCamera()
-        camera.type, camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, 0
+        camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        camera.fixedcamid = 0
         every = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera, every, scene)
         window = mujoco.MjrRect(0, 0, *self.size)
@@ -108,7 +113,8 @@ class MujocoHouses:
 def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> mujoco.MjSpec:
     """A floor, boxes where something stands on cells (rows by y, columns by x), materials and
     lights."""
-    spec, side = mujoco.MjSpec(), cell * len(stands)
+    spec = mujoco.MjSpec()
+    side = cell * len(stands)
     for name, kind in (("floor", PLANE), ("wall", CUBE)):
         first, second = rng.uniform(0.1, 0.95, (2, 3))
         spec.add_texture(
@@ -123,14 +129,18 @@ def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> m
             markrgb=rng.uniform(0.0, 1.0, 3),
             random=0.02,
         )
-        repeat, shine = [int(rng.integers(1, 12))] * 2, rng.uniform(0.0, [0.5, 1.0])
+        repeat = [int(rng.integers(1, 12))] * 2
+        shine = rng.uniform(0.0, [0.5, 1.0])
         made = spec.add_material(name=name, texrepeat=repeat, specular=shine[0], shininess=shine[1])
         made.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
-    world, plane, box = spec.worldbody, mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX
+    world = spec.worldbody
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    box = mujoco.mjtGeom.mjGEOM_BOX
     world.add_geom(type=plane, size=[2.0 * side, 2.0 * side, 1.0], material="floor")
     tall = WALL_M / 2.0
     for low, high in boxes(stands):
-        size, place = 0.5 * cell * (high - low)[::-1], 0.5 * cell * (low + high - 1)[::-1]
+        size = 0.5 * cell * (high - low)[::-1]
+        place = 0.5 * cell * (low + high - 1)[::-1]
         world.add_geom(type=box, size=[*size, tall], pos=[*place, tall], material="wall")
     for _ in range(rng.integers(1, 4)):
         world.add_light(
@@ -147,7 +157,8 @@ def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> m
 
 def boxes(stands: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rectangles that cover what stands, each once: first cells and those behind the last."""
-    left, found = stands.copy(), []
+    left = stands.copy()
+    found = []
     while left.any():
         low = np.argwhere(left)[0]
         row, column = low

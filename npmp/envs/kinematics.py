@@ -107,7 +107,8 @@ class Kinematics(nn.Module):
         root = torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).reshape(-1, 12)
         world = [root.T.contiguous().view(1, 3, 4, -1)]
         for level, bodies in enumerate(self._levels, 1):
-            above, parents = world[-1], getattr(self, f"_parents_{level}")
+            above = world[-1]
+            parents = getattr(self, f"_parents_{level}")
             if parents is not None:
                 above = above.index_select(0, parents)
             world.append(_compose(above, local[bodies]))
@@ -115,7 +116,8 @@ class Kinematics(nn.Module):
         rows = torch.cat((rows.index_select(0, self._rows), self._mass @ rows))
         rows = rows.T.contiguous().view(*batch, len(rows))
         rotation, position, center = rows.split((9 * self.num_bodies, 3 * self.num_bodies, 3), -1)
-        position, rotation = position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3))
+        position = position.unflatten(-1, (-1, 3))
+        rotation = rotation.unflatten(-1, (-1, 3, 3))
         return BodyPoses(position, rotation, center)
 
 
@@ -144,11 +146,13 @@ def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.nda
     Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index
     among the hinges, for a welded body the number of hinges.
     """
-    fixed, hinge = rotations.to_matrix(model.body_quat[bodies + 1]), model.body_jntadr[bodies + 1]
+    fixed = rotations.to_matrix(model.body_quat[bodies + 1])
+    hinge = model.body_jntadr[bodies + 1]
     # cross @ v = axis x v; of a welded body, whose "hinge" is -1, nothing
     axis = np.where(hinge[:, None] < 0, 0.0, model.jnt_axis[hinge])
     cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
-    turns, anchor = (fixed @ cross, fixed @ cross @ cross), model.jnt_pos[hinge][..., None]
+    turns = (fixed @ cross, fixed @ cross @ cross)
+    anchor = model.jnt_pos[hinge][..., None]
     places = (model.body_pos[bodies + 1][..., None], *(-turn @ anchor for turn in turns))
     parts = zip((fixed, *turns), places, strict=True)
     joint = np.where(hinge < 0, model.nq, model.jnt_qposadr[hinge]) - 7

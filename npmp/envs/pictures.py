@@ -75,7 +75,8 @@ class Looks(SimpleNamespace):
         back = _EDGE_M * torch.diag_embed(ray[..., :2].sign())
         before_x, before_y = terrain.height_at(point[..., None, :2] - back).unbind(-1)
         along_x = before_x < before_y
-        wall, sky = up > 0.03, depth >= 0.99 * FAR_M
+        wall = up > 0.03
+        sky = depth >= 0.99 * FAR_M
         surface = torch.where(sky, SKY, torch.where(wall, WALL, FLOOR))
 
         rows = torch.arange(len(surface), device=surface.device).unsqueeze(-1)
@@ -137,15 +138,18 @@ def pictures_of(
 ) -> Tensor:
     """Pictures (k, rows, columns, 3) in [0, 1] of a camera as `finer` makes them, on roots at (k,
     3), turned by (k, 3, 3), with looks drawn (k, NUMBERS)."""
-    found, (columns, rows) = [], fine.config.size
+    found = []
+    columns, rows = fine.config.size
     for where, turned, look in zip(
         *(part.split(AT_ONCE) for part in (position, rotation, drawn)), strict=True
     ):
         depth = fine.depths(where, turned, terrain.height_at)
-        ray, eye = fine.rays @ turned.mT, where + turned @ fine.place
+        ray = fine.rays @ turned.mT
+        eye = where + turned @ fine.place
         point = eye[:, None] + depth[..., None] * ray
         found.append(Looks(look).paint(point, ray, depth, terrain))
-    looks, picture = Looks(drawn), torch.cat(found).unflatten(1, (rows, columns)).movedim(-1, 1)
+    looks = Looks(drawn)
+    picture = torch.cat(found).unflatten(1, (rows, columns)).movedim(-1, 1)
     soft = nn.functional.avg_pool2d(picture, 3, 1, 1, count_include_pad=False)
     picture = torch.lerp(picture, soft, looks.blur[:, None, None, None]).movedim(1, -1)
     noise = torch.randn(picture.shape, generator=generator, device=picture.device)
@@ -191,7 +195,8 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
     eye = now.rotation @ fine.place + moved
     apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
     floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
-    picture, found = earlier.picture.movedim(-1, 1), []
+    picture = earlier.picture.movedim(-1, 1)
+    found = []
     for share in SHARES:
         seen = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
         away = seen @ along
@@ -223,7 +228,8 @@ class PictureCamera(DepthCamera):
         camera or height."""
         super().__init__(config)
         self.eyes = Eyes.load(config.eyes)
-        mine, known = recorded(config), self.eyes.contract.camera
+        mine = recorded(config)
+        known = self.eyes.contract.camera
         if abs(height - (stood := self.eyes.contract.height_m)) > 0.05:
             raise InputError(
                 f"'{config.eyes}' are eyes {stood:.2f} m above the floor, this robot's root is at"
@@ -240,7 +246,8 @@ class PictureCamera(DepthCamera):
         """As `DepthCamera.bind`. Raises InputError where MuJoCo is to draw and cannot."""
         super().bind(n, dt, device)
         self.fine, self.eyes = finer(self.config, device), self.eyes.to(device)
-        self.looks, self.houses = torch.zeros(n, NUMBERS, device=device), None
+        self.looks = torch.zeros(n, NUMBERS, device=device)
+        self.houses = None
         columns, rows = self.fine.config.size
         self.views = torch.zeros(n, 2, rows, columns, 3, dtype=torch.uint8, device=device)
         self.poses = torch.full((n, 2, 12), math.nan, device=device)
@@ -258,7 +265,8 @@ class PictureCamera(DepthCamera):
     def view(self, env: Any, ids: Tensor) -> Sight:
         """What robots ids (k,) see now."""
         state = RobotState.unpack(env.state.pack()[ids])
-        where, ground = (state.root_pos, state.root_rot), env.ground
+        where = (state.root_pos, state.root_rot)
+        ground = env.ground
         if self.houses is not None:
             picture = self.houses.pictures(*where, ground.terrain, ground.field[ids])
         else:
@@ -269,7 +277,8 @@ class PictureCamera(DepthCamera):
     def _beside(self, now: Sight, ids: Tensor) -> Sight:
         """What robots ids (k,) saw before their eyes moved by `BASE_M`, or when they began. Keeps
         what they see now where the eye is `BASE_M` or farther from where the last was kept."""
-        views, poses = self.views[ids], self.poses[ids]
+        views = self.views[ids]
+        poses = self.poses[ids]
         pose = torch.cat((now.position, now.rotation.flatten(1)), -1)
         picture = (255.0 * now.picture).round().byte()
         eyes = [

@@ -65,7 +65,9 @@ class Reference:
         length = torch.tensor([len(m.qpos) for m in motions.motions])
         start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
         weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)
-        self.length, self.start = length.to(device), start.to(device)  # (clips,)
+        # (clips,)
+        self.length = length.to(device)
+        self.start = start.to(device)
         self.weight = weight.to(device)  # (clips,) per frame
         self.dt = 1.0 / robot.control_rate_hz
         qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))

@@ -110,7 +110,9 @@ class RobotBatch:
 
         device: of all tensors. Raises: InputError for an actuator that cannot be used.
         """
-        self.robot, self.config, self.num_envs = robot, config, num_envs
+        self.robot = robot
+        self.config = config
+        self.num_envs = num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
         model = randomization.with_nominal(model, config.physics)
@@ -137,13 +139,15 @@ class RobotBatch:
         else:
             self.sim = StagedBatchSim(model, num_envs, device=self.device, **given)
         # which drives each robot has, (n, K); (n, 0) where all have the same
-        kinds, count = torch.arange(num_envs, device=self.device), len(config.drives)
+        kinds = torch.arange(num_envs, device=self.device)
+        count = len(config.drives)
         self._drives = torch.nn.functional.one_hot(kinds % count, count).float()[:, count == 1 :]
         self.randomizer = randomization.PhysicsRandomizer(self.sim, robot, config.physics)
         root = model.body(robot.body_names[0]).id
         self.pusher = randomization.Pusher(self.sim, root, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
-        device, width = self.device, RobotState.width(len(self.home))
+        device = self.device
+        width = RobotState.width(len(self.home))
         self.state = RobotState.unpack(torch.zeros(num_envs, width, device=device))
         self._q, self._v = robot_columns(model, robot)
         self._scene = torch.tensor(np.concatenate((model.qpos0, np.zeros(model.nv))), device=device)
@@ -234,10 +238,12 @@ class RobotBatch:
             return start.qpos, start.qvel
         if start.others is None:
             rest = self._scene.expand(len(start.qpos), -1)
-            qpos, qvel = rest[:, : model.nq].clone(), rest[:, model.nq :].clone()
+            qpos = rest[:, : model.nq].clone()
+            qvel = rest[:, model.nq :].clone()
         else:
             qpos, qvel = (part.clone() for part in start.others)
-        qpos[:, self._q], qvel[:, self._v] = start.qpos.to(qpos), start.qvel.to(qvel)
+        qpos[:, self._q] = start.qpos.to(qpos)
+        qvel[:, self._v] = start.qvel.to(qvel)
         return qpos, qvel
 
     def carry(self, ids: Tensor, place: Tensor, turn: Tensor) -> None:
@@ -253,10 +259,12 @@ class RobotBatch:
             root_pos=self.state.root_pos.index_copy(0, ids, position),
             root_rot=self.state.root_rot.index_copy(0, ids, turn @ self.state.root_rot[ids]),
         )
-        qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
+        qpos = self.sim.qpos[ids]
+        qvel = self.sim.qvel[ids]
         robot, speed = turned(geometry.yaw_of(turn), qpos[:, self._q], qvel[:, self._v])
         robot[:, :2] = place.to(qpos)
-        qpos[:, self._q], qvel[:, self._v] = robot, speed
+        qpos[:, self._q] = robot
+        qvel[:, self._v] = speed
         self.sim.move(ids, qpos, qvel)
 
     def shift(self, ids: Tensor, by: Tensor) -> None:
@@ -283,7 +291,8 @@ class RobotBatch:
         Where a simulation broke down, `broken`, the state is that of before, which is finite. Such
         a robot must be placed anew.
         """
-        before, setpoint = self.state, self.setpoint(action)
+        before = self.state
+        setpoint = self.setpoint(action)
         held = before.setpoint if self.config.hold == "first_order" else None
         self.sim.step(setpoint, held)
         # copies: the simulator's own numbers change with the next step, the state does not
@@ -332,8 +341,10 @@ class RobotBatch:
             self.randomizer.set(self._all, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
         kept = {name: state[name].to(self.device, copy=True) for name in state.keys() - {"sim"}}
-        self.state, self.history = RobotState.unpack(kept["state"]), kept["history"]
-        self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
+        self.state = RobotState.unpack(kept["state"])
+        self.history = kept["history"]
+        self.pusher.force = kept["push"]
+        self.pusher.left = kept["push_left"]
 
 
 def _refuse_gains(physics: randomization.PhysicsConfig) -> None:
@@ -356,7 +367,9 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     """
     root = model.body(robot.body_names[0])
     joint = int(root.jntadr[0])
-    q, v, nu = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), len(robot.joint_names)
+    q = int(model.jnt_qposadr[joint])
+    v = int(model.jnt_dofadr[joint])
+    nu = len(robot.joint_names)
     found = [
         (int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0]))
         for name in robot.joint_names

@@ -68,7 +68,9 @@ class Sensing:
 
     def __init__(self, config: SensorConfig, home: Tensor, dt: float):
         """home (nu,) [rad]; dt control period [s]."""
-        self.config, self.home, self.dt = config, home, dt
+        self.config = config
+        self.home = home
+        self.dt = dt
         nu = len(home)
         self.lags = math.ceil(config.delay_s[1] / dt - 1e-9)
         joints = torch.full((nu,), config.joint_noise), torch.zeros(nu)
@@ -91,7 +93,8 @@ class Sensing:
         was, in the encoders' terms, the true setpoint plus this.
         """
         if joint_offset is not None:
-            read, asked = state.joint_pos + joint_offset, state.setpoint + joint_offset
+            read = state.joint_pos + joint_offset
+            asked = state.setpoint + joint_offset
             state = state._replace(joint_pos=read, setpoint=asked)
         return proprioception(state, self.home)
 
@@ -107,7 +110,8 @@ class Sensing:
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorDraws:
         """The random numbers of observations of a batch shape, in the order in which `read` takes
         them."""
-        delays, noises = int(self.lags > 0), self.noisy * self.width
+        delays = int(self.lags > 0)
+        noises = self.noisy * self.width
         device = self.noise.device
         return SensorDraws(
             torch.rand((*shape, delays), generator=generator, device=device),

@@ -42,7 +42,9 @@ class StartPoses:
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
         """
-        self.share, self.tilt, self.speed = share, math.radians(tilt_deg), speed_mps
+        self.share = share
+        self.tilt = math.radians(tilt_deg)
+        self.speed = speed_mps
         self._feet = Feet(robot) if tilt_deg > 0 else None
         self._table = _table(robot, motions)
 
@@ -64,7 +66,8 @@ class StartPoses:
             row = torch.where(on_reference, drawn, row)
         if yaw is None:
             yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
-        turn, state = geometry.yaw_matrix(yaw), RobotState.unpack(states[row])
+        turn = geometry.yaw_matrix(yaw)
+        state = RobotState.unpack(states[row])
         place = geometry.to_world(turn, state.root_pos)
         state = state._replace(root_pos=place, root_rot=turn @ state.root_rot)
         start = Start(*turned(yaw, qpos[row], qvel[row]), state)
@@ -83,7 +86,9 @@ def disturbed(
     """
     draw = torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device)
     draw = 2.0 * draw - 1.0
-    qpos, qvel, state = start.qpos.clone(), start.qvel.clone(), start.state
+    qpos = start.qpos.clone()
+    qvel = start.qvel.clone()
+    state = start.state
     if feet is not None:
         half = 0.5 * tilt * draw[:, :2].to(qpos)
         size = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
@@ -115,7 +120,8 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
     if motions is None:
         return qpos, qvel, home.pack()
     reference = Reference(robot, motions)
-    state, feet = reference.state(torch.arange(reference.num_frames)), Feet(robot)
+    state = reference.state(torch.arange(reference.num_frames))
+    feet = Feet(robot)
     lowest = feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2))
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0

@@ -55,14 +55,16 @@ class RobotState(NamedTuple):
     @staticmethod
     def still(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> RobotState:
         """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is its setpoint too."""
-        none, joints = torch.zeros_like(root_pos), torch.zeros_like(joint_pos)
+        none = torch.zeros_like(root_pos)
+        joints = torch.zeros_like(joint_pos)
         return RobotState.steady((root_pos, root_rot, joint_pos), none, none, joints)
 
     @staticmethod
     def steady(pose: Pose, root_vel: Tensor, root_ang: Tensor, joint_vel: Tensor) -> RobotState:
         """In a pose, which is its setpoint too, at velocities (..., 3), (..., 3), (..., nu) that
         have long been the same."""
-        moving, upright = (root_vel, root_ang, joint_vel), GRAVITY * pose[1][..., 2, :]
+        moving = (root_vel, root_ang, joint_vel)
+        upright = GRAVITY * pose[1][..., 2, :]
         return RobotState(*pose, *moving, upright, pose[2], *moving)
 
     def pack(self) -> Tensor:
@@ -84,7 +86,8 @@ class RobotState(NamedTuple):
 
     def above(self, height: Tensor) -> RobotState:
         """The same with heights counted from `height` (...) [m]."""
-        place, up = self.root_pos[..., :2], self.root_pos[..., 2:] - height.unsqueeze(-1)
+        place = self.root_pos[..., :2]
+        up = self.root_pos[..., 2:] - height.unsqueeze(-1)
         return self._replace(root_pos=torch.cat((place, up), -1))
 
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
@@ -117,7 +120,8 @@ def _mean_velocity(
     root_pos, root_rot, joint_pos = pose
     moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
     local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
-    turn, joints = local[..., :3], joint_pos - state.joint_pos
+    turn = local[..., :3]
+    joints = joint_pos - state.joint_pos
     return (local[..., 3] / dt, geometry.log_so3(turn) / dt, joints / dt), turn
 
 
@@ -160,7 +164,8 @@ def arrive(
       qpos: (..., 7 + nu). qvel: (..., 6 + nu). setpoint: (..., nu) applied over the step [rad].
       imu_cross: as `integrate`.
     """
-    pose, qvel = pose_from_qpos(qpos), qvel.to(torch.float32)
+    pose = pose_from_qpos(qpos)
+    qvel = qvel.to(torch.float32)
     mean, turn = _mean_velocity(state, pose, dt)
     # MuJoCo's root moves in the world and turns in its own frame
     ends = geometry.to_local(state.root_rot, qvel[..., :3]), geometry.to_world(turn, qvel[..., 3:6])
@@ -206,7 +211,8 @@ def _successor(
 def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
     """Positions (n, 7 + nu) and velocities (n, 6 + nu) of robots turned about the vertical through
     the world's origin by yaw (n,) [rad]. Angular velocities are in the root frame, and stay."""
-    half, turn = 0.5 * yaw.to(qpos), geometry.yaw_matrix(yaw.to(qpos))
+    half = 0.5 * yaw.to(qpos)
+    turn = geometry.yaw_matrix(yaw.to(qpos))
     none = torch.zeros_like(half)
     about = torch.stack((torch.cos(half), none, none, torch.sin(half)), -1)
     quat = geometry.multiply_quat(about, qpos[:, 3:7])

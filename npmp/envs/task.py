@@ -288,7 +288,8 @@ class Task(ABC):
     def privileged(self) -> Tensor:
         """What a critic observes with the latent, (n, p): the true state, what is observed, the
         drawn physics and pushes, `hidden`, the ground around."""
-        env, known = self.env, [getattr(self, name) for name in self.hidden]
+        env = self.env
+        known = [getattr(self, name) for name in self.hidden]
         state = true_state(env.ground.local(env.state), env.home)
         relief = env.ground.relief(env.state)
         return torch.cat((state, self.observe(), env.robots.physics, *known, relief), -1)

@@ -62,15 +62,18 @@ class TaskEnv(Generic[T]):
             raise InputError(f"num_envs must be at least 1, got {num_envs}")
         if num_threads < 0:
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
-        self.task, self.robot = task, task.robot
+        self.task = task
+        self.robot = task.robot
         self.ground = make_ground(task.config)
         self._place: dict[str, Any] = {"num_threads": num_threads, "device": device}
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
         self.robots = batch = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
-        self.num_envs, self.num_threads = num_envs, num_threads
-        self.sim, self.device = batch.sim, batch.device
+        self.num_envs = num_envs
+        self.num_threads = num_threads
+        self.sim = batch.sim
+        self.device = batch.device
         self.home = batch.home  # joint angles of the home pose (nu,) [rad]
         self.dt = batch.dt  # control period [s]
         self.num_actions = len(self.home)  # joints driven
@@ -143,7 +146,8 @@ class TaskEnv(Generic[T]):
         """
         self.reset()
         if self._episode_steps is not None:
-            n, most = (self.num_envs,), self._episode_steps
+            n = (self.num_envs,)
+            most = self._episode_steps
             self.age = torch.randint(most, n, generator=self.generator, device=self.device)
         return self.state
 
@@ -154,12 +158,14 @@ class TaskEnv(Generic[T]):
         self.robots.note_broken(lambda i: self.task.describe(i) | self.ground.describe(i))
         outcome = self.task.judge()
         self.age = self.age + 1
-        truncated, failed = outcome.ended, outcome.failed
+        truncated = outcome.ended
+        failed = outcome.failed
         if self._episode_steps is not None:
             truncated = truncated | (self.age >= self._episode_steps)
         self.ground.advance(failed, outcome.seen)
         self.task.advance(outcome, self.generator)
-        truncated, ended = truncated & ~failed, outcome.ended & ~failed
+        truncated = truncated & ~failed
+        ended = outcome.ended & ~failed
         return EnvStep(
             self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen
         )

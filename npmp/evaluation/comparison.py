@@ -62,7 +62,8 @@ class TrainingRun:
         hits = np.flatnonzero(above >= 0.0)
         if not hits.size:
             return math.nan
-        i, x = int(hits[0]), self.x[axis]
+        i = int(hits[0])
+        x = self.x[axis]
         if i == 0:
             return float(x[0])
         return float(x[i - 1] + (x[i] - x[i - 1]) * above[i - 1] / (above[i - 1] - above[i]))
@@ -145,7 +146,8 @@ def read_run(path: Path, score: str) -> TrainingRun:
     is damaged or has no such metric."""
     verb, config = read_run_settings(path)
     settings = {key: _text(value) for key, value in flat(config).items() if key not in APART}
-    metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
+    metrics = _table(path / "metrics.csv")
+    timing = _table(path / "timing.csv")
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
     if score not in metrics[0]:
@@ -249,7 +251,8 @@ def telling_keys(groups: Sequence[Settings]) -> list[str]:
 def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
     """A group's values of the keys, by their shortest unique names, without those that more than
     half of the groups share."""
-    short, labels = shortened(keys), []
+    short = shortened(keys)
+    labels = []
     for settings in groups:
         parts = []
         for key in keys:
@@ -323,7 +326,8 @@ def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
     """Of every group from the first. lower: whether less is better. Without two runs an interval is
     NaN."""
     scores = [np.array([run.score[-1] for run in group.runs]) for group in groups]
-    sign, first = -1.0 if lower else 1.0, scores[0]
+    sign = -1.0 if lower else 1.0
+    first = scores[0]
     found = []
     for own in scores:
         both = math.nan, math.nan

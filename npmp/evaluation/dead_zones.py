@@ -19,7 +19,9 @@ AXES = ("forward", "lateral", "yaw")
 SIZES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # [m/s, rad/s] [D]
 ROBOTS = 4  # with each command [D]
 ANSWERED = 0.2  # share of a command: where less is achieved it is not answered [gaitkeeper 0.5]
-SECONDS, LAST_S = 12.0, 5.0  # of a trial, and those that count [D]
+# of a trial, and those that count [D]
+SECONDS = 12.0
+LAST_S = 5.0
 
 
 class Side(NamedTuple):
@@ -74,7 +76,8 @@ def sides(trial: Trial, asked: Tensor) -> list[Side]:
     for the same. One that falls does not answer."""
     last = trial.seen["achieved"][-round(LAST_S / trial.dt) :].mean(0).view(-1, ROBOTS, 3).mean(1)
     upright = ~trial.fell.any(0).view(-1, ROBOTS).any(1)
-    asked, found = asked[::ROBOTS], []
+    asked = asked[::ROBOTS]
+    found = []
     for axis, name in enumerate(AXES):
         for sign in (1, -1):
             mine = torch.nonzero(sign * asked[:, axis] > 0.0).squeeze(-1)

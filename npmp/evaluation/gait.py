@@ -31,7 +31,8 @@ NEAR = 0.005
 # [m/s] a base that is faster walks
 MOVING = 0.1
 # robots that track recordings with a module, and for how long [s]
-TRACKED, TRACKED_S = 64, 20.0
+TRACKED = 64
+TRACKED_S = 20.0
 # shorter ones are bounces of a contact
 SHORTEST_SWING_S = 0.06
 # of a module and of recordings those moments count whose velocity is so near a command [m/s, m/s,
@@ -76,7 +77,9 @@ def swings(height: Floats, usable: Bools, dt: float) -> tuple[Floats, NDArray[np
     last = np.nonzero(edges == -1)[1] - 1
     unusable = np.pad(np.cumsum(~usable, 0), ((1, 0), (0, 0)))
     whole = (first > 0) & (last < steps - 1) & ((last - first + 1) * dt >= SHORTEST_SWING_S - 1e-9)
-    first, last, robot = first[whole], last[whole], robot[whole]
+    first = first[whole]
+    last = last[whole]
+    robot = robot[whole]
     clean = unusable[last + 2, robot] == unusable[first - 1, robot]
     found = np.stack((first, last, robot))[:, clean]
     peaks = [height[a : b + 1, r].max() for a, b, r in found.T]
@@ -114,7 +117,8 @@ def stepping_figures(seen: Stepping, pairs: Sequence[tuple[int, int]]) -> dict[s
     has 1, a walk in four beats about -0.2.
     """
     height, speed, usable, dt = seen
-    seconds, feet = usable.sum() * dt, range(height.shape[-1])
+    seconds = usable.sum() * dt
+    feet = range(height.shape[-1])
     if not seconds:
         return {}
     low = height < NEAR
@@ -147,7 +151,8 @@ def _phase(strides: NDArray[np.int_], downs: NDArray[np.int_], longest: float) -
     at = downs[1] * 10_000_000 + downs[0]
     i = np.searchsorted(key, at, side="right") - 1
     inside = (i >= 0) & (i + 1 < len(key))
-    i, at = i[inside], at[inside]
+    i = i[inside]
+    at = at[inside]
     stride = key[i + 1] - key[i]
     share = ((at - key[i]) / stride)[stride <= longest]
     if not len(share):
@@ -160,7 +165,8 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
 
     base_height: of the robot at home [m].
     """
-    command, found = row["command"], []
+    command = row["command"]
+    found = []
     if row["falls"]:
         found.append(f"{row['falls']} falls")
     if not row.get("achieved"):
@@ -182,10 +188,12 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
 def skating(figures: Mapping[str, Any], command: Sequence[float], base_height: float) -> list[str]:
     """What of `stepping_figures` is beyond the limits of a robot that moves, in words."""
     found = []
-    lift, least = worst(figures["lift_m"], min), LEAST_LIFT_M * base_height / 0.5
+    lift = worst(figures["lift_m"], min)
+    least = LEAST_LIFT_M * base_height / 0.5
     if lift < least:
         found.append(f"a foot lifts by {100 * lift:.1f} cm")
-    slides, speed = worst(figures["stance_mps"], max), math.hypot(*command[:2])
+    slides = worst(figures["stance_mps"], max)
+    speed = math.hypot(*command[:2])
     if slides > MOST_STANCE_MPS[0 if speed <= 0.5 else 1 if speed <= 1.0 else 2]:
         found.append(f"a foot stands at {slides:.2f} m/s")
     return found
@@ -228,7 +236,8 @@ def module_stepping(
 
 def recorded_stepping(robot: Robot, motions: MotionSet) -> tuple[Stepping, Floats]:
     """Likewise of the recordings themselves, one after the other."""
-    feet, parts = Feet(robot), []
+    feet = Feet(robot)
+    parts = []
     for motion in motions.motions:
         if motion.num_frames < 2:
             continue

@@ -119,7 +119,8 @@ def write_rollouts(
         file.attrs["foot_names"] = list(env.robot.foot_bodies)
         for i, motion in enumerate(motions.motions):
             frames = min(len(result.qpos), motion.num_frames)
-            qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
+            qpos = result.qpos[:frames, i].numpy()
+            steps = int(result.steps[i])
             heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
             shown = slice(1, max(steps, 1) + 1)  # of the control steps that were tracked
             off = qpos[shown] - motion.qpos[:frames][shown]
@@ -142,7 +143,8 @@ def write_rollouts(
                 }
             )
             group = file.create_group(motion.name)
-            group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
+            group.attrs["rate_hz"] = motion.rate_hz
+            group.attrs["tracked_frames"] = steps + 1
             for name, value in zip(ARRAYS, (qpos, motion.qpos[:frames], *heights), strict=True):
                 group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
     return clips

@@ -134,7 +134,8 @@ def evaluate_policy(
       InputError: for a policy of another task, and for a grid, pushes or grounds of a task that
         takes no velocities.
     """
-    task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
+    task = make_task()
+    robots = robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
@@ -210,15 +211,18 @@ def by_command(
     pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
     fastest and the most loaded joint over its limit; `stepping_figures`; `faults` in words.
     """
-    each, robot = env.num_envs // len(commands), env.robot
+    each = env.num_envs // len(commands)
+    robot = env.robot
     asked = led(env, commands.repeat_interleave(each, 0), seed)
     trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
-    pairs, rows = gait.opposite(robot), []
+    pairs = gait.opposite(robot)
+    rows = []
     for i, command in enumerate(commands):
         mine = slice(i * each, (i + 1) * each)
-        kept, fell = up[:, mine], trial.fell[:, mine]
+        kept = up[:, mine]
+        fell = trial.fell[:, mine]
         row: dict[str, Any] = {
             "command": [round(value, 6) for value in command.tolist()],
             "falls": int(fell.sum()),
@@ -226,7 +230,8 @@ def by_command(
         }
         if kept.any():
             seen = {name: part[:, mine][kept] for name, part in trial.seen.items()}
-            achieved, base = seen["achieved"].mean(0), seen["base"]
+            achieved = seen["achieved"].mean(0)
+            base = seen["base"]
             row |= {
                 "achieved": achieved.tolist(),
                 "dead": bool((achieved * command.sign() < 0.5 * command.abs()).any()),
@@ -279,7 +284,10 @@ class Pushed:
     def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
         """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
         frame or, where `turned`, forwards and to the left in each robot's heading frame."""
-        self.actor, self.force, self.turned, self._t = actor, force, turned, 0
+        self.actor = actor
+        self.force = force
+        self.turned = turned
+        self._t = 0
         self.initial_memory = actor.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
@@ -307,7 +315,8 @@ def under_pushes(
     Returns: a row per force: `upright`, the share of the robots that were up when pushed (`robots`)
     and did not fall until the end.
     """
-    each, dt = env.num_envs // len(forces), env.dt
+    each = env.num_envs // len(forces)
+    dt = env.dt
     angle = 2.0 * math.pi * torch.arange(each) / each
     direction = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
     force = torch.cat([size * direction for size in forces]).to(env.device)

@@ -238,7 +238,8 @@ def run_scenario(
     Raises:
       InputError: for fallen starts without a recovery, or with one of another wiring.
     """
-    scenario, acting = setting.scenario, actor
+    scenario = setting.scenario
+    acting = actor
     if not scenario.fallen:
         task = Walk(robot, setting.task)
     elif recovery is None:
@@ -287,7 +288,8 @@ def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> T
 
 def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, float]:
     """By how much the velocity [m/s] and the yaw rate [rad/s] may miss a command."""
-    speed, turn = math.hypot(*command[:2]), abs(command[2])
+    speed = math.hypot(*command[:2])
+    turn = abs(command[2])
     return (
         min(success.velocity_mps, 0.5 * speed or math.inf),
         min(success.yaw_rate_rps, 0.5 * turn or math.inf),
@@ -320,7 +322,8 @@ def row_of(
     near = (speed <= most[0]) & (turn <= most[1])
     if any(scenario.command) and not any(command):
         near &= False  # the policy's range has nothing of this command
-    count, n = int((upright & near).sum()), len(upright)
+    count = int((upright & near).sum())
+    n = len(upright)
     low, high = wilson(count, n)
     row: dict[str, Any] = {
         "success": count / n,
@@ -383,7 +386,8 @@ def red_flags(
     flags = []
     for name, (symptom, cure) in CURES.items():
         if name in found:
-            value, begins = found[name], getattr(most, name)
+            value = found[name]
+            begins = getattr(most, name)
             flag = {"name": name, "value": value, "from": begins, "raised": value > begins}
             flags.append(flag | {"symptom": symptom, "cure": cure})
     return flags

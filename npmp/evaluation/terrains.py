@@ -77,7 +77,8 @@ def on_terrains(
 def progress(trial: Trial) -> float:
     """How far robots went the way that was asked, as a share of how far was asked, over all of a
     walking trial."""
-    asked, achieved = trial.seen["command"][..., :2], trial.seen["achieved"][..., :2]
+    asked = trial.seen["command"][..., :2]
+    achieved = trial.seen["achieved"][..., :2]
     speed = torch.linalg.vector_norm(asked, dim=-1)
     along = (achieved * asked).sum(-1) / speed.clamp(min=1e-6)
     return (along.sum() / speed.sum().clamp(min=1e-6)).item()

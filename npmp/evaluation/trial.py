@@ -99,13 +99,15 @@ class _TrialRecorder:
 
     def _qpos(self) -> Tensor:
         """Robot 0's, as if it had never been moved back (`Ground.integrated`)."""
-        env, qpos = self.env, self.env.robots.qpos[0].clone()
+        env = self.env
+        qpos = self.env.robots.qpos[0].clone()
         qpos[:2] -= (env.state.root_pos - env.ground.integrated(env.state).root_pos)[0, :2]
         return qpos
 
     def _soles(self) -> Tensor:
         """Each foot's place, and the height of its lowest point above the ground, (n, F, 3) [m]."""
-        env, feet = self.env, self.env.feet
+        env = self.env
+        feet = self.env.feet
         state = env.ground.integrated(env.state)
         place = feet(state.root_pos, state.root_rot, state.joint_pos)
         height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.robots)
@@ -113,7 +115,8 @@ class _TrialRecorder:
         return soles.nan_to_num(0.0)
 
     def __call__(self, moment: Moment) -> None:
-        state, step = self.env.state, moment.step
+        state = self.env.state
+        step = moment.step
         own = {"first": moment.first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
         before, self.soles = self.soles, self._soles()
@@ -130,7 +133,8 @@ class _TrialRecorder:
     def trial(self) -> Trial:
         """All of it, on the CPU."""
         seen = {name: torch.stack(rows).cpu() for name, rows in self.seen.items()}
-        errors, fell = torch.stack(self.errors).cpu(), torch.stack(self.fell).cpu()
+        errors = torch.stack(self.errors).cpu()
+        fell = torch.stack(self.fell).cpu()
         return Trial(seen, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)
 
 
@@ -141,8 +145,10 @@ def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
     rotation (..., 3, 3) to the world; position (..., 3), above the ground there; velocity (..., 3)
     in the root frame.
     """
-    up, moving = rotation[..., 2, :], geometry.to_world(rotation, velocity)
-    roll, pitch = torch.atan2(up[..., 1], up[..., 2]), -torch.asin(up[..., 0].clamp(-1.0, 1.0))
+    up = rotation[..., 2, :]
+    moving = geometry.to_world(rotation, velocity)
+    roll = torch.atan2(up[..., 1], up[..., 2])
+    pitch = -torch.asin(up[..., 0].clamp(-1.0, 1.0))
     return torch.stack(
         (roll, pitch, position[..., 2], torch.linalg.vector_norm(moving[..., :2], dim=-1)), -1
     )

@@ -23,9 +23,11 @@ from npmp.identification.stand import BIAS, DAMPING, DELAY, KD, KINDS, KP, Float
 _STEP = 1e-4
 # differences of two sizes may disagree by so much of a slope, and by so many noises per unit: a
 # thousand samples of the latter weigh less than any prior
-_JUMP, _ROUNDING = 0.01, 0.01
+_JUMP = 0.01
+_ROUNDING = 0.01
 # noise of angles until it is known, and at least [rad]; of torques, share of that before
-_NOISE, _LEAST_NOISE = 1e-3, 1e-6
+_NOISE = 1e-3
+_LEAST_NOISE = 1e-6
 # noise of torques until it is known, share of the torque limit
 _TORQUE_NOISE = 0.02
 
@@ -112,8 +114,11 @@ class _Problem:
     def __init__(
         self, stand: Stand, recordings: Sequence[JointRecording], config: IdentificationConfig
     ):
-        self.stand, self.recordings, self.config = stand, recordings, config
-        number, nominal = len(stand.joints), stand.nominal
+        self.stand = stand
+        self.recordings = recordings
+        self.config = config
+        number = len(stand.joints)
+        nominal = stand.nominal
         first = round(config.settle_s * stand.rate_hz) + 1
         self._counted = [slice(min(first, len(r.command) // 2), None) for r in recordings]
         self.torques = all(recording.torque is not None for recording in recordings)
@@ -129,13 +134,15 @@ class _Problem:
         self.column[self.free] = np.arange(self.free.sum())
         critical = 2.0 * np.sqrt(nominal[:, KP] * stand.inertia)  # damping [Nm s/rad]
         friction = np.minimum(0.05 * stand.torque_limit, 0.1 * nominal[:, KP])
-        steps, bias = np.full(number, 1.0 / stand.rate_hz), np.full(number, 0.05)
+        steps = np.full(number, 1.0 / stand.rate_hz)
+        bias = np.full(number, 0.05)
         units = (stand.inertia, critical, friction, steps, bias, nominal[:, KP], critical)
         self.unit = np.stack(units, -1)
         top = np.full_like(nominal, np.inf)
         top[:, DELAY] = config.longest_delay_s
         bottom = np.zeros_like(nominal)
-        bottom[:, BIAS], bottom[:, KP] = -np.inf, 0.05 * nominal[:, KP]
+        bottom[:, BIAS] = -np.inf
+        bottom[:, KP] = 0.05 * nominal[:, KP]
         if not self.torques:
             bottom[:, DAMPING] = -0.95 * nominal[:, KD]
         self.bounds = (bottom / self.unit)[self.free], (top / self.unit)[self.free]
@@ -153,7 +160,8 @@ class _Problem:
     def misses(self, values: Floats) -> tuple[Floats, Floats | None]:
         """Simulated less measured angles (m, S, n) [rad] and torques [Nm] of parameters (m, n, 7),
         S samples in all."""
-        angles, torques = [], []
+        angles = []
+        torques = []
         for recording, counted in zip(self.recordings, self._counted, strict=True):
             motion = self.stand.replay(values, recording, torque=self.torques)
             read = motion.position + values[:, None, :, BIAS]
@@ -261,7 +269,8 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     """`Identified.covariance` and `Identified.condition`."""
     # where a joint sticks or a drive is at its limit, motions jump, and differences are large, the
     # more so the smaller their step: samples where two step sizes disagree do not count
-    slopes, wider = problem.derivatives(x), problem.derivatives(x, 10.0 * _STEP)
+    slopes = problem.derivatives(x)
+    wider = problem.derivatives(x, 10.0 * _STEP)
     usual = np.abs(wider) + np.sqrt(np.square(wider).mean(0))
     jumps = np.abs(slopes - wider) > _ROUNDING + _JUMP * usual
     slopes[jumps.any(-1)] = 0.0
@@ -270,7 +279,8 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     flat = slopes.reshape(-1, len(x))
     all_of = np.linalg.pinv(flat.T @ flat + np.diag(precision), hermitian=True)
     number, kinds = problem.free.shape
-    covariance, condition = np.zeros((number, kinds, kinds)), np.zeros(number)
+    covariance = np.zeros((number, kinds, kinds))
+    condition = np.zeros(number)
     for j in range(number):
         free = np.flatnonzero(problem.free[j])
         own = problem.column[j, free]

@@ -20,10 +20,12 @@ from npmp.robots.model import hinges_to, touching
 # of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
 # amplitudes shrink by this factor, so many times at most
-_SHRINK, _TRIES = 0.85, 40
+_SHRINK = 0.85
+_TRIES = 40
 # shares of the limits of speed and torque, at most, on the nominal robot: stiffer ones need more
 # torque, and saturated drives hide their gains
-_SPEED, _TORQUE = 0.7, 0.5
+_SPEED = 0.7
+_TORQUE = 0.5
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,11 @@ def excitation(
         )
     wave = _waves(config, stand, rng)
     lower, upper = robot.joint_lower, robot.joint_upper
-    room, amplitude = 0.05 * (upper - lower), np.minimum(0.4 * (upper - lower), config.amplitude)
+    room = 0.05 * (upper - lower)
+    amplitude = np.minimum(0.4 * (upper - lower), config.amplitude)
     middle = np.clip(robot.home_joints, lower + 1.2 * amplitude, upper - 1.2 * amplitude)
-    apart, stride = _Apart(robot), max(1, round(stand.rate_hz / 25.0))
+    apart = _Apart(robot)
+    stride = max(1, round(stand.rate_hz / 25.0))
     for _ in range(_TRIES):
         command = middle + amplitude * wave
         motion = stand.run(stand.nominal[None], command, command[0], torque=True)
@@ -99,7 +103,8 @@ def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> 
     of one limb share none, so that their effects on each other can be separated.
     """
     time = np.arange(round(config.seconds * stand.rate_hz)) / stand.rate_hz
-    lowest, highest = config.lowest_hz * config.seconds, config.highest_hz * config.seconds
+    lowest = config.lowest_hz * config.seconds
+    highest = config.highest_hz * config.seconds
     harmonics = np.arange(np.ceil(lowest), highest + 1e-9)
     longest = max(map(len, stand.trees))
     blocks = harmonics[: len(harmonics) // longest * longest].reshape(-1, longest) / config.seconds
@@ -122,7 +127,8 @@ class _Apart:
     def __init__(self, robot: Robot):
         self._model = model = robot.model(visuals=False)
         solid = (model.geom_contype | model.geom_conaffinity) > 0
-        model.geom_contype[:], model.geom_conaffinity[:] = solid, solid
+        model.geom_contype[:] = solid
+        model.geom_conaffinity[:] = solid
         self._data = mujoco.MjData(model)
         self._data.qpos[:] = robot.home_qpos
         # (nbody, n): the joints that move a body
@@ -169,7 +175,8 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
 def write_commands(path: Path, stand: Stand, command: Floats) -> None:
     """A CSV of time_s and a column of angles [rad] per joint; a command holds until the next."""
     time = np.arange(len(command)) / stand.rate_hz
-    table, header = np.column_stack((time, command)), ",".join(("time_s", *stand.joints))
+    table = np.column_stack((time, command))
+    header = ",".join(("time_s", *stand.joints))
     with atomic_path(path) as temporary:
         np.savetxt(temporary, table, "%.6f", delimiter=",", header=header, comments="")
 

@@ -79,9 +79,11 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
 
 def _ratio(found: Identified, j: int, kind: int) -> dict[str, float]:
     """A parameter over kp, and its standard error, to first order. Damping: with the drive's."""
-    kp, slope = found.estimate[j, KP], np.zeros(len(KINDS))
+    kp = found.estimate[j, KP]
+    slope = np.zeros(len(KINDS))
     whole = found.estimate[j, kind] + (found.estimate[j, KD] if kind == DAMPING else 0.0)
-    slope[kind], slope[KP] = 1.0 / kp, -whole / kp**2
+    slope[kind] = 1.0 / kp
+    slope[KP] = -whole / kp**2
     if kind == DAMPING:
         slope[KD] = 1.0 / kp
     error = np.sqrt(slope @ found.covariance[j] @ slope)
@@ -90,7 +92,8 @@ def _ratio(found: Identified, j: int, kind: int) -> dict[str, float]:
 
 def not_told_apart(found: Identified) -> list[str]:
     """Sentences on what these motions do not determine, each with its joints."""
-    error, little = found.error, found.error > _LEARNED * found.prior
+    error = found.error
+    little = found.error > _LEARNED * found.prior
     lost = found.error > _LOST * found.estimate
     lacks = {
         "kp: of armature, damping and friction_loss only their ratios to kp are known (a torque "
@@ -119,7 +122,8 @@ def preset(
     """A randomization preset: nominal values are the estimates, spreads follow their errors, and
     all else is of `base`."""
     config = config or PresetConfig()
-    estimate, error = found.estimate, found.error
+    estimate = found.estimate
+    error = found.error
     physics: dict[str, Any] = {**base.get("physics", {})}
     for key, kinds in _SPREADS.items():
         spread = _share(estimate[:, kinds].sum(1), error[:, kinds], config)
@@ -132,7 +136,8 @@ def preset(
         for joint, row in zip(found.joints, estimate, strict=True)
     }
     # one range for all joints [s], from the quickest to the slowest
-    delay, width = estimate[:, DELAY], config.errors * error[:, DELAY]
+    delay = estimate[:, DELAY]
+    width = config.errors * error[:, DELAY]
     delays = [_rounded(max(0.0, float(d))) for d in ((delay - width).min(), (delay + width).max())]
     sensors = {**base.get("sensors", {}), "delay_s": delays}
     pushes = {**base.get("pushes", {})}
@@ -149,7 +154,8 @@ def write_preset(path: Path, content: Mapping[str, Any], data: Path) -> None:
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
     """Half-width of the joints' scales: root mean square of their standard errors (n, k) over their
     values (n,), where these are not 0: scales do nothing to a 0."""
-    some, relative = values > 0.0, 0.0
+    some = values > 0.0
+    relative = 0.0
     if some.any():
         relative = float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2)))
     return _rounded(min(max(config.errors * relative, config.least), config.most))

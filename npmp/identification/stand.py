@@ -46,18 +46,23 @@ class Stand:
     ):
         """model: with one position actuator of each joint's name; its timestep times `substeps` is
         the log's period."""
-        self.model, self.joints = model, tuple(joints)
-        self.substeps, self._threads = substeps, threads
+        self.model = model
+        self.joints = tuple(joints)
+        self.substeps = substeps
+        self._threads = threads
         self.rate_hz = 1.0 / (substeps * model.opt.timestep)
         found = [model.joint(name) for name in joints]
         self._q = np.array([int(joint.qposadr[0]) for joint in found])
         self._v = np.array([int(joint.dofadr[0]) for joint in found])
         self._u = np.array([model.actuator(name).id for name in joints])
-        limited, limit = model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1]
+        limited = model.actuator_forcelimited[self._u]
+        limit = model.actuator_forcerange[self._u, 1]
         self.torque_limit = np.where(limited, limit, np.inf)
         # with the armature, in the model's own pose [kg m2]
         self.inertia = model.dof_M0[self._v].copy()
-        v, u, none = self._v, self._u, np.zeros(len(found))
+        v = self._v
+        u = self._u
+        none = np.zeros(len(found))
         of_joint = (model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v])
         of_drive = (model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2])
         self.nominal = np.stack((*of_joint, none, none, *of_drive), -1)
@@ -136,7 +141,8 @@ class Stand:
         whole[1] = _BEFORE_S * command[0]
         whole[2:] = whole[1] + np.cumsum(command[:-1], 0) / self.rate_hz
         control = np.zeros((len(values), steps, self.model.nu))
-        delay, bias = values[..., DELAY], values[..., BIAS]
+        delay = values[..., DELAY]
+        bias = values[..., BIAS]
         for j in range(number):
             late, same = np.unique(delay[:, j], return_inverse=True)
             means = np.stack([np.diff(np.interp(edges - d, knots, whole[:, j])) / h for d in late])

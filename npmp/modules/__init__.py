@@ -9,5 +9,7 @@ from npmp.registry import Registry
 REGISTRY = Registry(
     Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp skill add"
 )
-names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card
+names = REGISTRY.names
+find = REGISTRY.find
+card = REGISTRY.card
 of_robot = REGISTRY.of_robot

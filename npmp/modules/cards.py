@@ -82,7 +82,8 @@ def write_card(content: CardContent) -> str:
 
 
 def _what(contract: Mapping[str, Any]) -> str:
-    net, hold = contract["net"], contract["training"].get("hold", "zero_order").replace("_", "-")
+    net = contract["net"]
+    hold = contract["training"].get("hold", "zero_order").replace("_", "-")
     return (
         f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']},"
         f" {net['latent_dim']} latent dimensions, {contract['control_rate_hz']:g} Hz joint targets,"
@@ -92,7 +93,8 @@ def _what(contract: Mapping[str, Any]) -> str:
 
 def _data(content: CardContent) -> str:
     training = content.contract["training"]
-    licences, clips = training.get("licences", []), training.get("clips", [])
+    licences = training.get("licences", [])
+    clips = training.get("clips", [])
     words = [
         f"**Licence and data.** Trained on recordings under: {', '.join(licences) or 'unknown'}."
     ]
@@ -124,7 +126,8 @@ def _training(content: CardContent) -> str:
 
 
 def _scores(content: CardContent) -> str:
-    rows, starts = "", []
+    rows = ""
+    starts = []
     for evaluation in content.evaluations:
         clips = evaluation.get("clips")
         if not isinstance(clips, list) or not clips:

@@ -28,7 +28,8 @@ class CommandDecoder(Recurrent):
         self.policy = HighLevelNet(
             observations + len(low), net.latent_dim, walker["alpha"], high, bound=walker["bound"]
         )
-        self.decoder, self.scale = Decoder(observations, actions, net), Normalizer(len(low))
+        self.decoder = Decoder(observations, actions, net)
+        self.scale = Normalizer(len(low))
         self.range = Normalizer(len(low))  # of what may be asked
         self.range.mean.copy_(0.5 * (low + most))
         self.range.std.copy_((0.5 * (most - low)).clamp(min=1e-6))

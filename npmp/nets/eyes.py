@@ -52,7 +52,8 @@ class Eyes(nn.Module):
 
     def __init__(self, contract: EyesContract):
         super().__init__()
-        self.contract, c = contract, contract.channels
+        self.contract = contract
+        c = contract.channels
         columns, rows = contract.camera["size"]
         self.into = nn.Conv2d(8 + len(SHARES), c // 2, 5, 2, 2)
         self.coarse = nn.Conv2d(c // 2, c, 3, 2, 1)
@@ -79,10 +80,12 @@ class Eyes(nn.Module):
           Depths (B, pixels) [m] and the scales of their logarithms' errors, by Laplace's
           distribution, (B, pixels).
         """
-        x, far = pictures.movedim(-1, 1), 1.0 / self.contract.camera["range_m"][1]
+        x = pictures.movedim(-1, 1)
+        far = 1.0 / self.contract.camera["range_m"][1]
         x = x - x.mean((1, 2, 3), keepdim=True)
         strong = x.std((1, 2, 3), keepdim=True) + 0.02
-        other, base = before[:, :-1], before[:, -1:]
+        other = before[:, :-1]
+        base = before[:, -1:]
         other = torch.where(other < 0.0, other, other / strong)
         place = self.place.expand(len(x), -1, -1, -1)
         x = torch.cat((x / strong, level[:, None], place, other, base), 1)

@@ -74,7 +74,8 @@ class HighLevelNet(Recurrent):
         limits = [bound] * latent_dim if isinstance(bound, float) else list(bound)
         if not limits or len(limits) != latent_dim or not all(limit > 0 for limit in limits):
             raise ValueError(f"bound needs {latent_dim} positive numbers, got {limits}")
-        self.latent_dim, self.lstm_width = latent_dim, c.lstm_width
+        self.latent_dim = latent_dim
+        self.lstm_width = c.lstm_width
         self.bound: Tensor
         self.register_buffer("bound", torch.tensor(limits, dtype=torch.float32))
         self.norm = nn.Sequential(

@@ -65,7 +65,8 @@ class Encoder(nn.Module):
 
     def __init__(self, features: int, config: NetConfig):
         super().__init__()
-        width, d = config.encoder_width, config.latent_dim
+        width = config.encoder_width
+        d = config.latent_dim
         self.alpha = config.alpha
         self._prior_std = prior.prior_std(config.alpha)
         self.body = nn.Sequential(
@@ -94,7 +95,8 @@ class Encoder(nn.Module):
         assert isinstance(first, nn.Linear)  # for the type checker
         width = features.shape[-1]
         known = nn.functional.linear(features, first.weight[:, :width], first.bias)
-        of_latent, rest = first.weight[:, width:].t(), self.body[1:]
+        of_latent = first.weight[:, width:].t()
+        rest = self.body[1:]
 
         def step(t: int, z_prev: Tensor) -> tuple[Tensor, Tensor]:
             mu, raw = self.head(rest(torch.addmm(known[t], z_prev, of_latent))).chunk(2, -1)
@@ -116,7 +118,8 @@ class Decoder(Recurrent):
 
     def __init__(self, observations: int, actions: int, config: NetConfig):
         super().__init__()
-        w, h = config.decoder_width, config.lstm_width
+        w = config.decoder_width
+        h = config.lstm_width
         self.lstm_width = h
         self.norm = nn.Sequential(nn.Linear(observations, w), nn.LayerNorm(w), nn.Tanh())
         self.branch1 = nn.Sequential(nn.Linear(w, w), nn.ELU(), nn.Linear(w, w), nn.ELU())

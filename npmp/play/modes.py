@@ -155,7 +155,8 @@ class Mode:
 
     def __init__(self, cast: Cast, world: World, seed: int, task: Task, wired: SkillModule):
         """wired: the module whose hold of setpoints and accelerometer the robot has."""
-        self.cast, self.task = cast, task
+        self.cast = cast
+        self.task = task
         if world.randomization not in cast.presets:
             raise unknown("randomization", world.randomization, cast.presets)
         robots = cast.presets[world.randomization].like(wired)
@@ -181,7 +182,8 @@ class Mode:
     def put_back(self) -> None:
         """Upright and at rest where it is, or where the mode starts."""
         env = self.env
-        place, yaw = env.state.root_pos[:, :2].clone(), geometry.yaw_of(env.state.root_rot)
+        place = env.state.root_pos[:, :2].clone()
+        yaw = geometry.yaw_of(env.state.root_rot)
         env.reset(yaw=yaw)
         if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
@@ -241,7 +243,9 @@ class Mode:
 class Steer(Mode):
     """A walking policy by the viewer's command."""
 
-    name, rough, steers = "steer", True, True
+    name = "steer"
+    rough = True
+    steers = True
     keys = (*DRIVING, ("R", "upright again"))
     actor: PolicyActor
 
@@ -272,7 +276,8 @@ class Navigating(Mode):
     """A walking policy in a house, by a planner that maps what a camera shows; it goes where the
     viewer points."""
 
-    name, aim = "navigate", "place"
+    name = "navigate"
+    aim = "place"
     keys = (*AIMING, ("R", "to another place, with another goal"))
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
@@ -297,7 +302,8 @@ class Navigating(Mode):
     def eye(self) -> NDArray[np.uint8]:
         """As `Mode.eye`, from the latest image."""
         camera = self.task.eye
-        (columns, rows), (near, far) = camera.config.size, camera.config.range_m
+        columns, rows = camera.config.size
+        near, far = camera.config.range_m
         nearer = 255.0 * (far - camera.past[0, 0]) / (far - near)
         return nearer.view(rows, columns).byte().numpy()
 
@@ -314,7 +320,8 @@ class Navigating(Mode):
 class Wander(Mode):
     """A module on latents of its prior."""
 
-    name, rough = "wander", True
+    name = "wander"
+    rough = True
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast.skill
@@ -327,7 +334,8 @@ class Wander(Mode):
 class Dribbling(Mode):
     """A dribbling policy, whose target is where the viewer points."""
 
-    name, aim = "dribble", "target"
+    name = "dribble"
+    aim = "target"
     keys = (*AIMING, ("R", "upright again, the ball at its feet"))
 
     def __init__(self, cast: Cast, world: World, seed: int):
@@ -356,7 +364,8 @@ class Dribbling(Mode):
 
     @property
     def ball(self) -> tuple[Floats, float]:
-        sim, radius = self.env.sim, self.task.ball_radius[0].item()
+        sim = self.env.sim
+        radius = self.task.ball_radius[0].item()
         q = int(sim.model.joint(BALL).qposadr[0])
         return sim.qpos[0, q : q + 7].double().numpy().copy(), radius
 
@@ -372,7 +381,8 @@ class Imitate(Mode):
         # of a mode that is possible
         assert skill is not None
         skill.check_encoder(cast.robot)
-        self.clips, self.actor = cast.motions.names, TrackingActor(skill)
+        self.clips = cast.motions.names
+        self.actor = TrackingActor(skill)
         super().__init__(cast, world, seed, Imitation(cast.robot, motions=cast.motions), skill)
         self.again()
 
@@ -417,7 +427,8 @@ class Perform(Mode):
     keys = (("R", "to where episodes begin"),)
 
     def __init__(self, cast: Cast, world: World, seed: int, task: str):
-        self.name, self.actor = task, cast.policies[task]
+        self.name = task
+        self.actor = cast.policies[task]
         kind: Any = tasks.find(task, source="the policy")
         config = cast.settings.get(task, kind.config_type())
         if hasattr(config, "terrain_fields"):

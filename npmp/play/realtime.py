@@ -31,10 +31,17 @@ class Player:
         self, session: Session, show: Callable[[Snapshot], None], clock: LoopClock | None = None
     ):
         """show: is called in the thread of `run`, after each step and while it is paused."""
-        self.session, self._show, self._clock = session, show, clock or SystemClock()
-        self.speed, self.paused, self.busy, self.note = 1.0, False, "", ""
-        self._lock, self._wishes = threading.Lock(), dict[str, tuple[Wish, dict[str, Any]]]()
-        self._once, self._opening = 0, 0
+        self.session = session
+        self._show = show
+        self._clock = clock or SystemClock()
+        self.speed = 1.0
+        self.paused = False
+        self.busy = ""
+        self.note = ""
+        self._lock = threading.Lock()
+        self._wishes = dict[str, tuple[Wish, dict[str, Any]]]()
+        self._once = 0
+        self._opening = 0
         # mode and world that are being opened
         self._wanted = session.mode.name, session.world
         self._maker = ThreadPoolExecutor(1)  # of modes
@@ -70,7 +77,8 @@ class Player:
         times = tuple(self._times)
         if len(times) < 2 or not self.moves:
             return 0.0
-        (real, simulated), (now, then) = times[0], times[-1]
+        real, simulated = times[0]
+        now, then = times[-1]
         return (then - simulated) / max(now - real, 1e-9)
 
     def open(self, mode: str | None = None, /, **world: object) -> None:
@@ -85,7 +93,8 @@ class Player:
         name = mode or self._wanted[0]
         self._wanted = name, settings
         self._opening += 1
-        number, self.busy = self._opening, f"opening {name}"
+        number = self._opening
+        self.busy = f"opening {name}"
 
         def make() -> Mode | None:
             # None: another one has been asked for meanwhile

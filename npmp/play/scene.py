@@ -25,8 +25,13 @@ from npmp.sim.terrain import PERIOD_M
 
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
-GHOST, BALL, TARGET = (90, 140, 220), (240, 140, 40), (210, 50, 50)
-PUSH, GROUND, SKIN, SKY = (220, 40, 40), (176, 178, 172), (245, 242, 236), (255, 255, 255)
+GHOST = (90, 140, 220)
+BALL = (240, 140, 40)
+TARGET = (210, 50, 50)
+PUSH = (220, 40, 40)
+GROUND = (176, 178, 172)
+SKIN = (245, 242, 236)
+SKY = (255, 255, 255)
 WALL = (201, 192, 178)
 # walls fade in blocks of this side [m], where they hide the robot
 BLOCK_M = 0.5
@@ -66,9 +71,11 @@ class Scene:
         # no tunnel to elsewhere
         self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]
         self.port: int = self.server.get_port()
-        self._pointed, self.centre = pointed, np.zeros(3)
+        self._pointed = pointed
+        self.centre = np.zeros(3)
         self._home = float(robot.home_qpos[2])
-        scene, gui = self.server.scene, self.server.gui
+        scene = self.server.scene
+        gui = self.server.gui
         gui.configure_theme(show_logo=False, show_share_button=False, control_layout="floating")
         # without a GPU viser's panorama takes three of the five seconds to the first picture
         scene.configure_environment_map(None)
@@ -106,7 +113,8 @@ class Scene:
         self._walls: list[Any] = []
         self._boxes = np.zeros((0, 2, 3))
         self._hides = np.zeros((0, 4), dtype=bool)
-        self._corner, self._floor = np.zeros(2), 0.0
+        self._corner = np.zeros(2)
+        self._floor = 0.0
         self._listen()
 
     def _bodies(
@@ -115,7 +123,9 @@ class Scene:
         """Handles of the moving bodies' meshes, with their places among the robot's bodies; the
         ghost's, too."""
         looks = shapes(model, robot.foot_bodies)
-        names, solid, ghost = list(robot.body_names), [], []
+        names = list(robot.body_names)
+        solid = []
+        ghost = []
         for i, body in enumerate(moving_bodies(model)):
             parts = [_mesh(look) for look in looks if look["b"] == i]
             if not parts:
@@ -126,7 +136,8 @@ class Scene:
             assert isinstance(mesh, trimesh.Trimesh)  # of meshes; for the type checker
             handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
-            name, form = f"/world/ghost/{index}", (mesh.vertices, mesh.faces)
+            name = f"/world/ghost/{index}"
+            form = (mesh.vertices, mesh.faces)
             look: Any = {"color": GHOST, "opacity": 0.35, "cast_shadow": False}
             ghost.append((index, self.server.scene.add_mesh_simple(name, *form, **look)))
             self._pushable(handle, names[index])
@@ -135,7 +146,8 @@ class Scene:
     def _pushable(self, handle: Any, body: str) -> None:
         @handle.on_drag("left")
         async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
-            start, end = np.array(event.start_position), np.array(event.end_position)
+            start = np.array(event.start_position)
+            end = np.array(event.end_position)
             if event.phase == "end":
                 self._pointed("release", ())
             else:
@@ -167,14 +179,17 @@ class Scene:
         """Draw the ground of the present mode."""
         for part in self._ground:
             part.remove()
-        self._ground, self._walls = [], []
-        self._boxes, self._hides = np.zeros((0, 2, 3)), np.zeros((0, 4), dtype=bool)
+        self._ground = []
+        self._walls = []
+        self._boxes = np.zeros((0, 2, 3))
+        self._hides = np.zeros((0, 4), dtype=bool)
         found = session.mode.ground
         self._grid.visible = found is None
         self._floor = 0.0 if found is None else float(found[0].min())
         if found is None:
             return
-        heights, self._corner = found[0], np.array(found[1])
+        heights = found[0]
+        self._corner = np.array(found[1])
         n = len(heights)
         across = np.linspace(0.0, PERIOD_M, n)
         x, y = np.meshgrid(across, across)
@@ -202,7 +217,8 @@ class Scene:
 
     def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
         """A mesh of the ground, four times; block: of walls, -1: floor."""
-        level, tiles = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3))
+        level = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
+        tiles = np.zeros((4, 3))
         look: Any = {"flat_shading": True, "cast_shadow": False, "lod": "off"}
         look["batched_colors"] = GROUND if block < 0 else WALL
         if block >= 0:
@@ -226,7 +242,8 @@ class Scene:
             self._target.visible = seen.target is not None
             self._arrow.visible = seen.push is not None
             if seen.ball is not None:
-                self._ball.position, self._ball.wxyz = seen.ball[0][:3], seen.ball[0][3:]
+                self._ball.position = seen.ball[0][:3]
+                self._ball.wxyz = seen.ball[0][3:]
                 if self._ball.scale != seen.ball[1]:
                     self._ball.scale = seen.ball[1]
             if seen.target is not None:
@@ -287,7 +304,8 @@ def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
 
 def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
     for index, handle in handles:
-        handle.position, handle.wxyz = bodies[index, :3], bodies[index, 3:]
+        handle.position = bodies[index, :3]
+        handle.wxyz = bodies[index, 3:]
 
 
 def _glb(parts: list[trimesh.Trimesh]) -> bytes:
@@ -309,7 +327,8 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
 
 def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
     """A shape of `npmp.robots.visuals.shapes` in its body's frame."""
-    size, kind = look["s"], look["t"]
+    size = look["s"]
+    kind = look["t"]
     if kind == "mesh":
         mesh = trimesh.Trimesh(look["v"], look["f"])
     elif kind == "sphere":

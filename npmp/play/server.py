@@ -43,7 +43,9 @@ ASSETS = Path(__file__).with_name("assets")
 RATE_HZ = 20.0  # of what viewers are told
 SILENCE_S = 1.0  # without a word from the viewer that steers, the command becomes zero
 MOST_VIEWERS = 16
-WISH_BYTES, VIEW_BYTES, BACKLOG_BYTES = 2048, 1 << 16, 1 << 14
+WISH_BYTES = 2048
+VIEW_BYTES = 1 << 16
+BACKLOG_BYTES = 1 << 14
 POINTING = (b"Drag", b"Pointer", b"Click")  # in the names of viser's messages of the mouse
 # of viser's page only the view is shown: what else it has is on ours. And it prevents what a press
 # would do in a listener that cannot, as React Three Fiber makes it: an error in the console
@@ -76,7 +78,8 @@ def allowed(bound: str, host: str, origin: str | None) -> bool:
     DNS rebinding): a Host is an address, this machine's name, or what host= says.
     """
     try:
-        name, netloc = urlsplit(f"//{host}").hostname or "", urlsplit(origin or "").netloc
+        name = urlsplit(f"//{host}").hostname or ""
+        netloc = urlsplit(origin or "").netloc
     except ValueError:
         return False
     machine = socket.gethostname().lower()
@@ -110,8 +113,10 @@ class Server:
 
     def __init__(self, player: Player, scene: Scene, host: str, port: int):
         """Bind the port. Raises InputError where it is taken or there is no such host."""
-        self.player, self.scene = player, scene
-        self._host, self._port = host, port
+        self.player = player
+        self.scene = scene
+        self._host = host
+        self._port = port
         self.viewers: dict[int, Viewer] = {}  # oldest first
         self.steering: int | None = None
         self._count = 0
@@ -124,7 +129,8 @@ class Server:
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
         self._refused: list[OSError | UnicodeError] = []  # by the system, to listen
-        self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
         serving = self._loop.run_until_complete
         self._thread = threading.Thread(target=lambda: serving(self._serve()), daemon=True)
         self._thread.start()
@@ -193,7 +199,8 @@ class Server:
             absent = _response(status.NOT_FOUND, "text/plain", b"no such websocket\n")
             return None if known else absent
         if path == "/health":
-            seen, moves = self._seen, self.player.moves
+            seen = self._seen
+            moves = self.player.moves
             body = {"moves": moves} | ({} if seen is None else self._state(seen))
             well = moves or (seen is not None and self.player.paused)
             answer = json_text(body).encode() + b"\n"
@@ -294,7 +301,9 @@ class Server:
 
     def _wish(self, viewer: Viewer, said: dict[str, Any]) -> None:
         """Raises InputError for what is none, or of a viewer that does not steer."""
-        player, what, value = self.player, said.get("do"), said.get("value")
+        player = self.player
+        what = said.get("do")
+        value = said.get("value")
         if what == "take":
             self._let_go()
             self.steering = viewer.number
@@ -374,7 +383,8 @@ class Server:
         """All viewers, over and over."""
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
-            now, session = time.monotonic(), self.player.session
+            now = time.monotonic()
+            session = self.player.session
             holder = None if self.steering is None else self.viewers[self.steering]
             if holder is not None and any(session.axes) and now - holder.heard > SILENCE_S:
                 self.player.ask("steer", lambda session: session.steer(0.0, 0.0, 0.0))

@@ -19,7 +19,9 @@ PUT_BACK_S = 1.0  # a robot lies so long before it is put back
 RECOVERY_S = 6.0  # and so long where a recovery policy tries to get it up
 UP_S = 0.5  # it has to stand before the policy continues
 SMOOTH_S = 0.2  # time constant of the velocity that is shown, to hide the sway of strides
-PUSH_PER_M, MOST_PUSH = 4.0, 8.0  # [N/kg per m, N/kg] of the robot's mass: of a drag by the mouse
+# [N/kg per m, N/kg] of the robot's mass: of a drag by the mouse
+PUSH_PER_M = 4.0
+MOST_PUSH = 8.0
 
 
 class Snapshot(NamedTuple):
@@ -49,8 +51,11 @@ class Session:
         self, cast: Cast, mode: str | None = None, world: World | None = None, *, seed: int = 0
     ):
         """mode: the first that is possible by default. Raises InputError for one that is not."""
-        self.cast, self.world, self.seed = cast, world or World(), seed
-        self.time_s, self.falls = 0.0, 0
+        self.cast = cast
+        self.world = world or World()
+        self.seed = seed
+        self.time_s = 0.0
+        self.falls = 0
         self._push: tuple[int, Floats, Floats] | None = None  # body, place on it and force
         self._rescuer: Actor | None = None
         self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
@@ -89,7 +94,8 @@ class Session:
         sound = place.shape == way.shape == (3,) and np.isfinite([place, way]).all()
         if body not in self._bodies or not sound:
             raise InputError(f"no body {body!r:.40} to be pushed there")
-        index, size = self._bodies.index(body), float(np.linalg.norm(way))
+        index = self._bodies.index(body)
+        size = float(np.linalg.norm(way))
         force = way * self.mass * min(PUSH_PER_M, MOST_PUSH / max(size, 1e-9))
         self.release()
         pose = self._poses()[index]
@@ -128,7 +134,8 @@ class Session:
 
     @torch.no_grad()
     def step(self) -> None:
-        mode, env = self.mode, self.mode.env
+        mode = self.mode
+        env = self.mode.env
         mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
             index, place, force = self._push
@@ -136,7 +143,8 @@ class Session:
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
         decision = (self._rescuer or mode.actor).act(env, self._memory, self._first)
         step = env.step(decision.action)
-        self._memory, self._first = decision.memory, torch.zeros(1, dtype=torch.bool)
+        self._memory = decision.memory
+        self._first = torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt
         velocity = heading_velocity(env.state)[0].nan_to_num(0.0).double().numpy()
         self._smooth = self._smooth + min(1.0, env.dt / SMOOTH_S) * (velocity - self._smooth)
@@ -165,7 +173,8 @@ class Session:
 
     def _wrench(self, index: int, force: Floats, point: Floats) -> None:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""
-        robots, body = self.mode.env.robots, self._ids[index]
+        robots = self.mode.env.robots
+        body = self._ids[index]
         wrench = robots.sim.wrench(body)[0]
         torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
         wrench[:] = torch.from_numpy(np.concatenate((force, torque))).to(wrench)
@@ -181,7 +190,10 @@ class Session:
 
     def snapshot(self) -> Snapshot:
         """What there is to see now; copies."""
-        mode, bodies, push, ghost = self.mode, self._poses(), None, None
+        mode = self.mode
+        bodies = self._poses()
+        push = None
+        ghost = None
         if self._push is not None:
             index, place, force = self._push
             push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], place), force

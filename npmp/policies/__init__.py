@@ -7,5 +7,7 @@ from pathlib import Path
 from npmp.registry import Registry
 
 REGISTRY = Registry(Path(__file__).resolve().parent, "policy", "policy.json", "README.md")
-names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card
+names = REGISTRY.names
+find = REGISTRY.find
+card = REGISTRY.card
 of_robot = REGISTRY.of_robot

@@ -25,11 +25,15 @@ MAX_GEOMS = 5000
 GHOST_SHARE = 0.42  # of the picture with the ghost in the one that is shown
 # away from the camera, so that a robot that is where it should be hides its ghost
 GHOST_BACK_M = 0.05
-COMMANDED, ACHIEVED = (0.95, 0.45, 0.05, 1.0), (0.10, 0.42, 0.85, 1.0)
+COMMANDED = (0.95, 0.45, 0.05, 1.0)
+ACHIEVED = (0.10, 0.42, 0.85, 1.0)
 GHOST = (0.25, 0.60, 0.95, 1.0)
-BONE, KEYPOINT = (0.93, 0.50, 0.14, 1.0), (0.36, 0.20, 0.08, 1.0)
-BALL, STRIPE = (0.96, 0.56, 0.10, 1.0), (0.98, 0.97, 0.94, 1.0)
-TARGET, PATH = (0.10, 0.65, 0.35, 1.0), (0.10, 0.55, 0.65, 1.0)
+BONE = (0.93, 0.50, 0.14, 1.0)
+KEYPOINT = (0.36, 0.20, 0.08, 1.0)
+BALL = (0.96, 0.56, 0.10, 1.0)
+STRIPE = (0.98, 0.97, 0.94, 1.0)
+TARGET = (0.10, 0.65, 0.35, 1.0)
+PATH = (0.10, 0.55, 0.65, 1.0)
 M_PER_MPS = 0.55  # of an arrow's length; of a yaw rate so many radians per rad/s
 TURN_RADIUS_M = 0.40
 TARGET_M = 0.16  # of the disc where the ball should be
@@ -53,9 +57,11 @@ class Brush:
         """One geom, None where the scene is full; turn (3, 3) to the world."""
         if self.scene.ngeom >= self.scene.maxgeom:
             return None
-        geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
+        geom = self.scene.geoms[self.scene.ngeom]
+        colour = np.array(rgba, dtype=np.float32)
         matrix = (np.eye(3) if turn is None else turn).reshape(-1)
-        place, lengths = np.asarray(at, dtype=np.float64), np.array(size, dtype=np.float64)
+        place = np.asarray(at, dtype=np.float64)
+        lengths = np.array(size, dtype=np.float64)
         mujoco.mjv_initGeom(geom, kind, lengths, place, matrix, colour)
         self.scene.ngeom += 1
         return geom
@@ -104,7 +110,8 @@ class Brush:
         self.shape(SPHERE, [radius] * 3, place, BALL)
         for axis in (0, 2):
             order = [axis, (axis + 1) % 3, (axis + 2) % 3]
-            band, size = matrix[:, order[1:] + order[:1]], [1.004 * radius, 0.09 * radius, 0.0]
+            band = matrix[:, order[1:] + order[:1]]
+            size = [1.004 * radius, 0.09 * radius, 0.0]
             self.shape(CYLINDER, size, place, STRIPE, band)
 
     def path(self, line: FloatArray) -> None:
@@ -116,7 +123,8 @@ class Brush:
 
 def rolled(way: FloatArray, radius: float) -> FloatArray:
     """Orientations (T, 4) of a ball that rolls along a way (T, 3)."""
-    turns, turn = [np.array([1.0, 0.0, 0.0, 0.0])], np.array([1.0, 0.0, 0.0, 0.0])
+    turns = [np.array([1.0, 0.0, 0.0, 0.0])]
+    turn = np.array([1.0, 0.0, 0.0, 0.0])
     for x, y, _ in np.diff(way, axis=0):
         angle = np.hypot(x, y) / radius
         if angle > 1e-9:
@@ -134,11 +142,13 @@ class Film:
         with np.load(folder / "shot.npz", allow_pickle=False) as file:
             self.given = given = {name: file[name] for name in file.files}
         self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
-        self.camera, self.look = mujoco.MjvCamera(), mujoco.MjvOption()
+        self.camera = mujoco.MjvCamera()
+        self.look = mujoco.MjvOption()
         self.camera.azimuth, self.camera.elevation, self.camera.distance = given["camera"]
         eye = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_CAMERA, EYE)
         if eye >= 0:
-            self.camera.type, self.camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, eye
+            self.camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+            self.camera.fixedcamid = eye
         self.look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
         self.look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
         self.lights = [np.array(self.model.light_pos[i]) for i in range(self.model.nlight)]
@@ -159,7 +169,8 @@ class Film:
         pose(self.model, self.ghost, given["ghost"][t])
         self._compose(t)
         first = self.scene.ngeom
-        only, dynamic = mujoco.MjvOption(), mujoco.mjtCatBit.mjCAT_DYNAMIC.value
+        only = mujoco.MjvOption()
+        dynamic = mujoco.mjtCatBit.mjCAT_DYNAMIC.value
         only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
         perturb = mujoco.MjvPerturb()
         mujoco.mjv_addGeoms(self.model, self.ghost, only, perturb, dynamic, self.scene)
@@ -171,7 +182,9 @@ class Film:
 
     def _compose(self, t: int) -> None:
         """The scene of frame t, without the ghost."""
-        given, scene, brush = self.given, self.scene, self.brush
+        given = self.given
+        scene = self.scene
+        brush = self.brush
         self.renderer.update_scene(self.data, self.camera, self.look)
         scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
         scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1

@@ -66,7 +66,8 @@ def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> tuple[in
 
 def _encode(path: Path, suffix: str, frames: Frames, quality: int) -> int:
     """Write the frames; returns the file's size."""
-    pictures, fps = frames.pictures, frames.fps
+    pictures = frames.pictures
+    fps = frames.fps
     if suffix == ".png":
         Image.fromarray(pictures[0]).save(path, "PNG", optimize=True)
     elif suffix == ".mp4":

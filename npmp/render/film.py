@@ -80,7 +80,8 @@ def draw(
         given = shot, frames, camera, size, chosen_backend, progress_here
         pictures, chosen_backend = _drawn(*given)
         if words:
-            writer, pairs = Caption(shot, camera, size), zip(pictures, frames, strict=True)
+            writer = Caption(shot, camera, size)
+            pairs = zip(pictures, frames, strict=True)
             pictures = np.stack([writer.written(picture, t) for picture, t in pairs])
         drawn.append(pictures)
     return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))

@@ -71,7 +71,8 @@ class Camera:
     @cached_property
     def axes(self) -> FloatArray:
         """(3, 3) rows: right and up in the picture, and the camera's direction."""
-        az, el = math.radians(self.azimuth), math.radians(self.elevation)
+        az = math.radians(self.azimuth)
+        el = math.radians(self.elevation)
         ahead = np.array([math.cos(el) * math.cos(az), math.cos(el) * math.sin(az), math.sin(el)])
         right = np.array([math.sin(az), -math.cos(az), 0.0])
         return np.stack((right, np.cross(right, ahead), ahead))
@@ -127,7 +128,8 @@ class Shot:
 
     @property
     def _there(self) -> dict[str, bool]:
-        reference, keypoints = self.clip.reference is not None, self.clip.keypoints is not None
+        reference = self.clip.reference is not None
+        keypoints = self.clip.keypoints is not None
         return dict(zip(PARTS, (True, reference, keypoints), strict=True))
 
     def has(self, part: str) -> bool:
@@ -211,7 +213,9 @@ def smoothed(way: FloatArray, rate_hz: float) -> FloatArray:
 
 def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
     """Points (T, N, 3) that should be in the picture, and (T, 3) what a camera follows."""
-    clip, parts, followed = shot.clip, [], []
+    clip = shot.clip
+    parts = []
+    followed = []
     if shot.has("robot") or shot.has("ghost"):
         limb = LIMB_M * np.concatenate((np.eye(3), -np.eye(3)))
         parts.append((shot.bodies[:, :, None] + limb).reshape(len(shot.qpos), -1, 3))
@@ -234,6 +238,7 @@ def _fitting(camera: Camera, points: FloatArray, size: tuple[int, int]) -> float
     """The distance [m] at which points (T, N, 3) fill `FILLED` of the picture, but for its rarest
     moments."""
     x, y, depth = np.moveaxis((points - camera.lookat[:, None]) @ camera.axes.T, -1, 0)
-    wide, tall = FILLED[0] * HALF * size[0] / size[1], FILLED[1] * HALF
+    wide = FILLED[0] * HALF * size[0] / size[1]
+    tall = FILLED[1] * HALF
     needed = np.maximum(np.abs(x) / wide, np.abs(y) / tall) - depth
     return float(np.percentile(needed.max(axis=1), 98))

@@ -11,7 +11,9 @@ from npmp.render.shot import Mount
 from npmp.robots import Robot
 from npmp.robots.visuals import drawn_geoms
 
-FLOOR_GROUP, ROBOT_GROUP, HIDDEN_GROUP = 0, 2, 5
+FLOOR_GROUP = 0
+ROBOT_GROUP = 2
+HIDDEN_GROUP = 5
 EYE = "stage_eye"
 AROUND_M = 9.0  # of rough ground around the robot's way
 SHADOW_PIXELS = 2048
@@ -62,16 +64,21 @@ def stage(
             xyaxes=[0.0, -1.0, 0.0, np.sin(down), 0.0, np.cos(down)],
         )
     model = spec.compile()
-    look, depth = model.vis, model.vis.map
+    look = model.vis
+    depth = model.vis.map
     look.global_.offwidth, look.global_.offheight = size
-    look.headlight.ambient[:], look.headlight.diffuse[:] = 0.40, 0.18
+    look.headlight.ambient[:] = 0.40
+    look.headlight.diffuse[:] = 0.18
     look.headlight.specular[:] = 0.0
     look.quality.shadowsize = SHADOW_PIXELS
     model.stat.extent = REACH_M
-    depth.znear, depth.zfar, depth.shadowclip = 0.02, 40.0, SHADOWED_M / REACH_M
+    depth.znear = 0.02
+    depth.zfar = 40.0
+    depth.shadowclip = SHADOWED_M / REACH_M
     look.rgba.fog[:] = (*SKY[1], 1.0)
     # fog, as far tiles flicker
-    depth.fogstart, depth.fogend = 1.3 * distance / REACH_M, (4.0 * distance + 8.0) / REACH_M
+    depth.fogstart = 1.3 * distance / REACH_M
+    depth.fogend = (4.0 * distance + 8.0) / REACH_M
     shown = set(drawn_geoms(model))
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
@@ -112,7 +119,8 @@ def _light(spec: mujoco.MjSpec) -> None:
 
 def _tiled(spec: mujoco.MjSpec) -> dict[str, Any]:
     """Add sky and tiles; returns the settings of a geom that is a floor of them."""
-    kinds, fills = mujoco.mjtTexture, mujoco.mjtBuiltin
+    kinds = mujoco.mjtTexture
+    fills = mujoco.mjtBuiltin
     for name, kind, fill, colours, height in (
         ("stage_sky", kinds.mjTEXTURE_SKYBOX, fills.mjBUILTIN_GRADIENT, SKY, 1536),
         ("stage_tiles", kinds.mjTEXTURE_2D, fills.mjBUILTIN_CHECKER, TILES, 256),
@@ -137,11 +145,14 @@ def _lay(
     high = np.ceil((where.max(axis=0) + AROUND_M) / ground_m)
     columns, rows = (np.arange(int(low[k]), int(high[k]) + 1) for k in (0, 1))
     heights = ground[np.ix_(rows % len(ground), columns % len(ground))].astype(np.float64)
-    bottom, span = heights.min(), max(float(np.ptp(heights)), 1e-3)
+    bottom = heights.min()
+    span = max(float(np.ptp(heights)), 1e-3)
     half = 0.5 * ground_m * np.array([len(columns) - 1, len(rows) - 1])
     middle = 0.5 * ground_m * np.array([columns[0] + columns[-1], rows[0] + rows[-1]])
-    shares, size = ((heights - bottom) / span).ravel().tolist(), [*half, span, 0.05]
-    name, kind = "stage_ground", mujoco.mjtGeom.mjGEOM_HFIELD
+    shares = ((heights - bottom) / span).ravel().tolist()
+    size = [*half, span, 0.05]
+    name = "stage_ground"
+    kind = mujoco.mjtGeom.mjGEOM_HFIELD
     spec.add_hfield(name=name, nrow=len(rows), ncol=len(columns), size=size, userdata=shares)
     place = [*middle, float(bottom)]
     spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=place, **floor)

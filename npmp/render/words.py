@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 from npmp.render.drawing import ACHIEVED, COMMANDED
 from npmp.render.shot import HALF, Camera, Shot, smoothed
 
-INK, FAINT = (32, 36, 42, 255), (90, 96, 104, 255)
+INK = (32, 36, 42, 255)
+FAINT = (90, 96, 104, 255)
 MARK = (200, 20, 40, 255)
 PAPER = (255, 255, 255, 190)
 SHARE = 0.040  # of the picture's height is the type's
@@ -37,9 +38,12 @@ class Caption:
 
     def __init__(self, shot: Shot, camera: Camera, size: tuple[int, int]):
         """camera: over the frames that are drawn."""
-        self.shot, self.camera, self.size = shot, camera, size
+        self.shot = shot
+        self.camera = camera
+        self.size = size
         self.type = max(SMALLEST, round(SHARE * size[1]))
-        self.command, achieved = shot.clip.command, shot.clip.achieved
+        self.command = shot.clip.command
+        achieved = shot.clip.achieved
         self.achieved = None if achieved is None else smoothed(achieved, shot.clip.rate_hz)
         self.title = self._title()
 
@@ -56,12 +60,14 @@ class Caption:
 
     def _title(self) -> Image.Image | None:
         """Title and note, in the upper left corner."""
-        title, note = font(round(1.25 * self.type), True), font(self.type)
+        title = font(round(1.25 * self.type), True)
+        note = font(self.type)
         lines = [(self.shot.title, title, INK), (self.shot.note, note, FAINT)]
         lines = [line for line in lines if line[0]]
         if not lines:
             return None
-        sheet, pad = Image.new("RGBA", self.size), round(0.6 * self.type)
+        sheet = Image.new("RGBA", self.size)
+        pad = round(0.6 * self.type)
         pen = ImageDraw.Draw(sheet)
         tall = sum(round(1.35 * face.size) for _, face, _ in lines)
         wide = max(pen.textlength(text, font=face) for text, face, _ in lines)
@@ -76,7 +82,8 @@ class Caption:
     def _names(self) -> Image.Image:
         """Marks as discs with their names at the nearer side of the picture, none on another."""
         small = round(0.7 * self.type)
-        sheet, face = Image.new("RGBA", self.size), font(small)
+        sheet = Image.new("RGBA", self.size)
+        face = font(small)
         pen = ImageDraw.Draw(sheet)
         radius = 0.35 * small
         middle = 0.5 * self.size[0]
@@ -110,16 +117,21 @@ class Caption:
         """A table of velocities, in the upper right corner, or below a title that reaches there."""
         assert self.command is not None and self.achieved is not None
         small = round(0.85 * self.type)
-        sheet, pad, face = Image.new("RGBA", self.size), round(0.6 * self.type), font(small)
-        pen, line = ImageDraw.Draw(sheet), round(1.4 * small)
-        first, column = round(6.0 * small), round(4.9 * small)
+        sheet = Image.new("RGBA", self.size)
+        pad = round(0.6 * self.type)
+        face = font(small)
+        pen = ImageDraw.Draw(sheet)
+        line = round(1.4 * small)
+        first = round(6.0 * small)
+        column = round(4.9 * small)
         left = self.size[0] - 3 * pad - first - 3 * column
         box = None if self.title is None else self.title.getbbox()
         top = pad if box is None or box[2] < left else box[3] + pad // 2
         whole = (left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad)
         pen.rounded_rectangle(whole, radius=pad, fill=PAPER)
         x, y = left + pad, top + 0.5 * pad
-        heads, tiny = ("forward m/s", "left m/s", "turn rad/s"), font(round(0.78 * small))
+        heads = ("forward m/s", "left m/s", "turn rad/s")
+        tiny = font(round(0.78 * small))
         for k, head in enumerate(heads, 1):
             pen.text((x + first + k * column, y), head, font=tiny, fill=FAINT, anchor="ra")
         commanded = ("commanded", COMMANDED, self.command[t])

@@ -36,7 +36,8 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
     )
     if found["kind"] in ("pd", "hybrid") and "position_mae_rad" in found:
         words += " Torques are those at the log's pendulum, without what accelerates the rotor."
-    rollout, baseline = found["rollout_rmse_nm"], found["baseline_rmse_nm"]
+    rollout = found["rollout_rmse_nm"]
+    baseline = found["baseline_rmse_nm"]
     rmse = "RMSE of the torque"
     ratio = f"{number(baseline / max(rollout, 1e-12))} times as much"
     cards = [

@@ -28,7 +28,8 @@ MAX_POINTS = 600
 # of drawings that fill the page [pixels]
 WIDTH = 940
 # beside and below the axes [pixels]
-RIGHT, BOTTOM = 10, 32
+RIGHT = 10
+BOTTOM = 32
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -208,7 +209,8 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
     keep = {0, n - 1}
     for stretch in np.array_split(np.arange(n), max((limit - 2) // 3, 1)):
         finite = np.isfinite(y[stretch])
-        known, gaps = stretch[finite], stretch[~finite]
+        known = stretch[finite]
+        gaps = stretch[~finite]
         if known.size:
             keep |= {int(known[y[known].argmin()]), int(known[y[known].argmax()])}
         if gaps.size:
@@ -255,7 +257,8 @@ def line_chart(
         y[~(np.isfinite(x) & np.isfinite(y)) | ((y <= 0) if log else False)] = np.nan
         data.append((line, *thin(x, y)))
     with _sheet(width, height) as sheet:
-        axes, box = sheet.axes, sheet.box
+        axes = sheet.axes
+        box = sheet.box
         (x0, x1), (y0, y1) = _ranges(data, x_range, y_range, log)
         if square:
             (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), box[2] / box[3])
@@ -290,7 +293,8 @@ def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
     """Both ranges widened about their middles until a unit is as long on the one as on the other;
     ratio: width / height."""
     span = max(x[1] - x[0], ratio * (y[1] - y[0]))
-    half, middle = (span / 2, span / ratio / 2), ((x[0] + x[1]) / 2, (y[0] + y[1]) / 2)
+    half = (span / 2, span / ratio / 2)
+    middle = ((x[0] + x[1]) / 2, (y[0] + y[1]) / 2)
     wide = (middle[0] - half[0], middle[0] + half[0])
     return wide, (middle[1] - half[1], middle[1] + half[1])
 

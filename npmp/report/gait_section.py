@@ -53,7 +53,8 @@ def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
     error = np.array([np.subtract(r["achieved"], r["command"]) for r in moving] or [[0.0] * 3])
     lift = min((worst(row["lift_m"], min) for row in moving), default=0.0)
     slide = max((worst(row["stance_mps"], max) for row in moving), default=0.0)
-    dead, falls = sum(row["dead"] for row in moving), sum(row["falls"] for row in rows)
+    dead = sum(row["dead"] for row in moving)
+    falls = sum(row["falls"] for row in rows)
     return (
         f"{good} of {len(rows)} commands within the limits; worst foot lifts {100 * lift:.1f} cm, "
         f"stands at {slide:.2f} m/s; off by {np.abs(error[:, :2]).max():.2f} m/s, "
@@ -94,7 +95,8 @@ def _number(value: float | None, digits: int = 2) -> str:
 def _beside(found: Mapping[str, Any] | None) -> str:
     if not found:
         return "–"
-    lift, slide = worst(found["lift_m"], min), worst(found["stance_mps"], max)
+    lift = worst(found["lift_m"], min)
+    slide = worst(found["stance_mps"], max)
     return f"{100 * lift:.1f}, {slide:.2f}, {_number(found['opposite_correlation'])}"
 
 

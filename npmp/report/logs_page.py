@@ -43,5 +43,6 @@ def compared_logs(
         Section("worst", "The most different channels", [Lines(in_words(found)), Charts(charts)]),
         Section("all", "All channels", [Table(columns, rows, sortable=True)]),
     ]
-    title, subtitle = f"{robot}: two logs compared", "distributions while the policy acts"
+    title = f"{robot}: two logs compared"
+    subtitle = "distributions while the policy acts"
     assemble(path, title=title, subtitle=subtitle, cards=cards, sections=sections)

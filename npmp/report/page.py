@@ -26,7 +26,8 @@ from npmp.training.tables import read_metrics
 # Beyond these the page would grow past what a browser opens at once; the figures of the rest are in
 # the tables.
 MAX_CLIPS_DRAWN = 20
-MAX_METRICS_OPEN, MAX_METRICS = 12, 60
+MAX_METRICS_OPEN = 12
+MAX_METRICS = 60
 # how the replay lists it
 WALKING = "walking on command"
 LOST = (
@@ -71,7 +72,9 @@ def build(
     """
     evaluated = list((evaluation or {}).get("clips", ()))
     clips: list[ClipRollout] = []
-    read, robot, shown = None, None if walking is None else walking.task.robot, []
+    read = None
+    robot = None if walking is None else walking.task.robot
+    shown = []
     if rollouts is not None:
         read = read_rollouts(rollouts)
         robot = robots.load(read.robot)
@@ -195,7 +198,9 @@ def _clip_fold(
     clip: ClipRollout, foot_names: Sequence[str], index: int | None, is_open: bool
 ) -> parts.Fold:
     """The charts over time of one clip."""
-    t, lost, tracked = clip.time_s, clip.lost_after_s, clip.tracked
+    t = clip.time_s
+    lost = clip.lost_after_s
+    tracked = clip.tracked
     time_range = (0.0, float(t[-1])) if len(t) > 1 else None
     common: dict[str, Any] = {"x_range": time_range, "lost_after": lost, "clip": index}
 
@@ -210,7 +215,8 @@ def _clip_fold(
     mean = Line("mean of joints", t, difference.mean(axis=1))
     base = Line("base deviation", t, 100 * clip.base_deviation_m())
     charts = [chart("Base deviation", "(cm)", base), chart("Joint error", "(rad)", worst, mean)]
-    feet, reference = clip.foot_height, clip.reference_foot_height
+    feet = clip.foot_height
+    reference = clip.reference_foot_height
     names = parts.foot_labels(foot_names)
     footfall: list[Any] = []
     if len(t) > 1:

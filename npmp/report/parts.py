@@ -277,7 +277,8 @@ def assemble(
     replay = any(isinstance(part, ReplayPlayer) for section in shown for part in section.parts)
     # the charts listen before the replay starts to speak
     scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
-    template, subtitle = environment().get_template("page.html"), scrub(subtitle, out.parent)
+    template = environment().get_template("page.html")
+    subtitle = scrub(subtitle, out.parent)
     text = template.render(
         title=title, subtitle=subtitle, notes=notes, cards=cards, sections=shown, scripts=scripts
     )
@@ -291,7 +292,8 @@ def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
     terms: list[tuple[str, str]] = []
     blocks: list[Fold] = []
     for key, raw in provenance.items():
-        value, name = scrubbed(raw, folder), str(key).replace("_", " ")
+        value = scrubbed(raw, folder)
+        name = str(key).replace("_", " ")
         nested = isinstance(value, dict | list)
         if isinstance(value, dict) and len(value) <= 16 and not _has_parts(value.values()):
             terms.append((name, " · ".join(f"{k} {v}" for k, v in value.items())))

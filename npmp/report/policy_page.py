@@ -173,10 +173,12 @@ def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     course: Any = getattr(task, "course", None)
     if course is None:
         return []
-    path, place = course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy().copy()
+    path = course.point.cpu().numpy()
+    place = trial.seen["place"][:, 0].numpy().copy()
     jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start
     place[1:][jumps] = np.nan
-    time, error = _time(trial), trial.error.numpy()
+    time = _time(trial)
+    error = trial.error.numpy()
     lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
     errors = [Line("mean of all", time, error.mean(-1), "other")]
     errors.append(Line("robot 0", time, error[:, 0]))
@@ -246,7 +248,8 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
 
 def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     """How many stay up, and how far they get, by kind and size of ground."""
-    charts, went = [], [row["progress"] for row in rows]
+    charts = []
+    went = [row["progress"] for row in rows]
     shown = min(0.0, *went), max(1.0, *went) + 0.05
     for kind, (title, unit) in _MEASURES.items():
         if not (mine := [row for row in rows if row["terrain"] == kind]):

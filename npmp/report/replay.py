@@ -44,7 +44,8 @@ def _text(packed: npt.NDArray[np.uint16]) -> str:
 def _pack_clip(
     model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float
 ) -> dict[str, Any]:
-    q, reference = clip.qpos, clip.reference
+    q = clip.qpos
+    reference = clip.reference
     layers = [body_poses(model, q[keep])]
     if reference is not None:
         if len(reference) != len(q):
@@ -164,7 +165,8 @@ def replay_section(
     shown = packed["clips"]
     if not shown:
         return Section("replay", "Replay", notes), {}
-    ghost, recording = any(c["layers"] > 1 for c in shown), any("points" in c for c in shown)
+    ghost = any(c["layers"] > 1 for c in shown)
+    recording = any("points" in c for c in shown)
     if ghost:
         lead = "The robot in blue, its reference as a grey ghost; lines on the floor: base paths."
     else:

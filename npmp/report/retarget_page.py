@@ -33,7 +33,8 @@ from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
 
 # motions whose curves are drawn
-MAX_WORST, MAX_OTHERS = 6, 6
+MAX_WORST = 6
+MAX_OTHERS = 6
 # of the table
 MAX_ROWS = 400
 # of a large set, shorter motions are shown only where there is nothing else [s]
@@ -110,7 +111,8 @@ def _short(value: float) -> str:
 
 
 def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
-    kept, recorded = data.cleaned.seconds_kept, data.cleaned.seconds_in
+    kept = data.cleaned.seconds_kept
+    recorded = data.cleaned.seconds_in
     share = 100.0 * kept / max(recorded, 1e-9)
     cards = [("Kept", f"{kept:,.0f} s", f"{share:.0f} % of {recorded:,.0f} s recorded")]
     if math.isfinite(overall(data.motions, "rms_marker_m")):
@@ -187,19 +189,23 @@ def _replay(
     if not chosen:
         return None, {}
     wholes = {entry.recording or entry.name: entry for entry in data.whole.motions}
-    robot, clips = data.robot, []
+    robot = data.robot
+    clips = []
     centres = robot.foot_points.mean(axis=1, keepdims=True)
     soles = np.linalg.norm(robot.foot_points - centres, axis=2)
     sole_m = max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max()))
     for title, motion in chosen:
         recording = motion.recording or motion.name
-        whole, recorded = wholes.get(recording, motion), dict[str, Any]()
+        whole = wholes.get(recording, motion)
+        recorded = dict[str, Any]()
         if (clip := data.clips.get(recording)) is not None:
             slower = whole.duration_s / clip.duration_s
-            scale, slower = whole.quality.get("body_scale", 1.0), slower if slower > 1.05 else 1.0
+            scale = whole.quality.get("body_scale", 1.0)
+            slower = slower if slower > 1.05 else 1.0
             points = keypoints_of(motion, clip, scale, slower)
             recorded = {"keypoints": points, "bones": bones(clip)}
-        feet, contacts = data.meter.feet(motion).mean(axis=2), data.meter.contacts(motion)
+        feet = data.meter.feet(motion).mean(axis=2)
+        contacts = data.meter.contacts(motion)
         of_feet: dict[str, Any] = {"feet": feet, "contacts": contacts, "sole_m": sole_m}
         clips.append(ReplayClip(title, motion.qpos, motion.rate_hz, **of_feet, **recorded))
     whole_size, budget = (size / 1e6 for size in (replay_bytes(data), BUDGET_BYTES))
@@ -214,9 +220,12 @@ def _replay(
 
 
 def _histograms(data: RetargetReport) -> parts.Section:
-    motions, radius = data.motions, data.robot.foot_radius
+    motions = data.motions
+    radius = data.robot.foot_radius
     errors = [m.frame_quality["marker_rms_m"] for m in motions if "marker_rms_m" in m.frame_quality]
-    slides, depths, shares = [], [], []
+    slides = []
+    depths = []
+    shares = []
     for motion in motions:
         feet = data.meter.feet(motion)
         slides.append(slide_speeds(feet, data.meter.contacts(motion), motion.rate_hz))
@@ -296,7 +305,8 @@ def curves_of(
     data: RetargetReport, motion: ReferenceMotion, clip: int | None = None
 ) -> list[parts.Chart]:
     """The charts of one motion. clip: its number in the replay."""
-    robot, rate = data.robot, motion.rate_hz
+    robot = data.robot
+    rate = motion.rate_hz
     t = np.arange(motion.num_frames) / rate
     look: dict[str, Any] = {"width": 330, "height": 140, "clip": clip}
     look["x_range"] = (0.0, max(float(t[-1]), 1.0 / rate))
@@ -305,7 +315,8 @@ def curves_of(
         return figures.line_chart(lines, title=title, unit=unit, **look | more)
 
     # how high the lowest point of each sole is, with its stances, on one scale
-    feet, standing = data.meter.feet(motion), data.meter.contacts(motion)
+    feet = data.meter.feet(motion)
+    standing = data.meter.contacts(motion)
     height = 1000 * (feet[..., 2].min(axis=2) - robot.foot_radius)  # [mm]
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []

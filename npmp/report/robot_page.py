@@ -43,7 +43,8 @@ def build(
 
     text: of robot.yaml.
     """
-    still, why_not = folder / f"{robot.name}.png", ""
+    still = folder / f"{robot.name}.png"
+    why_not = ""
     try:
         write(still, draw([shot_of(robot)], SIZE, 1.0))
         image = base64.b64encode(still.read_bytes()).decode()

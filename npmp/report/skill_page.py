@@ -29,7 +29,8 @@ def wandering(
     """
     clips = []
     for i in range(trial.qpos.shape[1]):
-        qpos, up = trial.qpos[:, i].numpy(), trial.up_frames(i)
+        qpos = trial.qpos[:, i].numpy()
+        up = trial.up_frames(i)
         clips.append(ReplayClip(f"prior {i}", qpos, 1.0 / trial.dt, tracked_frames=up))
     time = np.linspace(0.0, trial.cap_s, 201)
     ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
@@ -42,7 +43,8 @@ def wandering(
         "path_m": "path (m)",
         "speed_mps": "speed (m/s)",
     }
-    best, seconds = found["latents"], number(found["seconds"])
+    best = found["latents"]
+    seconds = number(found["seconds"])
     words = (
         f"{found['robots']} robots from the {found['starts']}, {seconds} s at most: times of those "
         "still up then count as that. Latents are samples of the AR(1) prior."

@@ -30,7 +30,8 @@ def write(
 
     found: the content of suite.json.
     """
-    rows, raised = found["scenarios"], [flag for flag in found["red_flags"] if flag["raised"]]
+    rows = found["scenarios"]
+    raised = [flag for flag in found["red_flags"] if flag["raised"]]
     clips = [clip_of(outcome.task, outcome.trial, name) for name, outcome in outcomes.items()]
     passed = sum(row["passed"] for row in rows)
     cards = [
@@ -67,7 +68,8 @@ def _words(found: Mapping[str, Any]) -> Words:
 def _bars(rows: Sequence[Mapping[str, Any]]) -> Bars:
     bars = []
     for row in rows:
-        share, css = f"{100 * row['success']:.0f} %", "robot" if row["passed"] else "other"
+        share = f"{100 * row['success']:.0f} %"
+        css = "robot" if row["passed"] else "other"
         ends = (row["low"], row["high"])
         bars.append(Bar(row["name"], row["success"], share, css, ends, row["pass_mark"]))
     unit = "share of trials, with Wilson's 95 % interval; upright line: the pass mark"
@@ -152,9 +154,11 @@ def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
-    lines, raised = [], []
+    lines = []
+    raised = []
     for flag in flags:
-        name, unit = flag["name"].removesuffix("_mps"), UNITS.get(flag["name"], "")
+        name = flag["name"].removesuffix("_mps")
+        unit = UNITS.get(flag["name"], "")
         name = name.replace("_", " ")
         measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
         cell = Cell(measured, flag["value"], bad=flag["raised"])

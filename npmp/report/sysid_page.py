@@ -85,7 +85,8 @@ def _certainty(found: Identified) -> parts.Table:
     for j, name in enumerate(found.joints):
         first, second, correlation = found.most_correlated(j)
         pair = f"{first}, {second}: {parts.number(correlation, 2)}"
-        condition, time = float(found.condition[j]), float(found.correlation_time[j])
+        condition = float(found.condition[j])
+        time = float(found.correlation_time[j])
         rows.append((name, parts.Cell.of(condition, 1), pair, parts.Cell.of(time, 1)))
     columns = ("joint", "condition number", "most correlated", "autocorrelation time (samples)")
     return parts.Table(columns, rows, sortable=True)
@@ -105,7 +106,8 @@ def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
     read = stand.replay(both, recording).position + both[:, None, :, BIAS]
-    total, length = len(recording.command), round(_WINDOW_S * stand.rate_hz)
+    total = len(recording.command)
+    length = round(_WINDOW_S * stand.rate_hz)
     part = slice(max(0, (total - length) // 2), min(total, (total + length) // 2))
     time = np.arange(total)[part] / stand.rate_hz
     angles = {"measured": (recording.position, "ref"), "before": (read[0], "other")}

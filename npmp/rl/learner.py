@@ -87,7 +87,8 @@ class Learner(Resumable, ABC):
 
     def __init__(self, policy: nn.Module, critic: Critic):
         """Both are trained in place, on the device they are on."""
-        self.policy, self.critic = policy, critic
+        self.policy = policy
+        self.critic = critic
         weights = (*policy.parameters(), *critic.parameters())
         self._learned = [weight for weight in weights if weight.requires_grad]
         self.steps = 0  # gradient steps made
@@ -127,7 +128,8 @@ class Learner(Resumable, ABC):
           NonFiniteGradient: with the weights as they were before that update.
         """
         figures: list[dict[str, float]] = []
-        num, known = rollout.rewards.shape[1], None
+        num = rollout.rewards.shape[1]
+        known = None
         for _ in range(passes):
             order = torch.randperm(num, generator=generator, device=rollout.rewards.device)
             for chosen in order.tensor_split(minibatches):
@@ -191,8 +193,10 @@ class VMPO(Learner):
           InputError: for bounds that are neither one nor as many as the objectives.
         """
         super().__init__(policy, critic)
-        self.config, self.objectives = config, objectives
-        device, epsilons = next(policy.parameters()).device, config.epsilon_temperature
+        self.config = config
+        self.objectives = objectives
+        device = next(policy.parameters()).device
+        epsilons = config.epsilon_temperature
         if len(epsilons) not in (1, len(objectives)):
             raise InputError(
                 f"epsilon_temperature needs 1 or {len(objectives)} values (one for each of "
@@ -302,7 +306,9 @@ class PPO(Learner):
     def __init__(self, policy: nn.Module, critic: Critic, config: PPOConfig):
         """critic: of one value."""
         super().__init__(policy, critic)
-        self.acting, self.config, self.rate = policy, config, config.learning_rate
+        self.acting = policy
+        self.config = config
+        self.rate = config.learning_rate
         self.optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate)
 
     def outdated(self) -> bool:
@@ -351,7 +357,8 @@ def as_numbers(figures: Mapping[str, Tensor]) -> dict[str, float]:
 
 def value_figures(values: Tensor, returns: Tensor) -> dict[str, Tensor]:
     """Per objective [K]: mean return, RMS error of the values, explained part of the variance."""
-    error, flat = (returns - values).flatten(0, -2), returns.flatten(0, -2)
+    error = (returns - values).flatten(0, -2)
+    flat = returns.flatten(0, -2)
     variance = flat.var(0, correction=0)
     explained = torch.where(variance > 1e-12, 1.0 - error.var(0, correction=0) / variance, 0.0)
     return {

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LEAST_STD, MOST_STD = 1e-4, 1e6
+LEAST_STD = 1e-4
+MOST_STD = 1e6
 
 
 class PopArtStats(NamedTuple):
@@ -52,7 +53,8 @@ def update_stats(stats: PopArtStats, returns: Tensor, step_size: float) -> PopAr
     """
     # double: at the first update 1 - rate is a rounding error that a large mean's square multiplies
     samples = returns.double().flatten(0, -2)
-    mean, variance = samples.mean(0), samples.var(0, correction=0)
+    mean = samples.mean(0)
+    variance = samples.var(0, correction=0)
     num_updates = stats.num_updates.double() + 1
     rate = (step_size / -torch.expm1(num_updates * math.log1p(-step_size))).clamp_max(1.0)
     shift = mean - stats.mean

@@ -141,11 +141,14 @@ def adapt(spec: mujoco.MjSpec, said: Description, path: Path, where: str) -> Non
         _make_foot(spec, name, place, said.feet.radius, model)
     for geom in spec.geoms:
         if colliding(geom):
-            geom.contype, geom.conaffinity = 0, 1
+            geom.contype = 0
+            geom.conaffinity = 1
             if geom.parent.name in said.feet.bodies:
                 # MuJoCo's hard defaults, whatever the ground's
-                geom.condim, geom.priority = 3, 1
-                geom.solref, geom.solimp = [0.02, 1.0], [0.9, 0.95, 0.001, 0.5, 2.0]
+                geom.condim = 3
+                geom.priority = 1
+                geom.solref = [0.02, 1.0]
+                geom.solimp = [0.9, 0.95, 0.001, 0.5, 2.0]
                 geom.margin = geom.gap = 0.0
     if said.imu is not None:
         one_of(said.imu.body, bodies, "body", f"{where}: imu.body")
@@ -206,18 +209,22 @@ def _make_foot(
 ) -> None:
     """Add a foot's body, aligned with the base and without mass where its parent's is given, and
     move its shapes there, by where they are in the compiled model; a sphere where it has none."""
-    parent, own = spec.body(place.body), model.body(place.body).id
+    parent = spec.body(place.body)
+    own = model.body(place.body).id
     turn = posed(model).xquat[own]
     aligned = _tidy(rotations.conjugate(turn))
     body = parent.add_body(name=name, pos=place.position, quat=aligned)
     if parent.explicitinertial:
-        body.explicitinertial, body.mass, body.inertia = True, 0.0, [0.0, 0.0, 0.0]
+        body.explicitinertial = True
+        body.mass = 0.0
+        body.inertia = [0.0, 0.0, 0.0]
     offsets = model.geom_pos - place.position
     taken = (model.geom_bodyid == own) & (np.linalg.norm(offsets, axis=-1) <= _NEAR)
     taken &= (model.geom_contype != 0) | (model.geom_conaffinity != 0)
     taken &= model.geom_type != mujoco.mjtGeom.mjGEOM_MESH
     for g in np.flatnonzero(taken):
-        old, turned = spec.geom(model.geom(g).name), rotations.multiply(turn, model.geom_quat[g])
+        old = spec.geom(model.geom(g).name)
+        turned = rotations.multiply(turn, model.geom_quat[g])
         moved = rotations.rotate(turn, offsets[g])
         new = body.add_geom(size=model.geom_size[g], pos=moved, quat=_tidy(turned))
         for key in _SHAPE:
@@ -228,7 +235,10 @@ def _make_foot(
     if not taken.any():
         sphere = mujoco.mjtGeom.mjGEOM_SPHERE
         sole = body.add_geom(name=f"{name}_sole", type=sphere, size=[radius, 0, 0])
-        sole.friction, sole.group, sole.priority, sole.mass = [0.8, 0.02, 0.01], 3, 1, 0.0
+        sole.friction = [0.8, 0.02, 0.01]
+        sole.group = 3
+        sole.priority = 1
+        sole.mass = 0.0
 
 
 def _tidy(quaternion: Array) -> Array:
@@ -270,7 +280,8 @@ def model_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
             continue
         gear = abs(float(actuator.gear[0]))
         limit = drives.get(actuator.target, Drive()).torque_limit
-        force, control = np.abs(actuator.forcerange), np.abs(actuator.ctrlrange)
+        force = np.abs(actuator.forcerange)
+        control = np.abs(actuator.ctrlrange)
         affine = actuator.biastype == mujoco.mjtBias.mjBIAS_AFFINE
         if force.max() > 0:
             limit = float(force.min() * gear)
@@ -559,7 +570,8 @@ def _chained(spec: mujoco.MjSpec, body: Any, parent: Any, taken: set[str], split
         taken.add(name)
         link = where.add_body(name=name)
         if where is parent:
-            link.pos, link.quat = body.pos, body.quat
+            link.pos = body.pos
+            link.quat = body.quat
             for key in ("type", "axisangle", "xyaxes", "zaxis", "euler"):
                 setattr(link.alt, key, getattr(body.alt, key))
             if body.frame is not None:
@@ -574,7 +586,8 @@ def _chained(spec: mujoco.MjSpec, body: Any, parent: Any, taken: set[str], split
         joint.name = called
         where = link
     last = _move(spec, body, where)
-    last.pos, last.quat = [0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
+    last.pos = [0.0, 0.0, 0.0]
+    last.quat = [1.0, 0.0, 0.0, 0.0]
     last.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
     return last
 
@@ -609,7 +622,8 @@ def _drop_unreadable(spec: mujoco.MjSpec, path: Path) -> list[str]:
             missing[name] = f"{mesh.file} is none of {', '.join(_MESHES)}"
             unread.append(f"mesh {Path(mesh.file).name}")
     for geom in [geom for geom in spec.geoms if geom.meshname in missing]:
-        mesh, body = geom.meshname, geom.parent
+        mesh = geom.meshname
+        body = geom.parent
         if _weighs(body) or colliding(geom):
             does = f"gives body '{body.name}' its mass" if _weighs(body) else "meets the floor"
             raise InputError(f"{path}: the mesh '{mesh}' {does}, and {missing[mesh]}")
@@ -642,7 +656,8 @@ def _weighs(body: Any) -> bool:
 def _places(spec: mujoco.MjSpec, file: str, folder: str) -> list[Path]:
     """Where an asset's file is looked for, as MuJoCo does, and is not; none where it is found, or
     needs no file."""
-    base, name = Path(spec.modelfiledir), Path(file).name
+    base = Path(spec.modelfiledir)
+    name = Path(file).name
     tried = base / folder / file, base / file, base / folder / name, base / name
     found = not file or any(place.is_file() for place in tried)
     return [] if found else list(dict.fromkeys(tried))

@@ -108,7 +108,8 @@ def quiet() -> Iterator[None]:
 def check(robot: Robot) -> tuple[Check, ...]:
     """All clauses for a robot that loads. Nothing is raised for a robot that fails one."""
     try:
-        floor, air = model_of(robot, floor=True), model_of(robot, floor=False)
+        floor = model_of(robot, floor=True)
+        air = model_of(robot, floor=False)
     except (InputError, ValueError) as error:
         return (Check("model", False, one_line(error)),)
     rates = f"control {robot.control_rate_hz:g} Hz, physics {robot.physics_rate_hz:g} Hz"
@@ -153,7 +154,9 @@ def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
         seen = robot.model(visuals=True)
     except (InputError, ValueError) as error:
         return Check("model", False, f"does not compile with its visual shapes: {one_line(error)}")
-    joints, bodies, feet = len(robot.joint_names), len(robot.body_names), len(robot.foot_bodies)
+    joints = len(robot.joint_names)
+    bodies = len(robot.body_names)
+    feet = len(robot.foot_bodies)
     shapes = f"{model.ngeom} shapes that collide, {seen.ngeom} in all"
     return Check("model", True, f"{joints} joints, {bodies} bodies, {feet} feet, {shapes}")
 
@@ -182,7 +185,8 @@ def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
     span_rad = robot.joint_upper - robot.joint_lower
     stiff = np.flatnonzero(robot.carries_feet & (span_rad < RANGE_RAD))
     if len(stiff):
-        name, degrees = robot.joint_names[stiff[0]], np.degrees(span_rad[stiff[0]])
+        name = robot.joint_names[stiff[0]]
+        degrees = np.degrees(span_rad[stiff[0]])
         why = f"{name} turns by {degrees:.2g} degrees in all; are its limits in degrees? [rad] here"
         return Check("joints", False, f"{why} (of the model: compiler angle=)")
     room = np.minimum(robot.home_joints - robot.joint_lower, robot.joint_upper - robot.home_joints)
@@ -210,7 +214,8 @@ def sides(name: str) -> tuple[int, int]:
     front = left = 0
     for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name):
         ahead, aside = _SIDES.get(word.lower(), (0, 0))
-        front, left = ahead or front, aside or left
+        front = ahead or front
+        left = aside or left
     return front, left
 
 
@@ -218,7 +223,8 @@ def sides(name: str) -> tuple[int, int]:
 
 
 def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
-    name, allowed = f"symmetry {symmetry.name}", max(EXACT, symmetry.tolerance)
+    name = f"symmetry {symmetry.name}"
+    allowed = max(EXACT, symmetry.tolerance)
     worst = mirror_error(robot, model, symmetry, _random_poses(robot, np.random.default_rng(0)))
     detail = f"mirrored poses are off by at most {worst:.1e} m (allowed {allowed:.0e})"
     twice = symmetry.mirror_qpos(symmetry.mirror_qpos(robot.home_qpos))
@@ -252,10 +258,12 @@ def mirror_error(
 ) -> float:
     """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers
     from the poses' mirrors."""
-    data, image = mujoco.MjData(model), mujoco.MjData(model)
+    data = mujoco.MjData(model)
+    image = mujoco.MjData(model)
     worst = 0.0
     for qpos in poses:
-        data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
+        data.qpos[:] = qpos
+        image.qpos[:] = symmetry.mirror_qpos(qpos)
         mujoco.mj_kinematics(model, data)
         mujoco.mj_kinematics(model, image)
         turned = symmetry.mirror_body_quaternions(data.xquat[1:])
@@ -425,7 +433,8 @@ def stand(robot: Robot, *, held: bool = False) -> Standing:
     model = model_of(robot, floor=True)
     data = _at(model, robot.home_qpos)
     data.ctrl[:] = robot.home_joints
-    fastest, strained = 0.0, 0.0
+    fastest = 0.0
+    strained = 0.0
     steps = round(STAND_S * robot.physics_rate_hz)
     with quiet():
         for step in range(steps):

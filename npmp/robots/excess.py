@@ -117,15 +117,19 @@ class _Counter:
     def __init__(self, path: Path, included_by: _Counter | None = None):
         self.path, self.main, before = path, self, tuple[Path, ...]()
         if included_by is not None:
-            self.main, before = included_by.main, included_by.chain
+            self.main = included_by.main
+            before = included_by.chain
         # the chain of includes that leads to this file
         self.chain: tuple[Path, ...] = (*before, path.resolve())
         if path.resolve() in before:
             raise InputError(f"{path}: includes itself")
         # of `main`, for all files: their number, where assets lie, and assets by the file that
         # names them, and their name
-        self.files, self.folders, self.assets = 0, {""}, list[tuple[Path, str]]()
-        self.total, self.closed = 0, False
+        self.files = 0
+        self.folders = {""}
+        self.assets = list[tuple[Path, str]]()
+        self.total = 0
+        self.closed = False
         # how often each of the open elements stands in the model
         self.times = [1]
         # elements of the models to attach, by name
@@ -142,7 +146,8 @@ class _Counter:
         text = without_comments(raw.removeprefix(b"\xef\xbb\xbf"))
         # MuJoCo takes bytes as they come; names are turned back
         parser = expat.ParserCreate("iso-8859-1")
-        parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
         parser.EntityDeclHandler = self.entity
         try:
             with reading(self.path):

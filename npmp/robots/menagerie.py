@@ -94,6 +94,7 @@ def reference_to(target: str, path: Path, folder: Path) -> str:
         return target
     if root and path.resolve().is_relative_to(Path(root).resolve()):
         return PREFIX + path.resolve().relative_to(Path(root).resolve()).as_posix()
-    path, folder = path.resolve(), folder.resolve()
+    path = path.resolve()
+    folder = folder.resolve()
     shared = path.anchor == folder.anchor and os.path.commonpath([path, folder]) != path.anchor
     return Path(os.path.relpath(path, folder)).as_posix() if shared else str(path)

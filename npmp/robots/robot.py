@@ -154,7 +154,8 @@ class Robot:
         """`spec()` on an infinite flat floor, "floor", at the physics rate."""
         spec = self.spec(visuals=visuals)
         spec.option.timestep = 1.0 / self.physics_rate_hz
-        plane, size = mujoco.mjtGeom.mjGEOM_PLANE, [0, 0, 0.05]
+        plane = mujoco.mjtGeom.mjGEOM_PLANE
+        size = [0, 0, 0.05]
         spec.worldbody.add_geom(name="floor", type=plane, size=size, contype=1, conaffinity=1)
         return spec
 
@@ -242,12 +243,14 @@ def build(content: Any, path: Path) -> Robot:
     InputError."""
     said = read_description(content, str(path))
     mjcf = locate(said.mjcf, path.parent)
-    spec, adaptation = read_spec(mjcf), None if said.drives is None else said
+    spec = read_spec(mjcf)
+    adaptation = None if said.drives is None else said
     if adaptation is not None:
         adapt(spec, adaptation, mjcf, str(path))
         drop_visuals(spec)
     model = compile_spec(spec, mjcf)
-    joints, bodies = hinge_names(model, mjcf), _names(model.body, 1, model.nbody)
+    joints = hinge_names(model, mjcf)
+    bodies = _names(model.body, 1, model.nbody)
     match_names(said.joints, joints, f"{path}: joints")
     for foot in said.feet.bodies:
         one_of(foot, bodies, "body", f"{path}: feet.bodies")
@@ -258,7 +261,8 @@ def build(content: Any, path: Path) -> Robot:
     for body in itertools.chain(*said.ignore_collisions):
         one_of(body, bodies, "body", f"{path}: ignore_collisions")
     kp, kd, torque_limit = _drives(model, joints, mjcf)
-    rows, feet = [said.joints[name] for name in joints], said.feet
+    rows = [said.joints[name] for name in joints]
+    feet = said.feet
     markers = {
         name: Marker(marker.body, frozen(marker.position), marker.weight)
         for name, marker in said.markers.items()
@@ -330,7 +334,8 @@ def _drives(
             f"{mjcf}: expected one position actuator per joint, with its name and in its order (or"
             f" `drives:` in robot.yaml): {', '.join(joint_names)}; found {found}"
         )
-    kp, (offset, stiffness, damping) = model.actuator_gainprm[:, 0], model.actuator_biasprm[:, :3].T
+    kp = model.actuator_gainprm[:, 0]
+    offset, stiffness, damping = model.actuator_biasprm[:, :3].T
     lower, upper = model.actuator_forcerange.T
     on_its_joint = model.actuator_trnid[:, 0] == np.arange(1, model.njnt)
     on_its_joint &= model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
@@ -376,7 +381,8 @@ def _model_sha256(model: mujoco.MjModel) -> str:
         lines.append(f"body {model.body(i).name} {parent} {figures}")
     for i in range(model.njnt):
         joint = model.joint(i)
-        body, figures = model.body(joint.bodyid[0]).name, _figures(joint.pos, joint.axis)
+        body = model.body(joint.bodyid[0]).name
+        figures = _figures(joint.pos, joint.axis)
         lines.append(f"joint {joint.name} {body} {joint.type[0]} {figures}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

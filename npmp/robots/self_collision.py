@@ -74,11 +74,14 @@ class SelfCollision:
         Raises:
           InputError: for poses of another robot.
         """
-        model, data, floor = self._model, self._data, self._floor
+        model = self._model
+        data = self._data
+        floor = self._floor
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:
             raise InputError(f"poses are of shape {qpos.shape}, expected (T, {model.nq})")
         itself, below = np.zeros((2, len(qpos)))
-        pose, contact = data.qpos, data.contact
+        pose = data.qpos
+        contact = data.contact
         for frame, row in enumerate(qpos):
             pose[:] = row
             mujoco.mj_kinematics(model, data)
@@ -94,7 +97,8 @@ class SelfCollision:
     def pairs(self, qpos: Array) -> dict[Pair, Array]:
         """How deep (T,) [m] the bodies of each pair are in each other at poses (T, 7 + J); only of
         pairs that touch."""
-        model, data = self._model, self._data
+        model = self._model
+        data = self._data
         pairs: dict[Pair, Array] = {}
         for frame, row in enumerate(qpos):
             data.qpos[:] = row
@@ -106,7 +110,8 @@ class SelfCollision:
 
     def _touching(self) -> dict[Pair, float]:
         """Depth [m] of each pair of moving bodies in the present pose."""
-        model, contact = self._model, self._data.contact
+        model = self._model
+        contact = self._data.contact
         deepest: dict[Pair, float] = {}
         bodies = model.body_weldid[model.geom_bodyid[contact.geom]]
         for (one, other), distance in zip(bodies.tolist(), contact.dist.tolist(), strict=True):
@@ -130,7 +135,9 @@ class SelfCollision:
         return [model.body(b).name for b in range(1, model.nbody) if model.body_weldid[b] == body]
 
     def _to_ignore(self) -> dict[Pair, str]:
-        robot, model, data = self._robot, self._model, self._data
+        robot = self._robot
+        model = self._model
+        data = self._data
         ignored = {
             self._named(*map(self._moving, pair)): AS_ROBOT_YAML
             for pair in robot.ignored_collisions
@@ -177,7 +184,8 @@ class SelfCollision:
 
     def _mirrored(self, pairs: Mapping[Pair, str]) -> dict[Pair, str]:
         """With the images of the pairs in the robot's mirrors, so that limbs are treated alike."""
-        robot, out = self._robot, dict(pairs)
+        robot = self._robot
+        out = dict(pairs)
         for symmetry in robot.symmetries.values():
             image = dict(
                 zip(
@@ -198,8 +206,16 @@ def _collidable(robot: Robot) -> mujoco.MjSpec:
     for geom in spec.geoms:
         # the others are only looked at, and gone once compiled
         if geom.contype or geom.conaffinity:
-            geom.contype, geom.conaffinity, geom.margin, geom.gap, geom.condim = 1, 1, 0.0, 0.0, 1
+            geom.contype = 1
+            geom.conaffinity = 1
+            geom.margin = 0.0
+            geom.gap = 0.0
+            geom.condim = 1
     plane = spec.worldbody.add_geom()
-    plane.name, plane.type, plane.size = _FLOOR, mujoco.mjtGeom.mjGEOM_PLANE, [0.0, 0.0, 1.0]
-    plane.contype, plane.conaffinity, plane.condim = 1, 1, 1
+    plane.name = _FLOOR
+    plane.type = mujoco.mjtGeom.mjGEOM_PLANE
+    plane.size = [0.0, 0.0, 1.0]
+    plane.contype = 1
+    plane.conaffinity = 1
+    plane.condim = 1
     return spec

@@ -115,7 +115,9 @@ def make_symmetry(
     Raises:
       InputError: where a swapped name does not exist, or joints or markers are no mirror images.
     """
-    normal, tolerance, zero = np.eye(3)["xyz".index(entry.normal)], entry.tolerance, posed(model)
+    normal = np.eye(3)["xyz".index(entry.normal)]
+    tolerance = entry.tolerance
+    zero = posed(model)
     reflection = 1.0 - 2.0 * normal
     partners = dict(entry.swap) | {b: a for a, b in entry.swap}
     joint_names = [model.joint(i).name for i in range(1, model.njnt)]
@@ -124,7 +126,9 @@ def make_symmetry(
     bodies = _name_permutation(body_names, partners, "body", where)
     # of each body (B, 4) S A'^T S A, for `Symmetry.mirror_body_quaternions`, and (B, 3) [m] from
     # its origin to the image of its partner's, in its own frame; none exactly where only rounding
-    own, origins, mirror = zero.xmat[1:].reshape(-1, 3, 3), zero.xpos[1:], np.diag(reflection)
+    own = zero.xmat[1:].reshape(-1, 3, 3)
+    origins = zero.xpos[1:]
+    mirror = np.diag(reflection)
     turns = rotations.from_matrix(mirror @ own[bodies].swapaxes(-1, -2) @ mirror @ own)
     turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = rotations.IDENTITY
     shifts = np.einsum("bij,bi->bj", own, origins[bodies] * reflection - origins)
@@ -137,7 +141,8 @@ def make_symmetry(
             pair = f"'{joint}' and '{joint_names[partner]}'"
             raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
     # of each marker the one that sits where its image is, on the image of its body
-    opposite, on = [], np.array([zero.body(m.body).id - 1 for m in markers.values()], int)
+    opposite = []
+    on = np.array([zero.body(m.body).id - 1 for m in markers.values()], int)
     places = [in_world(zero, marker.body, marker.position) for marker in markers.values()]
     positions = np.array(places).reshape(-1, 3)
     for marker, body, image in zip(markers, on, positions * reflection, strict=True):

@@ -58,14 +58,16 @@ def _depth_class(model: mujoco.MjModel, body: int) -> str:
     """ "base", or "link0" to "link2" by how many moving parents a body has."""
     depth = 0
     while body > 0:
-        body, depth = int(model.body_parentid[body]), depth + 1
+        body = int(model.body_parentid[body])
+        depth = depth + 1
     return "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
 
 
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
     """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2),
     where it has some, else those that collide; nothing that is transparent."""
-    material, own = model.geom_matid, model.geom_rgba[:, 3]
+    material = model.geom_matid
+    own = model.geom_rgba[:, 3]
     alpha = own if not model.nmat else np.where(material >= 0, model.mat_rgba[material, 3], own)
     opaque = np.flatnonzero(alpha > 0).tolist()
     visual = {int(model.geom_bodyid[g]) for g in opaque if model.geom_group[g] <= 2}
@@ -76,12 +78,15 @@ def drawn_geoms(model: mujoco.MjModel) -> list[int]:
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
     """A geom's kind, size and pose in the frame of a body."""
-    kind, size = _KINDS[int(model.geom_type[geom])], model.geom_size[geom]
+    kind = _KINDS[int(model.geom_type[geom])]
+    size = model.geom_size[geom]
     position = np.array(data.geom_xpos[geom])
     corners: dict[str, Any] = {}
     if kind == "mesh":
         position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
-        kind, size, corners = "box", model.geom_aabb[geom, 3:], _hull(model, geom)
+        kind = "box"
+        size = model.geom_aabb[geom, 3:]
+        corners = _hull(model, geom)
     back = rotations.conjugate(data.xquat[frame])
     turn = rotations.multiply(back, rotations.from_matrix(data.geom_xmat[geom].reshape(3, 3)))
     place = rotations.rotate(back, position - data.xpos[frame])
@@ -98,11 +103,13 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
     """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of
     those corners that are outermost in some evenly spread direction. Empty for one that is flat."""
     which = int(model.geom_dataid[geom])
-    first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
+    first = int(model.mesh_vertadr[which])
+    count = int(model.mesh_vertnum[which])
     vertices = np.array(model.mesh_vert[first : first + count], dtype=np.float64)
     vertices -= model.geom_aabb[geom, :3]
     turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
-    height, angle = 1.0 - 2.0 * turn / len(turn), np.pi * (1.0 + 5.0**0.5) * turn
+    height = 1.0 - 2.0 * turn / len(turn)
+    angle = np.pi * (1.0 + 5.0**0.5) * turn
     flat = np.sqrt(1.0 - height**2)
     directions = np.stack((flat * np.cos(angle), flat * np.sin(angle), height), axis=1)
     outer = vertices[np.unique((directions @ vertices.T).argmax(axis=1))]

@@ -30,12 +30,14 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
     """
     model = copy(model)
     driven = model.jnt_dofadr[model.actuator_trnid[:, 0]]
-    model.dof_damping[driven], model.dof_frictionloss[driven] = 0.0, 0.0
+    model.dof_damping[driven] = 0.0
+    model.dof_frictionloss[driven] = 0.0
     if armature:
         model.dof_armature[driven] = armature
     model.actuator_gaintype[:] = mujoco.mjtGain.mjGAIN_FIXED
     model.actuator_biastype[:] = mujoco.mjtBias.mjBIAS_NONE
-    model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
+    model.actuator_gainprm[:] = 0.0
+    model.actuator_biasprm[:] = 0.0
     model.actuator_gainprm[:, 0] = 1.0
     model.actuator_ctrllimited[:] = 0
     return model
@@ -47,7 +49,8 @@ class Drives:
 
     def __init__(self, laws: Sequence[ActuatorModel | None], model: mujoco.MjModel, num_envs: int):
         """Raises: InputError where the physics runs at another rate than an actuators' model."""
-        self._shape, self._count = (num_envs, model.nu), len(laws)
+        self._shape = (num_envs, model.nu)
+        self._count = len(laws)
         real = {k: law for k, law in enumerate(laws) if law is not None}
         for law in real.values():
             law.check_rate(1.0 / model.opt.timestep)
@@ -134,7 +137,8 @@ class _Kind:
     def __init__(self, law: ActuatorModel, model: mujoco.MjModel, num_envs: int):
         contract = law.contract
         joints = model.actuator_trnid[:, 0]
-        self._law, self._shape = law, (num_envs, model.nu)
+        self._law = law
+        self._shape = (num_envs, model.nu)
         self._q = torch.from_numpy(model.jnt_qposadr[joints]).long()
         self._v = torch.from_numpy(model.jnt_dofadr[joints]).long()
         # what the drives put out at most: a model that goes on from its own torque goes on from
@@ -149,7 +153,8 @@ class _Kind:
         begun = law.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
         self._memory = Memory(*(part.clone() for part in begun))  # its parts may share rows
         # [A^2], summed over so many physics steps; no state: a control step begins with nothing
-        self._squares, self._steps = torch.zeros(self._shape), 0
+        self._squares = torch.zeros(self._shape)
+        self._steps = 0
 
     def begin_step(self) -> None:
         self._squares.zero_()
@@ -206,7 +211,8 @@ class _Kind:
     @torch.inference_mode()
     def restore(self, state: Tensor) -> None:
         """Continue from a `snapshot`."""
-        parts, begins = self._state(), 0
+        parts = self._state()
+        begins = 0
         for part in parts:
             part.copy_(state[:, begins : begins + part.shape[1]])
             begins += part.shape[1]

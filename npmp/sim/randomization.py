@@ -222,8 +222,10 @@ class PhysicsRandomizer:
         Raises:
           InputError: where the simulator cannot vary one of them.
         """
-        model, c = sim.model, config
-        self._sim, self._config = sim, config
+        model = sim.model
+        c = config
+        self._sim = sim
+        self._config = config
         bodies = [int(model.body(name).id) for name in robot.body_names]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
         light = _LIGHT * sum(model.body_mass[bodies])
@@ -234,7 +236,8 @@ class PhysicsRandomizer:
         }
         feet = [model.body(name).id for name in robot.foot_bodies]
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-        on_foot, fixed = np.isin(model.geom_bodyid, feet), model.geom_bodyid == 0
+        on_foot = np.isin(model.geom_bodyid, feet)
+        fixed = model.geom_bodyid == 0
         self._foot_geoms = torch.from_numpy(np.flatnonzero(on_foot & collides))
         self._touching = torch.from_numpy(np.flatnonzero((on_foot | fixed) & collides))
         # where in `unit` the draws of each quantity stand
@@ -265,14 +268,18 @@ class PhysicsRandomizer:
         self._foot_geoms = self._foot_geoms.to(self._place)
         self._touching = self._touching.to(self._place)
         self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
-        self._trunk, self._targets = bodies[0], list[Tensor]()
+        self._trunk = bodies[0]
+        self._targets = list[Tensor]()
         if varied:
             self._combine(varied)
 
     def _wanted(self) -> dict[str, int]:
         """How many draws each quantity has; in this order they stand in `unit`."""
-        sim, c, spreads = self._sim, self._config, self._spreads
-        nu, nb = sim.model.nu, len(self._heavy)
+        sim = self._sim
+        c = self._config
+        spreads = self._spreads
+        nu = sim.model.nu
+        nb = len(self._heavy)
         return {
             "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
             **{f"{name}_whole": int(spread.whole > 0) for name, spread in spreads.items()},
@@ -296,7 +303,9 @@ class PhysicsRandomizer:
         `_targets` are views (n, m_i) of the fields, `_nominal` (n, m) float64 each simulation's own
         values; `_terms` s_global, s_i and the shifts.
         """
-        c, heavy, nu = self._config, self._heavy, self._sim.model.nu
+        c = self._config
+        heavy = self._heavy
+        nu = self._sim.model.nu
         # the world has parts too
         parts = {"dof": (torch.arange(6, 6 + nu),) * 2, "actuator": (torch.arange(nu),) * 2}
         parts["body"] = self._bodies, heavy
@@ -305,9 +314,12 @@ class PhysicsRandomizer:
             (heavy[trunk], c.com_trunk, self.columns["com_trunk"]),
             (heavy[~trunk], c.com_links, self.columns["com_links"]),
         ]
-        whole, each, shift = list[_Entry](), list[_Entry](), list[_Entry]()
+        whole = list[_Entry]()
+        each = list[_Entry]()
+        shift = list[_Entry]()
         for name, at, kind in varied:
-            values, spread = _component(getattr(self._sim.model, name), at), self._spreads[kind]
+            values = _component(getattr(self._sim.model, name), at)
+            spread = self._spreads[kind]
             shape = len(values), values.size // len(values)
             all_of, some = parts[name.split("_")[0]]
             whole.append((shape, [(all_of, spread.whole, self.columns[f"{kind}_whole"])]))
@@ -360,14 +372,16 @@ class PhysicsRandomizer:
             self._sim.drives.set_latent(ids.cpu(), c.actuators * drawn.view(shape))
         if not self._fields or not len(ids):
             return
-        rows, draws = ids.to(self._place), unit.to(self._place, torch.float64)
+        rows = ids.to(self._place)
+        draws = unit.to(self._place, torch.float64)
         if self._targets:
             whole, each, shift = (term(draws) for term in self._terms)
             drawn = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
             if c.payload is not None:
                 drawn[:, self._trunk] += self._within(c.payload, draws, "payload").squeeze(-1)
             if c.weak_joint < 1.0:
-                nu, legs = self._sim.model.nu, self._legs
+                nu = self._sim.model.nu
+                legs = self._legs
                 # (k, 1)
                 which = (0.5 * (1.0 + draws[:, self.columns["weak_joint"]]) * len(legs)).long()
                 weak = legs[which.clamp(max=len(legs) - 1)]
@@ -422,7 +436,8 @@ _Entry = tuple[tuple[int, int], list[_Variation]]
 def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor], Tensor]:
     """Half-widths times draws (k, P) -> (k, m), one for each of the values that stand side by side;
     zero for those that do not vary."""
-    widths, columns = [], []
+    widths = []
+    columns = []
     for shape, variations in entries:
         width = torch.zeros(shape, dtype=torch.float64)
         column = torch.zeros(shape, dtype=torch.long)
@@ -433,7 +448,8 @@ def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor],
                 column[parts] = index.view(min(len(index), len(parts)), -1)
         widths.append(width.flatten())
         columns.append(column.flatten())
-    whole, at = torch.cat(widths).to(place), torch.cat(columns).to(place)
+    whole = torch.cat(widths).to(place)
+    at = torch.cat(columns).to(place)
     return lambda draws: whole * draws.index_select(1, at)
 
 
@@ -445,7 +461,8 @@ class Pusher:
     """
 
     def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float):
-        self.config, self._dt = config, dt
+        self.config = config
+        self._dt = dt
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
         # [s] until the present push or gap is over
         self.left = torch.zeros(sim.num_envs, device=sim.device)

@@ -11,7 +11,8 @@ from scipy.ndimage import distance_transform_edt, label
 WALL_M = 0.8
 THICK_M = 0.15
 # of a door, and the least size of a room that a wall may leave [m]
-DOOR_M, ROOM_M = 1.5, 2.4
+DOOR_M = 1.5
+ROOM_M = 2.4
 CLUTTER = 5  # boxes
 BOX_M = (0.25, 0.6)  # their sides
 BESIDE_M = 1.1  # from a box to whatever else stands
@@ -49,13 +50,15 @@ def _divide(room: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> Non
         return
     at = int(rng.integers(least, rows - least - thick + 1))
     gap = int(rng.integers(0, columns - door + 1))
-    room[at : at + thick], room[at : at + thick, gap : gap + door] = True, False
+    room[at : at + thick] = True
+    room[at : at + thick, gap : gap + door] = False
     _divide(room[:at], grid, rng)
     _divide(room[at + thick :], grid, rng)
 
 
 def _clutter(stands: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> None:
-    apart, found = grid.of(BESIDE_M), 0
+    apart = grid.of(BESIDE_M)
+    found = 0
     for _ in range(200):
         size = rng.integers(grid.of(BOX_M[0]), grid.of(BOX_M[1]) + 1, 2)
         low = rng.integers(apart, grid.points - apart - size)

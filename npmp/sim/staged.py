@@ -26,7 +26,9 @@ class StagedBatchSim:
     ):
         """device: of the environment's tensors; settings as `BatchSim`."""
         self.host = BatchSim(model, num_envs, **settings)
-        self.model, self.num_envs, self.device = self.host.model, num_envs, device
+        self.model = self.host.model
+        self.num_envs = num_envs
+        self.device = device
         self.substeps, self.drives = self.host.substeps, self.host.drives
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
@@ -56,7 +58,8 @@ class StagedBatchSim:
         return on_host[:, : self.model.nq], on_host[:, self.model.nq :]
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        nu, controls = self.model.nu, [ctrl] if previous is None else [ctrl, previous]
+        nu = self.model.nu
+        controls = [ctrl] if previous is None else [ctrl, previous]
         packed = torch.cat((*controls, *self._wrenches.values()), -1)
         width = packed.shape[-1]
         if width not in self._up:
@@ -70,7 +73,8 @@ class StagedBatchSim:
         self._download()
 
     def _download(self) -> None:
-        nq, nv = self.model.nq, self.model.nv
+        nq = self.model.nq
+        nv = self.model.nv
         self._down[:, :nq], self._down[:, nq : nq + nv] = self.host.qpos, self.host.qvel
         self._down[:, nq + nv :].numpy()[:] = self.host.sensordata
         self._mirror.copy_(self._down)
@@ -95,7 +99,8 @@ class StagedBatchSim:
         return self.host.warnings(i)
 
     def sensor(self, name: str) -> Tensor:
-        columns, start = sensor_columns(self.model, name), self.model.nq + self.model.nv
+        columns = sensor_columns(self.model, name)
+        start = self.model.nq + self.model.nv
         return self._mirror[:, start + columns.start : start + columns.stop].clone()
 
     def drive_forces(self) -> Tensor:

@@ -35,7 +35,8 @@ PERIOD_M = 8.0
 MARGIN_M = 1.0
 # Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer
 # triangles at once, and each costs the contact solver.
-_FINE, _COARSE = 0.05, 0.1
+_FINE = 0.05
+_COARSE = 0.1
 # where episodes start, per field: drawn from the gentlest points, four times as many
 _PLACES = 32
 # half the square around a place in which heights are compared for that [m]
@@ -179,7 +180,8 @@ def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Gener
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """The same in steps: up to the top, or down to the ground, of a pyramid."""
-    tread, most = grid.of(0.3), (grid.points // 2 - 2 * grid.of(_FLAT_M)) // grid.of(0.3)
+    tread = grid.of(0.3)
+    most = (grid.points // 2 - 2 * grid.of(_FLAT_M)) // grid.of(0.3)
     steps = np.clip((_inwards(grid) - grid.of(_FLAT_M)) // tread + 1, 0, most)
     return rng.choice((-1.0, 1.0)) * limits.stair_m * level * steps
 
@@ -266,7 +268,8 @@ class Terrain:
         margin = grid.of(MARGIN_M)
         slot = grid.points + 2 * margin
         # heights as they are made, as a tensor, in MuJoCo's scene and in its model
-        size_b, key = (8 + 4 + 4 + 4) * config.fields * slot**2, "task.terrain_fields"
+        size_b = (8 + 4 + 4 + 4) * config.fields * slot**2
+        key = "task.terrain_fields"
         require_memory(size_b, f"{key}={config.fields}: that many fields")
         first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
         row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
@@ -276,7 +279,8 @@ class Terrain:
         size = np.array([across * slot, -(-config.fields // across) * slot])  # columns, rows
         self._half = (size - 1) * self.cell / 2.0
         heights = np.zeros((size[1], size[0]))
-        corners, places = [], []
+        corners = []
+        places = []
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
             field = height_field(kind, grid, level, config, rng)
@@ -308,7 +312,8 @@ class Terrain:
         size = [*self._half, max(high - low, 1e-3), 0.1]
         spec.add_hfield(name="ground", nrow=rows, ncol=columns, userdata=heights.ravel(), size=size)
         floor = spec.geom(FLOOR)
-        floor.type, floor.hfieldname = mujoco.mjtGeom.mjGEOM_HFIELD, "ground"
+        floor.type = mujoco.mjtGeom.mjGEOM_HFIELD
+        floor.hfieldname = "ground"
         floor.pos = [0.0, 0.0, low]
 
     def period(self, field: int) -> Tensor:
@@ -332,7 +337,8 @@ class Terrain:
         low = torch.minimum(at.floor(), last - 1)
         x, y = (at - low).unbind(-1)
         column, row = low.long().unbind(-1)
-        flat, index = self.heights.flatten(), row * columns + column
+        flat = self.heights.flatten()
+        index = row * columns + column
         corner, right, up, over = (flat[index + k] for k in (0, 1, columns, columns + 1))
         below = corner + x * (right - corner) + y * (over - right)
         above = corner + y * (up - corner) + x * (over - up)
@@ -342,7 +348,8 @@ class Terrain:
         """Places at the foot of pyramids, or on the floor of pits, of slopes or stairs, that rise
         from 0.4 to 0.9 m ahead on along x, (k, 2) [m]; fields (k,), draw (2, k) uniform in [0, 1).
         """
-        corner, half = self.corner[field], PERIOD_M / 2.0
+        corner = self.corner[field]
+        half = PERIOD_M / 2.0
         pyramid = self.height_at(corner + half) > self.height_at(corner)
         along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * draw[0]
         return corner + torch.stack((along, half + draw[1] - 0.5), -1)

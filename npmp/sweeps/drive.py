@@ -21,7 +21,9 @@ from npmp.sweeps.sweep import (
 from npmp.sweeps.workers import Ended, Workers
 from npmp.training.signals import signals_noted
 
-POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables
+# seconds between looks at the jobs' processes, and at their tables
+POLL_S = 0.1
+LOOK_S = 2.0
 # exit codes of a job that failed by itself and would fail again: an internal error, the user's
 FAILURES = (1, 2)
 
@@ -43,7 +45,9 @@ class SweepRun:
     """One process that looks after a sweep's jobs."""
 
     def __init__(self, sweep: Sweep, workers: Workers, watch: Watch):
-        self.sweep, self.workers, self.watch = sweep, workers, watch
+        self.sweep = sweep
+        self.workers = workers
+        self.watch = watch
         # jobs of this process, and when they were started
         self.running: dict[int, float] = {}
         # attempts of this process
@@ -56,12 +60,15 @@ class SweepRun:
 
         Returns: the signal that stopped them, if one did.
         """
-        jobs, workers = self.sweep.jobs, self.workers
+        jobs = self.sweep.jobs
+        workers = self.workers
         waiting = [i for i, job in enumerate(jobs) if job.state != FINISHED]
         for i in waiting:
-            jobs[i].state, jobs[i].message = WAITING, ""
+            jobs[i].state = WAITING
+            jobs[i].message = ""
         self.keep()
-        stopping, next_look = False, 0.0
+        stopping = False
+        next_look = 0.0
         with signals_noted() as noted:
             # without a place for a waiting job the sweep goes on: a node may come back
             while self.running or (waiting and not stopping):
@@ -101,16 +108,19 @@ class SweepRun:
         job.seconds = round(job.seconds + time.monotonic() - self.running.pop(i), 1)
         job.host = ended.host or job.host
         progress = self.progress[i] = self.sweep.progress(i)
-        job.score, again = progress.score, False
+        job.score = progress.score
+        again = False
         if ended.code == 0:
             job.state = FINISHED
         elif ended.code in FAILURES:
-            job.state, job.message = FAILED, ended.reason or failure(self.sweep.log(i))
+            job.state = FAILED
+            job.message = ended.reason or failure(self.sweep.log(i))
         elif stopping:
             job.state = STOPPED
         # it was killed, or its worker was
         elif again := self.tries[i] <= self.sweep.launcher.retries:
-            job.state, job.message = WAITING, ""
+            job.state = WAITING
+            job.message = ""
         else:
             lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
             job.state = FAILED

@@ -19,7 +19,9 @@ from npmp.training.tables import as_number, read_table
 STATES = ("waiting", "running", "finished", "failed", "stopped")
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES
 
-PLAN, STATE, LOGS = "jobs.json", "sweep.json", "logs"
+PLAN = "jobs.json"
+STATE = "sweep.json"
+LOGS = "logs"
 # verbs whose settings cannot name code to run or files to write but out=
 SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
 

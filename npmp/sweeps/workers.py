@@ -64,7 +64,8 @@ class Local:
     """Processes, each on cores of its own, that run jobs of one sweep, by number."""
 
     def __init__(self, folder: Path, launcher: Launcher):
-        self.folder, cores = folder, launcher.cores
+        self.folder = folder
+        cores = launcher.cores
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         count = len(cpus) or os.cpu_count() or 1
         slots = min(launcher.jobs or count, max(1, count // cores))
@@ -133,7 +134,8 @@ class Ray:
 
     def __init__(self, folder: Path, launcher: Launcher):
         """Raises InputError where Ray is not installed or no cluster answers."""
-        self.folder, self.launcher = folder.resolve(), launcher
+        self.folder = folder.resolve()
+        self.launcher = launcher
         self._ray = ray = connect("hydra/launcher=ray")
         if not self.slots:
             self.close()

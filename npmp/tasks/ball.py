@@ -84,7 +84,8 @@ class Legs(nn.Module):
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Shapes:
         """The shapes at poses as `Kinematics` takes them."""
-        poses, chosen = self.kinematics(root_pos, root_rot, joint_pos), self._body.flatten()
+        poses = self.kinematics(root_pos, root_rot, joint_pos)
+        chosen = self._body.flatten()
         turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape)
         place = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape)
         place = place + geometry.to_world(turn, self._place)
@@ -96,16 +97,20 @@ def _shapes(
 ) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
     """Of a foot and the links that carry it: body without the world, place, turn (3, 3), half sides
     and radius."""
-    found, body = [], foot
+    found = []
+    body = foot
     while int(model.body_parentid[body]) > 0:  # the trunk carries no leg
         for geom in np.flatnonzero((model.geom_group == COLLISION) & (model.geom_bodyid == body)):
-            kind, size = mujoco.mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
+            kind = mujoco.mjtGeom(int(model.geom_type[geom]))
+            size = model.geom_size[geom]
             if data.geom_xpos[geom, 2] - model.geom_rbound[geom] > LOW_M:
                 continue
             if kind == mujoco.mjtGeom.mjGEOM_BOX:
-                half, radius = size.copy(), 0.0
+                half = size.copy()
+                radius = 0.0
             elif kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
-                half, radius = np.array([0.0, 0.0, size[1]]), float(size[0])
+                half = np.array([0.0, 0.0, size[1]])
+                radius = float(size[0])
             else:
                 shape = kind.name.removeprefix("mjGEOM_").lower()
                 raise InputError(
@@ -138,7 +143,8 @@ def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
     inside = SOFT_M * nn.functional.softplus(room / SOFT_M)
     # foot and shank adjoin: of each leg that counts which is deeper in the ball
     deepest = inside.argmax(-1, keepdim=True)
-    depth, distance = inside.gather(-1, deepest), gap.gather(-1, deepest)
+    depth = inside.gather(-1, deepest)
+    distance = gap.gather(-1, deepest)
     way = away[..., :2].gather(-2, deepest.unsqueeze(-1).expand(*deepest.shape, 2)).squeeze(-2)
     push = (depth / distance * way).sum(-2)
     # no gradient through the kick: that of 1 / dt would ask for a jerk in a single step, where a

@@ -148,7 +148,8 @@ class RecordedVelocities(NamedTuple):
 def mean_velocities(motion: ReferenceMotion, window_s: float) -> Tensor:
     """A motion's velocities in the heading frame, averaged over every `window_s` of it: (T', 3)."""
     pos, rot, _ = pose_from_qpos(torch.tensor(motion.qpos))
-    turn, rate = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:]), motion.rate_hz
+    turn = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:])
+    rate = motion.rate_hz
     angular = geometry.to_world(rot[:-1], turn) * rate
     velocity = in_heading(rot[1:], (pos[1:] - pos[:-1]) * rate, angular)
     return velocity.unfold(0, min(max(1, round(window_s * rate)), len(velocity)), 1).mean(-1)
@@ -205,7 +206,8 @@ def draw_command(
         jitter = torch.tensor(config.command_jitter, device=command.device)
         y = (recorded.draw(len(command), generator) + jitter * noise).clamp(low, high)
         chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
-        w, z = chance[0] < change, chance[1] < config.command_nonzero[0]
+        w = chance[0] < change
+        z = chance[1] < config.command_nonzero[0]
         return changed_command(command, y, w, z, config.range)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = low + uniform[0] * (high - low)
@@ -286,5 +288,6 @@ class Commands:
 
     def fix(self, commands: Tensor) -> None:
         """Ask for these from the next step on: (T, n, 3); then for the last of them."""
-        self.fixed, self._step = commands.to(self.current.device), 0
+        self.fixed = commands.to(self.current.device)
+        self._step = 0
         self.current = self.fixed[0]

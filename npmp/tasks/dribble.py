@@ -93,7 +93,8 @@ class DribbleConfig(SteppingConfig):
         ranges.not_negative(self, "seen", "slope_deg")
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
-            pair, low = getattr(self, name), 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
+            pair = getattr(self, name)
+            low = 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
             if not low <= pair[0] <= pair[1] < math.inf:
                 raise ValueError(
                     f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
@@ -187,10 +188,12 @@ class Dribble(Task):
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
         """
-        self.robot, self.config = robot, config or DribbleConfig()
+        self.robot = robot
+        self.config = config or DribbleConfig()
         self.episode_s: float | None = self.config.episode_s
         self.commander = self.config.teacher
-        reach, twice = (-FAR_M, FAR_M), (-2 * FAR_M, 2 * FAR_M)
+        reach = (-FAR_M, FAR_M)
+        twice = (-2 * FAR_M, 2 * FAR_M)
         self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))
         self.starts = StartPoses(robot, motions, share=self.config.reference_starts)
         # (2, 2) [m] the two foremost feet of the home pose, in the heading frame
@@ -204,7 +207,8 @@ class Dribble(Task):
         """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all
         smaller ones."""
         self.contacts = FloorContacts(spec, self.robot)
-        radius, mass = self.config.radius_m[1], sum(self.config.mass_kg) / 2
+        radius = self.config.radius_m[1]
+        mass = sum(self.config.mass_kg) / 2
         ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
         ball.add_freejoint(name=BALL)
         ball.add_geom(
@@ -222,7 +226,9 @@ class Dribble(Task):
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
-        n, device, model = env.num_envs, env.device, env.sim.model
+        n = env.num_envs
+        device = env.device
+        model = env.sim.model
         self.starts = self.starts.to(device)
         self._period = max(1, round(self.config.jump_period_s / env.dt))
         self.target = torch.zeros(n, 2, device=device)
@@ -231,8 +237,10 @@ class Dribble(Task):
         # radius, mass and drag as they were drawn, in [0, 1]
         self.unit = torch.zeros(n, 3, device=device)
         joint = model.joint(BALL)
-        self._q, self._v = int(joint.qposadr[0]), int(joint.dofadr[0])
-        self._body, self._geom = model.body(BALL).id, model.geom(BALL).id
+        self._q = int(joint.qposadr[0])
+        self._v = int(joint.dofadr[0])
+        self._body = model.body(BALL).id
+        self._geom = model.geom(BALL).id
         self._scene = torch.tensor(model.qpos0, device=device)
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
@@ -303,7 +311,8 @@ class Dribble(Task):
 
     def _blow(self) -> None:
         """The drag of the coming control step, and the slope's pull."""
-        drag, mass = self.ball_drag.unsqueeze(-1), self.ball_mass.unsqueeze(-1)
+        drag = self.ball_drag.unsqueeze(-1)
+        mass = self.ball_mass.unsqueeze(-1)
         force = drag_force(self.ball_velocity, drag, mass, self.env.dt)
         if self.config.slope_deg:
             pull = 9.81 * math.sin(math.radians(self.config.slope_deg))
@@ -318,7 +327,8 @@ class Dribble(Task):
         where: `ball` (k, 2), its place in the robot's heading frame [m]; `yaw`, as
         `StartPoses.draw` takes it.
         """
-        begun, device = self.starts.draw(len(ids), generator, where.get("yaw")), self.env.device
+        begun = self.starts.draw(len(ids), generator, where.get("yaw"))
+        device = self.env.device
         uniform = torch.rand((8, len(ids)), generator=generator, device=device)
         self.unit = self.unit.index_copy(0, ids, uniform[:3].T)
         radius = self.ball_radius[ids]
@@ -363,7 +373,9 @@ class Dribble(Task):
         """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world;
         `ball_speed` (n,) [m/s]; `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool:
         the ball is too far away."""
-        env, c, ball = self.env, self.config, self.ball
+        env = self.env
+        c = self.config
+        ball = self.ball
         place = env.state.root_pos[:, :2]
         distance = torch.linalg.vector_norm(ball[:, :2] - self.target, dim=-1)
         lost = (distance > FAR_M) | (torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > FAR_M)
@@ -403,14 +415,17 @@ class Dribble(Task):
         if generator is None:
             self._schedule = None
             return
-        size, device = (max(1, -(-steps // self._period)), self.env.num_envs), self.env.device
-        self._schedule, self._step = torch.rand(size, generator=generator, device=device), 0
+        size = (max(1, -(-steps // self._period)), self.env.num_envs)
+        device = self.env.device
+        self._schedule = torch.rand(size, generator=generator, device=device)
+        self._step = 0
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Medians over robots and steps of the distance from ball to target, of all steps and of
         the last second before each jump (in a trial without any, of its last step); the ball's mean
         speed; how often it was lost."""
-        figures, seen = super().figures(trial), trial.seen
+        figures = super().figures(trial)
+        seen = trial.seen
         late = trial.error[before_jump(trial)]
         late = late if len(late) else trial.error[-1]
         minutes = trial.fell.numel() * trial.dt / 60.0
@@ -452,7 +467,8 @@ class Dribble(Task):
     ) -> TaskLoss:
         """As `Task.imagined_loss`: the distance of ball and target, later steps more, as no robot
         is at the ball at once; what the velocities are off the script's; `stepping`."""
-        c, dt = self.config, self.env.dt
+        c = self.config
+        dt = self.env.dt
         style = stepping(self.env.feet, after, c, dt, lambda at: self.env.ground.above(at, patch))
         late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
             0.5 * len(goals) * (len(goals) + 1)

@@ -83,7 +83,9 @@ class Imitation(Task):
         """
         if motions is None:
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
-        self.robot, self.config, self._motions = robot, config or ImitationConfig(), motions
+        self.robot = robot
+        self.config = config or ImitationConfig()
+        self._motions = motions
         self.current_weight = self.config.reward.current_weight
         if self.current_weight:
             self.objectives = (*rew.REWARD_TERMS, rew.CURRENT)
@@ -103,7 +105,8 @@ class Imitation(Task):
                 "actuator=FOLDER of a model=conv fitted to a log with R/current "
                 "(docs/actuators.md), or task.reward.current_weight=0"
             )
-        device, motions = env.device, self._motions.motions
+        device = env.device
+        motions = self._motions.motions
         if device.type != "cpu":
             self.reference = Reference(self.robot, self._motions, device)
         self.kinematics = Kinematics(self.robot.model()).to(device)
@@ -129,18 +132,21 @@ class Imitation(Task):
         """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames
         drawn by the sampler."""
         if "clip" in where:
-            clip, frame = where["clip"], where["frame"]
+            clip = where["clip"]
+            frame = where["frame"]
         else:
             clip, frame = self.sampler.sample(len(ids), generator)
         self._track(ids, clip, frame)
-        self.free[ids], self.grace[ids] = False, 0
+        self.free[ids] = False
+        self.grace[ids] = 0
         target = self.reference.at(frame)
         state = self.reference.tracked(target)
         qvel = torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1)
         return Start(self._qpos[frame], qvel, state)
 
     def _track(self, ids: Tensor, clip: Tensor, frame: Tensor) -> None:
-        self.clip[ids], self.frame[ids] = clip, frame
+        self.clip[ids] = clip
+        self.frame[ids] = frame
         self.last_frame[ids] = self.reference.last_frame(clip)
 
     def rejoin(self, mask: Tensor) -> None:
@@ -156,7 +162,8 @@ class Imitation(Task):
         clip, frame = self.sampler.sample(len(ids), self.env.generator)
         self._track(ids, clip, frame)
         self.grace[ids] = self._grace_steps
-        target, state = self.reference.at(frame), self.env.state
+        target = self.reference.at(frame)
+        state = self.env.state
         turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
         self.env.robots.carry(ids, target.root_pos[:, :2], geometry.yaw_matrix(turn))
 
@@ -170,7 +177,8 @@ class Imitation(Task):
 
     def context(self, horizon: int) -> Tensor:
         """What an encoder sees that looks so many frames ahead, (n, c)."""
-        env, features = self.env, self.features(horizon)
+        env = self.env
+        features = self.features(horizon)
         return encoder_context(features, env.state, self.frame, self.last_frame, env.home)
 
     def goal(self) -> Tensor:
@@ -180,7 +188,8 @@ class Imitation(Task):
 
     def see(self, state: RobotState, goal: Tensor) -> Tensor:
         """The encoder's context, (B, c)."""
-        frame, last = goal[:, 1].long(), goal[:, 2].long()
+        frame = goal[:, 1].long()
+        last = goal[:, 2].long()
         features = self.features(self.config.future_frames)
         return encoder_context(features, state, frame, last, self.env.home)
 
@@ -193,7 +202,8 @@ class Imitation(Task):
     ) -> TaskLoss:
         """As `Task.imagined_loss`: the discounted tracking loss per step that has a reference; the
         mean over B is that over all these steps."""
-        frame, last = goals[..., 1].long(), goals[..., 2].long()
+        frame = goals[..., 1].long()
+        last = goals[..., 2].long()
         steps = torch.arange(len(goals), device=goals.device).unsqueeze(-1)
         weight = (frame <= last) * self.config.discount**steps
         reference = self.reference.at(torch.minimum(frame, last))
@@ -205,7 +215,9 @@ class Imitation(Task):
 
     def judge(self) -> Outcome:
         """Eq. 2, 9 and 14 against the frame that should have been reached."""
-        env, c, state = self.env, self.config.reward, self.env.state
+        env = self.env
+        c = self.config.reward
+        state = self.env.state
         frame = torch.minimum(self.frame + 1, self.last_frame)
         reference = self.reference.at(frame)
         poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
@@ -271,7 +283,9 @@ class Imitation(Task):
         first, last = self.reference.start[clip], self.reference.last_frame(clip)
         if not ((first <= frame) & (frame <= last)).all():
             raise ValueError("a frame outside its clip")
-        self.clip, self.frame, self.last_frame = clip.clone(), frame.clone(), last
+        self.clip = clip.clone()
+        self.frame = frame.clone()
+        self.last_frame = last
 
 
 ImitationEnv = TaskEnv[Imitation]

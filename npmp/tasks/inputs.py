@@ -85,7 +85,8 @@ class GroundMap:
     past: Tensor  # (n, D + 1, F g) heights of now and D control steps before, the latest first
 
     def __init__(self, robot: Robot, config: MapConfig):
-        self.config, self.home_m = config, float(robot.home_qpos[2])
+        self.config = config
+        self.home_m = float(robot.home_qpos[2])
         self.ranges = dict.fromkeys(ground_names(robot), SEEN_RANGE)
 
     def bind(self, n: int, dt: float, device: torch.device) -> None:

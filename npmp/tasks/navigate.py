@@ -38,9 +38,13 @@ INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # of each field
 NEAR_M = 0.5  # where a goal is reached
 CELL_M = 0.1  # of the planner's map
-HIGH_M, LOW_M = 0.2, 0.05  # above the floor: something stands, nothing does
+# above the floor: something stands, nothing does
+HIGH_M = 0.2
+LOW_M = 0.05
 # of a map by pictures, which err: evidence of a floor, that is believed, and at most
-DOUBT, BELIEVED, SURE = 0.25, 2.0, 4.0
+DOUBT = 0.25
+BELIEVED = 2.0
+SURE = 4.0
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
 _BODY_M = 0.45  # nearer to walls than this an ANYmal does not fit
 _TIGHT = 300.0  # at most, what a way there counts for more
@@ -74,7 +78,8 @@ class Ways(NamedTuple):
 
 def ways_of(terrain: Terrain, seed: int) -> Ways:
     """Plan from everywhere to `GOALS` places of each field where robots can start."""
-    rng, found = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    found = []
     step = round(CELL_M / terrain.cell)
     parts = zip(terrain.corner, terrain.places, terrain.levels, strict=True)
     for field, (corner, places, level) in enumerate(parts):
@@ -92,7 +97,8 @@ def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> T
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
     dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
     dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
-    index, edges = np.arange(gap.size).reshape(gap.shape), []
+    index = np.arange(gap.size).reshape(gap.shape)
+    edges = []
     for rows, columns in ((0, 1), (1, 0), (1, 1), (1, -1)):
         left, right = max(0, -columns), max(0, columns)
         here = (slice(0, gap.shape[0] - rows), slice(left, gap.shape[1] - right))
@@ -111,13 +117,17 @@ class Navigate(Walk):
     """Robots that each go to a goal in their house; the episode is over where they reach it, and
     fails where anything but a foot touches floor or wall."""
 
-    name, config_type = "navigate", NavigateConfig
-    error_name, main_figure = "way_left_m", "missed"
+    name = "navigate"
+    config_type = NavigateConfig
+    error_name = "way_left_m"
+    main_figure = "missed"
     judged: ClassVar[tuple[str, ...]] = ("missed", "collided", "arrival_s")
     kept = (*Walk.kept, "place", "which")
     described: ClassVar[Mapping[str, str]] = {"goal": "place"}
     inputs: Mapping[str, tuple[float, float]] = INPUTS
-    steerable, guides, imagined_loss = False, True, Task.imagined_loss
+    steerable = False
+    guides = True
+    imagined_loss = Task.imagined_loss
     schedule = Task.schedule  # what is asked follows from house and goal
     config: NavigateConfig
 
@@ -143,7 +153,8 @@ class Navigate(Walk):
         return super().resolve(config, motions, known)  # type: ignore[return-value]
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        device, n = env.device, env.num_envs
+        device = env.device
+        n = env.num_envs
         assert isinstance(env.ground, RoughGround)  # rooms
         found = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
         self.ways = Ways(*(part.to(device) for part in found))
@@ -195,7 +206,8 @@ class Navigate(Walk):
         drawn = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
         fits = (left[ids] >= near) & (left[ids] <= far)
         best = torch.where(fits.any(-1, keepdim=True), fits * drawn, left[ids]).argmax(-1)
-        ground, field = self.env.ground, self.env.ground.field[ids]
+        ground = self.env.ground
+        field = self.env.ground.field[ids]
         goal = ground.terrain.corner[field] + self.ways.goals[field, best]
         self.which = self.which.index_copy(0, ids, best)
         self.place = self.place.index_copy(0, ids, goal)
@@ -204,7 +216,8 @@ class Navigate(Walk):
     def judge(self) -> Outcome:
         """As `Walk.judge`; the error is the length of the way that is left [m]. Also seen:
         `arrived` (n,)."""
-        outcome, at = super().judge(), self.env.state.root_pos[:, :2]
+        outcome = super().judge()
+        at = self.env.state.root_pos[:, :2]
         arrived = (torch.linalg.vector_norm(self.place - at, dim=-1) < NEAR_M) & ~outcome.failed
         left = self.way_left(at.unsqueeze(1)).squeeze(-1)
         seen = {**outcome.seen, "arrived": arrived}
@@ -218,7 +231,8 @@ class Navigate(Walk):
         """Of each robot's first episode: `missed`, the share that did not arrive in time without a
         touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
         arrived; beside those of walking."""
-        arrived, fell = first_step(trial.seen["arrived"]), first_step(trial.fell)
+        arrived = first_step(trial.seen["arrived"])
+        fell = first_step(trial.fell)
         well = arrived < fell
         times = (arrived[well] + 1) * trial.dt
         return {
@@ -244,8 +258,11 @@ class Guided(Navigate):
     """The same for a walking policy, told the velocity that follows the shortest way: what a map
     and a planner bring."""
 
-    name, policies_of = "guided", ("walk",)
-    inputs, goal, see = Walk.inputs, Walk.goal, Walk.see
+    name = "guided"
+    policies_of = ("walk",)
+    inputs = Walk.inputs
+    goal = Walk.goal
+    see = Walk.see
 
 
 class Mapped(Guided):
@@ -263,7 +280,8 @@ class Mapped(Guided):
         super().__init__(robot, config or NavigateConfig(), motions)
         if self.config.camera is None:
             raise InputError("task.camera=null: task=mapped plans by what a camera shows")
-        self.extras, self.camera = self.extras[:-1], None
+        self.extras = self.extras[:-1]
+        self.camera = None
 
     @classmethod
     def resolve(
@@ -275,7 +293,9 @@ class Mapped(Guided):
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
-        n, device, images = env.num_envs, env.device, self.eye.past.shape[1]
+        n = env.num_envs
+        device = env.device
+        images = self.eye.past.shape[1]
         self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
         fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
         self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
@@ -295,7 +315,8 @@ class Mapped(Guided):
 
     def aim(self, place: Tensor) -> None:
         """Send robots to places (n, 2) in the world [m], as near as their houses allow."""
-        corner, edge = self.env.ground.terrain.corner[self.env.ground.field], THICK_M + _BODY_M
+        corner = self.env.ground.terrain.corner[self.env.ground.field]
+        edge = THICK_M + _BODY_M
         self.place = corner + (place - corner).clamp(edge, PERIOD_M - edge)
         self._plan(torch.arange(len(place), device=place.device))
 
@@ -314,7 +335,8 @@ class Mapped(Guided):
 
     def _ask(self, ids: Tensor) -> None:
         """Look where an image has arrived, plan there, and ask."""
-        eye, new = self.eye, self.eye.age == 0
+        eye = self.eye
+        new = self.eye.age == 0
         if self._begun is None:
             older = torch.cat((self._pose.unsqueeze(1), self.poses[:, :-1]), 1)
             self.poses = torch.where(new[:, None, None], older, self.poses)
@@ -332,10 +354,12 @@ class Mapped(Guided):
         """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): something that is
         `HIGH_M` above the floor under them; of pictures the floor, too, as it speaks against."""
         rotation = pose[:, 3:].view(-1, 3, 3)
-        rays, at = self.eye.rays @ rotation.mT, pose[:, :3] + rotation @ self.eye.place
+        rays = self.eye.rays @ rotation.mT
+        at = pose[:, :3] + rotation @ self.eye.place
         point = at[:, None] + depth.unsqueeze(-1) * rays
         floor = pose[:, 2] - float(self.robot.home_qpos[2])
-        up, seen = point[..., 2] - floor[:, None], depth < self.eye.config.range_m[1]
+        up = point[..., 2] - floor[:, None]
+        seen = depth < self.eye.config.range_m[1]
         doubt, stands = (DOUBT, 1.0) if self.eye.config.eyes else (0.0, BELIEVED)
         told = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * seen
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]

@@ -103,7 +103,8 @@ def course_of(waypoints: np.ndarray) -> Course:
     """The course over waypoints (N, 2) [m] that do not all coincide."""
     step = np.linalg.norm(np.diff(waypoints, axis=0), axis=-1)
     kept = np.concatenate(([True], step > 1e-9))
-    points, along = waypoints[kept], np.concatenate(([0.0], np.cumsum(step[step > 1e-9])))
+    points = waypoints[kept]
+    along = np.concatenate(([0.0], np.cumsum(step[step > 1e-9])))
     at = np.arange(0.0, along[-1], SPACING_M)
     line = np.stack([np.interp(at, along, points[:, k]) for k in (0, 1)], -1)
     blend = round(BLEND_M / SPACING_M)
@@ -161,12 +162,15 @@ def command_on(
       ahead: (n,) [m] how far p_bar is ahead of those, along the path.
       turning: the fastest yaw rate [rad/s]; it limits the speed of p_bar in curves.
     """
-    heading, speed = course.heading[near], speed_on(course, near, config, turning)
+    heading = course.heading[near]
+    speed = speed_on(course, near, config, turning)
     cos, sin = torch.cos(heading), torch.sin(heading)
     off = config.gain * (course.point[near] - place)
     along = speed + config.gain * ahead
     x, y = along * cos + off[:, 0], along * sin + off[:, 1]
-    cos, sin, turn = torch.cos(yaw), torch.sin(yaw), heading - yaw
+    cos = torch.cos(yaw)
+    sin = torch.sin(yaw)
+    turn = heading - yaw
     turn = torch.atan2(torch.sin(turn), torch.cos(turn))
     yaw_rate = speed * course.curvature[near] + config.yaw_gain * turn
     return torch.stack((cos * x + sin * y, cos * y - sin * x, yaw_rate), -1)
@@ -190,7 +194,9 @@ class Path(Walk):
     An episode fails as in walking, and is over at the path's end.
     """
 
-    name, config_type, policies_of = "path", PathConfig, ("walk",)
+    name = "path"
+    config_type = PathConfig
+    policies_of = ("walk",)
     error_name = main_figure = "path_error_mean_m"
     judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
     kept = (*Walk.kept, "origin", "near", "target")
@@ -204,7 +210,8 @@ class Path(Walk):
         """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask
         for."""
         super().__init__(robot, config or PathConfig(), motions)
-        c, ((_, fastest), _, (left, right)) = self.config, self.config.range
+        c = self.config
+        (_, fastest), _, (left, right) = self.config.range
         if c.speed_mps > fastest:
             raise InputError(
                 f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)"
@@ -213,7 +220,8 @@ class Path(Walk):
             raise InputError(
                 f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s"
             )
-        self.course, self._turning = course_of(waypoints_of(c.path)), turning
+        self.course = course_of(waypoints_of(c.path))
+        self._turning = turning
         # points around the last nearest one that the next one is sought among
         self._width = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
         every = torch.arange(round(self.course.length / SPACING_M) + 1)
@@ -221,7 +229,8 @@ class Path(Walk):
         self.trial_s = 5.0 + 1.25 * needed
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        device, n = env.device, env.num_envs
+        device = env.device
+        n = env.num_envs
         moved = {name: getattr(self.course, name).to(device) for name in Course._fields[:3]}
         self.course = self.course._replace(**moved)
         self._limits = torch.tensor(self.config.range, device=device)
@@ -233,7 +242,8 @@ class Path(Walk):
 
     def place(self) -> tuple[Tensor, Tensor]:
         """Where robots are in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
-        state, yaw = self.env.ground.integrated(self.env.state), self.origin[:, 2]
+        state = self.env.ground.integrated(self.env.state)
+        yaw = self.origin[:, 2]
         moved = state.root_pos[:, :2] - self.origin[:, :2]
         turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
         return turned, geometry.yaw_of(state.root_rot) - yaw
@@ -259,7 +269,8 @@ class Path(Walk):
     def judge(self) -> Outcome:
         """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)
         in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
-        outcome, (place, _) = super().judge(), self.place()
+        outcome = super().judge()
+        place, _ = self.place()
         near, error = nearest(self.course, place, self.near, self._width)
         done = (near * SPACING_M >= self.course.length) & ~outcome.failed
         seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
@@ -268,7 +279,8 @@ class Path(Walk):
     def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
         """p_bar moves on, and waits where it is too far ahead."""
         super().advance(outcome, generator)
-        c, (place, _) = self.config, self.place()
+        c = self.config
+        place, _ = self.place()
         self.near, _ = nearest(self.course, place, self.near, self._width)
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
@@ -280,7 +292,8 @@ class Path(Walk):
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
         share of robots that came to the end without a fall before; `path_lag_m` behind p_bar;
         beside those of walking."""
-        done, fell = first_step(trial.seen["finished"]), first_step(trial.fell)
+        done = first_step(trial.seen["finished"])
+        fell = first_step(trial.fell)
         return {
             **super().figures(trial),
             "path_error_max_m": trial.error.max().item(),

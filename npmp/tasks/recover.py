@@ -88,10 +88,12 @@ class Recover(Task):
     Its input is the height to stand at, as a share of the home pose's.
     """
 
-    name, config_type = "recover", RecoverConfig
+    name = "recover"
+    config_type = RecoverConfig
     inputs: Mapping[str, tuple[float, float]] = {"stand_height": (0.95, 1.0)}
     kept = ("target",)
-    error_name, main_figure = "recovery_error", "not_recovered"
+    error_name = "recovery_error"
+    main_figure = "not_recovered"
     judged = ("not_recovered", "recovery_s", "recovery_error")
     teacher = RightingTeacher
 
@@ -113,7 +115,8 @@ class Recover(Task):
         super().bind(env)
         self.standing = StartPoses(self.robot).to(env.device)
         self._known: dict[int, tuple[Tensor, ...]] = {}
-        self.fallen, self.trial = self._drops(0), False
+        self.fallen = self._drops(0)
+        self.trial = False
         self.target = torch.ones(env.num_envs, 1, device=env.device)
 
     def _drops(self, seed: int) -> tuple[Tensor, ...]:
@@ -222,7 +225,8 @@ def dropped(
     Orientations are uniform over all. Which falls there are belongs to the task: seed 0 for
     training, 1 for trials.
     """
-    c, n = config, config.drops
+    c = config
+    n = config.drops
     generator = torch.Generator().manual_seed(seed)
     sim = BatchSim(
         flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)),
@@ -243,10 +247,13 @@ def dropped(
     for _ in range(max(1, round(c.settle_s * robot.control_rate_hz))):
         sim.step(joints)
     kept = ~sim.broken() & torch.isfinite(sim.qpos).all(-1)
-    qpos, qvel, setpoint = sim.qpos[kept].clone(), sim.qvel[kept].clone(), joints[kept].float()
+    qpos = sim.qpos[kept].clone()
+    qvel = sim.qvel[kept].clone()
+    setpoint = joints[kept].float()
     qpos[:, :2] = 0.0
     # as if positions and velocities had long been the same
-    pose, speed = pose_from_qpos(qpos), qvel.float()
+    pose = pose_from_qpos(qpos)
+    speed = qvel.float()
     linear = geometry.to_local(pose[1], speed[:, :3])
     state = RobotState.steady(pose, linear, speed[:, 3:6], speed[:, 6:])
     return qpos, qvel, state._replace(setpoint=setpoint).pack()

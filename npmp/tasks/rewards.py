@@ -136,7 +136,8 @@ class TrackingWeights:
 def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
     """Effort and smoothness of a step: how far the setpoints are from the joints before, and from
     the setpoints before, summed over joints, (...) [rad] each."""
-    effort, change = state.setpoint - before.joint_pos, state.setpoint - before.setpoint
+    effort = state.setpoint - before.joint_pos
+    change = state.setpoint - before.setpoint
     return effort.abs().sum(-1), change.abs().sum(-1)
 
 

@@ -96,7 +96,8 @@ def course_loss(velocity: Tensor, command: Tensor, config: CourseConfig, dt: flo
     limit = torch.tensor(config.acceleration, device=velocity.device) * dt
     off = velocity - reachable(velocity[0].detach(), command, limit, steps)
     weight = torch.arange(1, steps + 1, device=off.device).to(off)
-    each, means = off.abs().sum(-1), off.unfold(0, stride, 1).mean(-1)
+    each = off.abs().sum(-1)
+    means = off.unfold(0, stride, 1).mean(-1)
     strides = torch.sqrt(means.square().sum(-1) + 1e-8)  # the norm has no gradient at zero
     late = weight[stride - 1 :]
     by_step = (weight.unsqueeze(-1) * each).sum(0) / weight.sum()

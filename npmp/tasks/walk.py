@@ -115,7 +115,8 @@ class Walk(Task):
     channels = COMMAND_CHANNELS
     judged: ClassVar[tuple[str, ...]] = ("velocity_error", "velocity_error_1s", *FALLS)
     achieved = staticmethod(heading_velocity)
-    teacher, steerable = TrotTeacher, True
+    teacher = TrotTeacher
+    steerable = True
 
     def __init__(
         self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None
@@ -134,7 +135,9 @@ class Walk(Task):
         if config.command_range is None:
             found = MODEST_RANGE if motions is None else command_range_from_motions(motions)
             config = replace(config, command_range=found)
-        self.robot, self.config, self.episode_s = robot, config, config.episode_s
+        self.robot = robot
+        self.config = config
+        self.episode_s = config.episode_s
         self.inputs = dict(zip(COMMAND_NAMES, config.range, strict=True))
         self.commands = Commands(config, motions)
         self.clock = Clock(config.clock_s or config.teacher.period_s)
@@ -177,7 +180,8 @@ class Walk(Task):
         """
         known = {name: training[name] for name in SETTINGS if name in training}
         for name, value in known.items():
-            given, usual = getattr(config, name), getattr(cls.config_type, name)
+            given = getattr(config, name)
+            usual = getattr(cls.config_type, name)
             if name == "camera" and given not in (None, usual):
                 given = recorded(camera_of(given))
                 known[name] = getattr(config, name) if given == value else value
@@ -221,7 +225,9 @@ class Walk(Task):
     def judge(self) -> Outcome:
         """Eq. 16, by the command in force. Seen: `command` and `achieved`, the velocity over the
         step, (n, 3) each."""
-        env, c, command = self.env, self.config, self.commands.current
+        env = self.env
+        c = self.config
+        command = self.commands.current
         velocity = self._filtered()
         reward = velocity_reward(velocity, command, c.phi).nan_to_num(0.0)
         failed = tilted(env.state, c.tilt_limit_deg) | self.contacts.touching(env) | diverged(env)
@@ -263,7 +269,8 @@ class Walk(Task):
         self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
     ) -> TaskLoss:
         """As `Task.imagined_loss`: `course_loss` of the velocities; `stepping`."""
-        env, c = self.env, self.config
+        env = self.env
+        c = self.config
         off = course_loss(heading_velocity(after), goals[-1], c, env.dt)
         style = stepping(env.feet, after, c, env.dt, lambda at: env.ground.above(at, patch))
         return TaskLoss(off, style)

@@ -32,7 +32,9 @@ class WalkOn(Walk):
     ):
         """dropped: whether episodes begin on drops."""
         super().__init__(robot.turning(recover.joint_range_rad), config)
-        self.recover, self.falls, self.dropped = recover, Recover(robot, recover), dropped
+        self.recover = recover
+        self.falls = Recover(robot, recover)
+        self.dropped = dropped
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """As `Walk.add_to_scene`, and bodies collide."""
@@ -58,6 +60,7 @@ class WalkOn(Walk):
 
     def judge(self) -> Outcome:
         """As `Walk.judge`, but only a broken simulation is a failure."""
-        outcome, env = super().judge(), self.env
+        outcome = super().judge()
+        env = self.env
         up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
         return outcome._replace(failed=env.robots.broken, seen={**outcome.seen, "up": up})

@@ -27,7 +27,9 @@ from npmp.world_model.behavior import BehaviorPrior
 
 # habits are learned from so many control steps of the module per robot, with this noise of its
 # actions [rad], in so many updates [D]
-HABIT_STEPS, HABIT_NOISE, HABIT_UPDATES = 256, 0.03, 3000
+HABIT_STEPS = 256
+HABIT_NOISE = 0.03
+HABIT_UPDATES = 3000
 
 
 class AgentMemory(NamedTuple):
@@ -80,7 +82,9 @@ class LatentAgent(Agent):
     ):
         """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
         its KL, as `learn_habits` fits it."""
-        self.network, self.behavior, self.share = policy, behavior, share
+        self.network = policy
+        self.behavior = behavior
+        self.share = share
         if behavior is not None:
             self.parts = {"behavior": behavior}
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
@@ -132,7 +136,8 @@ class DecodedPolicy(nn.Module):
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         super().__init__()
-        self.policy, self.skill = policy, skill
+        self.policy = policy
+        self.skill = skill
 
     def initial_state(self, n: int) -> PolicyMemory:
         """The state of n fresh episodes."""
@@ -155,7 +160,8 @@ class DecodedAgent(LatentAgent):
     """A high-level policy that learns by what its decoder makes of its latents, so that a teacher
     that acts in joint space can show what skills are to be used for."""
 
-    initial_memory, drive = Agent.initial_memory, Agent.drive
+    initial_memory = Agent.initial_memory
+    drive = Agent.drive
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule, *habits: Any):
         """As `LatentAgent`."""
@@ -223,7 +229,10 @@ class ModulePolicy(nn.Module):
         assert isinstance(skill.decoder, Decoder)  # a module in joint space has no encoder to learn
         encode = skill.encoder.over_time(skill.context_scale(observations.context))
         keep = (~resets).unsqueeze(-1).to(state.z.dtype)
-        z, latents, mus, sigmas = state.z, [], [], []
+        z = state.z
+        latents = []
+        mus = []
+        sigmas = []
         for t in range(len(resets)):
             z = z * keep[t]
             mu, sigma = encode(t, z)

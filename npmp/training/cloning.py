@@ -53,7 +53,9 @@ class Demonstrator:
 
     def __init__(self, actor: TrackingActor | PriorActor, generator: torch.Generator, noise: float):
         """noise: of the actions [rad]."""
-        self.actor, self.generator, self.noise = actor, generator, noise
+        self.actor = actor
+        self.generator = generator
+        self.noise = noise
         self.initial_memory = actor.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
@@ -158,7 +160,9 @@ def fit_policy(
     goal, sound = labelled(shown, task, window)
     optimizer = torch.optim.Adam(policy.parameters(), lr=RATE[0])
     losses: list[Tensor] = []
-    (steps, robots), device, extra = sound.shape, goal.device, len(task.extra_inputs)
+    steps, robots = sound.shape
+    device = goal.device
+    extra = len(task.extra_inputs)
 
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, device=device)
@@ -168,7 +172,8 @@ def fit_policy(
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        before, draws = RobotState.unpack(shown.before[t, robot]), drawn(SEQUENCE, BATCH, 2, extra)
+        before = RobotState.unpack(shown.before[t, robot])
+        draws = drawn(SEQUENCE, BATCH, 2, extra)
         drift = drawn(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
         asked = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
         given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
@@ -183,7 +188,8 @@ def fit_policy(
 
 
 # of a behaviour prior: moments per update, share of the robots kept aside [D]
-PRIOR_BATCH, HELD_OUT = 1024, 0.1
+PRIOR_BATCH = 1024
+HELD_OUT = 0.1
 
 
 def fit_behavior(
@@ -205,7 +211,8 @@ def fit_behavior(
     asked = task.see(before, goal) if prior.goal_width else goal
     features = prior.inputs(before, asked)
     sound = sound & prior.asked_for(asked[..., : prior.goal_width])
-    count, rest = len(goal), max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
+    count = len(goal)
+    rest = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 
     def moments(robots: slice) -> tuple[Tensor, ...]:
         kept = sound[:, robots]
@@ -219,14 +226,16 @@ def fit_behavior(
         there = Latent(mean, std)
         return cross_entropy(there, prior(seen, z_prev)) - cross_entropy(there, general)
 
-    learned, aside = moments(slice(rest)), moments(slice(rest, None))
+    learned = moments(slice(rest))
+    aside = moments(slice(rest, None))
     if not len(learned[0]):  # every episode is shorter than a goal takes: it stays the AR(1) prior
         return {}
     prior.set_examples(learned[0], generator)
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
     for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
-        count, device = len(learned[0]), goal.device
+        count = len(learned[0])
+        device = goal.device
         rows = torch.randint(count, (PRIOR_BATCH,), generator=generator, device=device)
         loss = gain(tuple(part[rows] for part in learned)).mean()
         descend(loss, optimizer, 1.0)

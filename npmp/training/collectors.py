@@ -85,7 +85,8 @@ class Collector:
         self.trainer = make(robots, seed)
 
     def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
-        begun, robots = time.perf_counter(), self.trainer.env.robots
+        begun = time.perf_counter()
+        robots = self.trainer.env.robots
         self.trainer.act_as({name: torch.tensor(value) for name, value in weights.items()})
         gathered = self.trainer.gather(progress)
         spent = time.perf_counter() - begun
@@ -189,7 +190,8 @@ class Distributed:
         self, trainer: Trainer, make: Make, config: CollectorsConfig, *, robots: int, seed: int
     ):
         """make: a trainer to collect with. robots: of each collector."""
-        self.trainer, self.config = trainer, config
+        self.trainer = trainer
+        self.config = config
         seeds = [seed + 1009 * (i + 1) for i in range(config.number)]
         kind = Inline if config.kind == "inline" else OnRay
         self._collectors: Inline | OnRay = kind(make, robots, seeds)
@@ -199,7 +201,9 @@ class Distributed:
         self._next = 0  # the next in turn, where they are asked in turn
         self._weights: tuple[int, Any] | None = None  # as they were last put, and when
         self.thrown_away = 0
-        self._begun, self._waited, self._collected = time.perf_counter(), 0.0, list[float]()
+        self._begun = time.perf_counter()
+        self._waited = 0.0
+        self._collected = list[float]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
@@ -216,7 +220,8 @@ class Distributed:
 
     def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
         """The collector that is ready first of these, and its batch."""
-        begun, said = time.perf_counter(), False
+        begun = time.perf_counter()
+        said = False
         while (found := self._collectors.take(wanted)) is None:
             if not said and time.perf_counter() - begun > SILENT_S:
                 print(
@@ -250,7 +255,8 @@ class Distributed:
         return batches
 
     def iteration(self, progress: float) -> dict[str, float]:
-        begun, trainer = time.perf_counter(), self.trainer
+        begun = time.perf_counter()
+        trainer = self.trainer
         batches = self._batches(progress)
         self._waited += time.perf_counter() - begun
         self._collected += [batch.seconds for batch in batches]

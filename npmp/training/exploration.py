@@ -32,9 +32,11 @@ def step_of(
       memory: before the step. action: (n, nu) [rad].
       physics_size: how much of the drawn physics is kept, all of it or nothing.
     """
-    robots, ground = env.robots, env.ground
+    robots = env.robots
+    ground = env.ground
     squares = robots.current_squares if env.task.current_weight else None
-    offset, state = robots.joint_offset, ground.integrated(env.state)
+    offset = robots.joint_offset
+    state = ground.integrated(env.state)
     patch = ground.patch(env.state)
     return Step(
         first=first,
@@ -84,13 +86,16 @@ class Explorer:
         physics_size: as `step_of`. tracks: whether the task is to track references, so that the
           rest means anything.
         """
-        self.player, self.generator, self.noise = player, generator, noise
+        self.player = player
+        self.generator = generator
+        self.noise = noise
         self.initial_memory = partial(policy_memory, *player)
         # rates of entering and leaving the free stretches, so that their mean length and share are
         # as configured
         self.leave = 1.0 / prior_steps
         self.enter = self.leave * prior_share / (1.0 - prior_share)
-        self.rejoin_rate, self.physics_size = rejoin_rate, physics_size
+        self.rejoin_rate = rejoin_rate
+        self.physics_size = physics_size
         self.tracks = tracks
 
     def _randn(self, like: Tensor) -> Tensor:
@@ -99,7 +104,8 @@ class Explorer:
     def _switch(self, env: TaskEnv[Any], first: Tensor) -> Tensor:
         """Which robots track what from now on. Returns those with a new target, (n,) bool, episodes
         that begin included."""
-        task, free = env.task, env.task.free
+        task = env.task
+        free = env.task.free
         draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         ends = free & ~first & (draw < self.leave)
         jumps = ~free & ~first & (draw > 1.0 - self.rejoin_rate * env.dt)
@@ -108,7 +114,8 @@ class Explorer:
         return first | ends | jumps
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
-        (policy, skill), free = self.player, torch.zeros_like(first)
+        policy, skill = self.player
+        free = torch.zeros_like(first)
         if self.tracks:
             first = self._switch(env, first)
             free = env.task.free

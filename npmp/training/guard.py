@@ -41,8 +41,11 @@ class Guard:
         total: iterations of the run. folder: gets diverged.json.
         seed, settings: of the run, for diverged.json.
         """
-        self.trainer, self.total, self.folder = trainer, total, folder
-        self.seed, self.settings = seed, settings
+        self.trainer = trainer
+        self.total = total
+        self.folder = folder
+        self.seed = seed
+        self.settings = settings
         self._wrong = 0  # iterations in a row
         self._thrown_away = 0  # collections since the last iteration
         self._recent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
@@ -70,7 +73,8 @@ class Guard:
         skipped = metrics.get("skipped_updates", 0.0) + self._thrown_away
         metrics = {**metrics, "skipped_updates": skipped}
         self._thrown_away = 0
-        count, robots = self.trainer.iteration_count, self.trainer.env.robots
+        count = self.trainer.iteration_count
+        robots = self.trainer.env.robots
         self._breakdowns += [{"iteration": count, **breakdown} for breakdown in robots.breakdowns]
         metrics["lost_simulations"] = float(robots.lost)
         robots.forget_breakdowns()
@@ -111,8 +115,10 @@ class Guard:
         Raises:
           Diverged: always.
         """
-        trainer, folder = self.trainer, self.folder
-        part, settings = _part(wrong, not_finite, metrics), flat(dict(self.settings))
+        trainer = self.trainer
+        folder = self.folder
+        part = _part(wrong, not_finite, metrics)
+        settings = flat(dict(self.settings))
         rates = [key.strip().removesuffix("=") for key in trainer.rates.split(",")]
         details = {
             "iteration": trainer.iteration_count,

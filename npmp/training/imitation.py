@@ -96,7 +96,8 @@ class ImitationSettings(RunSettings):
       ValueError: for values out of range.
     """
 
-    algorithms, robots_of = ALGORITHMS, NUM_ENVS
+    algorithms = ALGORITHMS
+    robots_of = NUM_ENVS
 
     algo: AlgorithmConfig = field(default_factory=ImitationModelBasedConfig)
     net: NetConfig = field(default_factory=NetConfig)
@@ -121,7 +122,8 @@ def make_trainer(
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
-    algo, net = settings.algo, settings.net
+    algo = settings.algo
+    net = settings.net
     if module is not None and isinstance(algo, OnPolicyConfig):
         raise InputError(
             f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
@@ -280,7 +282,8 @@ def _judges(
     endings = {"": RobotBatchConfig().like(settings.robots)}
     if settings.robots != endings[""]:
         endings["_randomized"] = settings.robots
-    starts, seed = settings.evaluation_starts, seed + 1000
+    starts = settings.evaluation_starts
+    seed = seed + 1000
     return {
         ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)
         for ending, config in endings.items()

@@ -23,7 +23,8 @@ SHOWN = (
 # seconds between lines on a terminal, which one replaces the other
 TICK_S = 0.5
 # where stderr is no terminal: a log file wants no line per iteration; of a new phase sooner
-PLAIN_S, PHASE_S = 10.0, 2.0
+PLAIN_S = 10.0
+PHASE_S = 2.0
 
 
 class LiveLine:
@@ -93,7 +94,9 @@ class LiveLine:
             if what != self._what or not timed:
                 self._since = now
                 self._new = what != self._what
-            self._what, self._text, self._timed = what, text, timed
+            self._what = what
+            self._text = text
+            self._timed = timed
         self._write(now, last=last)
 
     def _tick(self) -> None:
@@ -109,8 +112,10 @@ class LiveLine:
             early = now < self._begin or (now - self._written < wait and not last)
             if early or not self._text:
                 return
-            self._written, self._new = now, False
-            line, passed = self._text, now - self._since
+            self._written = now
+            self._new = False
+            line = self._text
+            passed = now - self._since
             if self._timed or passed >= PLAIN_S:
                 line += f"  {clock(passed)}" + ("" if self._timed else " ago")
             if on_terminal:

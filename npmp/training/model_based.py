@@ -61,9 +61,17 @@ class ModelBasedConfig:
     only tracking references or only commands have is a constant here, and a setting of their own
     classes [D where no source is named]. Raises ValueError out of range."""
 
-    prior_share, prior_steps, rejoin_rate, wasserstein = 0.0, 1, 0.0, 0.0
-    new_goals, effort, smoothness, style_ramp = 0.0, 0.0, 0.0, (0.0, 1.0)
-    clone_steps, clone_updates, behavior = 0, 0, 0.0
+    prior_share = 0.0
+    prior_steps = 1
+    rejoin_rate = 0.0
+    wasserstein = 0.0
+    new_goals = 0.0
+    effort = 0.0
+    smoothness = 0.0
+    style_ramp = (0.0, 1.0)
+    clone_steps = 0
+    clone_updates = 0
+    behavior = 0.0
 
     # units of the dynamics model
     model_hidden: tuple[int, ...] = (256, 256, 256)
@@ -167,8 +175,12 @@ class ModelBasedTrainer(Trainer):
             steps to clone from.
         """
         _check(env, skill, config)
-        self.env, self.config, self.new, self.seed = env, config, new, seed
-        c, device = config, env.device
+        self.env = env
+        self.config = config
+        self.new = new
+        self.seed = seed
+        c = config
+        device = env.device
         if not isinstance(policy, EncoderPolicy):
             skill = copy.deepcopy(skill).requires_grad_(False).eval()
         policy.weights.to(device)
@@ -186,7 +198,8 @@ class ModelBasedTrainer(Trainer):
                 env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.imu_cross,
                 rough=env.ground.rough, currents=env.task.current_weight > 0.0,
             ).to(device)  # fmt: skip
-        updates, batch = c.model_updates, c.model_batch
+        updates = c.model_updates
+        batch = c.model_batch
         self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
         self.imagination = self._imagination(recordings)
         self.optimizer = torch.optim.Adam(policy.weights.parameters())
@@ -203,7 +216,8 @@ class ModelBasedTrainer(Trainer):
 
     def _plan_cloning(self, recordings: Task | None) -> None:
         """Settle what the module shows before the first iteration."""
-        c, (policy, skill) = self.config, self.player
+        c = self.config
+        policy, skill = self.player
         self.recordings = recordings
         self.guided = isinstance(policy, EncoderPolicy)
         # without skills there is nothing to clone, without `achieved` no goal that it was for
@@ -231,7 +245,8 @@ class ModelBasedTrainer(Trainer):
             )
 
     def _imagination(self, recordings: Task | None) -> Imagination:
-        c, env = self.config, self.env
+        c = self.config
+        env = self.env
         reference: Reference | None = getattr(recordings, "reference", None)
         if self.guided:
             reference = env.task.reference
@@ -248,7 +263,8 @@ class ModelBasedTrainer(Trainer):
         )  # fmt: skip
 
     def _require_memory(self, width: int) -> None:
-        c, n = self.config, self.env.num_envs
+        c = self.config
+        n = self.env.num_envs
         state = self.env.state.pack().shape[-1]
         require_replay(c.replay_steps, n, width)
         require_batch(c.model_batch, WINDOW, c.model_hidden, state)
@@ -309,7 +325,9 @@ class ModelBasedTrainer(Trainer):
         where there are no recordings. Returns the cross entropy before and after."""
         if not self.demonstrates:
             return {}
-        c, recordings, (policy, skill) = self.config, self.recordings, self.player
+        c = self.config
+        recordings = self.recordings
+        policy, skill = self.player
         shown = cloning.shown_by(
             skill, self.env, recordings, steps=self.clone_steps, noise=c.action_noise[0],
             generator=self.generator, seed=self.seed + 1,
@@ -318,7 +336,8 @@ class ModelBasedTrainer(Trainer):
         if recordings is None:
             held = PostureRange(cloning.held_up(shown, round(SOUND_S / self.env.dt)))
             self.postures.load_state_dict(held.state_dict())
-        window, figures = self.window, {}
+        window = self.window
+        figures = {}
         if self.behavior is not None:
             with phase("warm-up: fitting the behaviour prior"):
                 figures = cloning.fit_behavior(
@@ -362,7 +381,8 @@ class ModelBasedTrainer(Trainer):
         It touches only the robots and their own state, so that the learner may work at the same
         time.
         """
-        taken, means = [], StepMeans(self.env)
+        taken = []
+        means = StepMeans(self.env)
 
         def record(moment: Moment) -> None:
             taken.append(moment.decision.note)
@@ -398,7 +418,8 @@ class ModelBasedTrainer(Trainer):
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: collect, fit the model, improve the policy."""
-        c, rate = self.config, linear(self.config.model_lr, progress)
+        c = self.config
+        rate = linear(self.config.model_lr, progress)
         if c.overlap and gathered is None:
             metrics = self._overlapped(progress, rate)
         else:
@@ -430,7 +451,8 @@ class ModelBasedTrainer(Trainer):
 
     def _improve(self, progress: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns figures of the last."""
-        c, self.skipped = self.config, 0
+        c = self.config
+        self.skipped = 0
         ramp = 1.0 if self.guided else min(1.0, (self.iteration_count + 1) / RAMP)
         self.optimizer.param_groups[0]["lr"] = linear(c.policy_lr, progress) * ramp
         for update in range(c.policy_updates):
@@ -439,7 +461,8 @@ class ModelBasedTrainer(Trainer):
 
     def improve_policy(self, progress: float, update: int = 0) -> dict[str, float]:
         """One gradient step of the policy through decoder and model. Returns figures."""
-        c, robots = self.config, self.env.robots
+        c = self.config
+        robots = self.env.robots
         fresh = round(c.fresh_starts * c.policy_batch)
         free = self.frees or not self.guided
         start = self.replay.starts(c.policy_batch, self.generator, free=free, fresh=fresh)

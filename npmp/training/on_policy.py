@@ -96,12 +96,15 @@ class OnPolicyTrainer(Trainer):
                 f"algo.minibatches={config.minibatches} needs as many robots, there are "
                 f"{env.num_envs} (num_envs)"
             )
-        self.env, self.agent, self.config = env, agent, config
+        self.env = env
+        self.agent = agent
+        self.config = config
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         memory = agent.initial_memory(env.num_envs)
         with seeded(seed):
             self.learner = config.learner(agent, env, self._known(memory).shape[-1])
-        self.acting_net, self.initial_memory = self.learner.acting, agent.initial_memory
+        self.acting_net = self.learner.acting
+        self.initial_memory = agent.initial_memory
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
@@ -109,7 +112,8 @@ class OnPolicyTrainer(Trainer):
 
     def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the acting network samples."""
-        given, known = self.agent.observe(env, memory, self.generator), self._known(memory)
+        given = self.agent.observe(env, memory, self.generator)
+        known = self._known(memory)
         output, log_prob, state = self.learner.act(given, memory.network, first, self.generator)
         action, after = self.agent.drive(output, given, memory, state)
         note = {"observations": given, "actions": output, "behaviour_log_prob": log_prob}
@@ -121,7 +125,9 @@ class OnPolicyTrainer(Trainer):
 
     def collect(self) -> tuple[Rollout, dict[str, float]]:
         """One unroll of all robots: the rollout, and means over its steps."""
-        start, rows, means = self.carried, [], StepMeans(self.env)
+        start = self.carried
+        rows = []
+        means = StepMeans(self.env)
 
         def record(moment: Moment) -> None:
             step = moment.step
@@ -145,7 +151,8 @@ class OnPolicyTrainer(Trainer):
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: one unroll and the updates from it."""
-        gathered, c = gathered or self.gather(progress), self.config
+        gathered = gathered or self.gather(progress)
+        c = self.config
         self.env_steps += gathered.env_steps
         collected: Rollout = gathered.data
         if self.iteration_count == 0:  # the critic's input scales are those of the first unroll

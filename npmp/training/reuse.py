@@ -142,7 +142,8 @@ class ReuseSettings(RunSettings):
       ValueError: for values out of range.
     """
 
-    algorithms, robots_of = REUSE_ALGORITHMS, REUSE_ENVS
+    algorithms = REUSE_ALGORITHMS
+    robots_of = REUSE_ENVS
 
     algo: ReuseConfig = field(default_factory=ReuseModelBasedConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
@@ -192,7 +193,9 @@ class RepeatedTrial:
 
     def __init__(self, task: Task, settings: ReuseSettings, skill: SkillModule, *, seed: int):
         self.env = settings.env(task, settings.evaluation_robots, skill, seed)
-        self.skill, self.seconds, self.seed = skill, settings.evaluation_seconds, seed
+        self.skill = skill
+        self.seconds = settings.evaluation_seconds
+        self.seed = seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
         """The task's figures of a trial, what moving cost and how it steps; None for random
@@ -244,8 +247,10 @@ def train_policy(
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
-    chosen, policy = settings or ReuseSettings(), None if policy is None else Path(policy).resolve()
-    source, folder = Path(module).resolve(), Path(out)
+    chosen = settings or ReuseSettings()
+    policy = None if policy is None else Path(policy).resolve()
+    source = Path(module).resolve()
+    folder = Path(out)
     plan = _plan(source, make_task, folder, chosen, motions, policy, teacher, seed)
     return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
@@ -370,7 +375,8 @@ def _reach(skill: SkillModule, robot: Robot) -> list[float]:
     turn."""
     # for the type checker: callers have made it one
     assert isinstance(skill.decoder, JointDecoder)
-    home, scale = robot.home_joints, skill.decoder.scale.cpu().numpy()
+    home = robot.home_joints
+    scale = skill.decoder.scale.cpu().numpy()
     far = np.maximum(robot.joint_upper - home, home - robot.joint_lower) / scale
     return np.maximum(far, skill.latent_range.cpu().numpy()).tolist()
 

@@ -159,10 +159,12 @@ def train(
       Stopped: for a signal.
     """
     caller = caller or Caller()
-    chosen, collectors = plan.settings, plan.settings.collectors
+    chosen = plan.settings
+    collectors = plan.settings.collectors
     robots = chosen.robots_at_once
     # it goes to other processes, so it holds nothing else of the plan, as what judges
-    make, of_collector = plan.make, chosen.of_collector()
+    make = plan.make
+    of_collector = chosen.of_collector()
 
     def collector(robots: int, seed: int) -> Trainer:
         return make(of_collector, robots, seed)
@@ -193,8 +195,12 @@ class _Run:
           InputError: for one that is damaged, of another kind of run, or already past this one's
             end.
         """
-        self.plan, self.trainer, self.total = plan, trainer, total
-        self.folder, self.seed, self.resume = folder, seed, resume
+        self.plan = plan
+        self.trainer = trainer
+        self.total = total
+        self.folder = folder
+        self.seed = seed
+        self.resume = resume
         self.before: Figures = {}  # figures to compare with
         self.latest: Figures = {}
         found = starting_point(resume)
@@ -222,7 +228,9 @@ class _Run:
 
     def loop(self, trainer: Trainer, caller: Caller) -> dict[str, Any]:
         """Make the iterations that are left; trainer: the run's, perhaps with collectors."""
-        plan, total, folder = self.plan, self.total, self.folder
+        plan = self.plan
+        total = self.total
+        folder = self.folder
         guard = Guard(trainer, total, folder, seed=self.seed, settings=caller.settings)
         with signals_noted() as noted:
             log = self._opened(caller)
@@ -230,7 +238,8 @@ class _Run:
                 self.before, self.latest = plan.begin(self.trainer)
                 trainer.env.robots.forget_breakdowns()  # each iteration counts its own
                 self.keep(log)
-            began, steps_before = time.perf_counter(), trainer.env_steps
+            began = time.perf_counter()
+            steps_before = trainer.env_steps
             stopping = bool(noted)
             compiles = getattr(plan.settings.algo, "compile", False)
             if not self.finished:
@@ -241,7 +250,8 @@ class _Run:
                 except NonFiniteGradient:
                     guard.throw_away()
                     continue
-                metrics, here = self.judged(guard.watch(metrics)), trainer.env_steps - steps_before
+                metrics = self.judged(guard.watch(metrics))
+                here = trainer.env_steps - steps_before
                 count = trainer.iteration_count
                 log.write(count, trainer.env_steps, metrics, env_steps_done_here=here)
                 # read once: a signal may come at any moment, and a run that stops has a checkpoint
@@ -267,7 +277,8 @@ class _Run:
 
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """An iteration's metrics with the judge's figures, when it is their turn."""
-        plan, count = self.plan, self.trainer.iteration_count
+        plan = self.plan
+        count = self.trainer.iteration_count
         # a figure of the robots that collect is not the judge's of the same name
         named = {f"collect_{k}" if k in plan.judged else k: v for k, v in metrics.items()}
         if count == 1 or count % plan.settings.evaluate_every == 0 or count == self.total:
@@ -293,7 +304,8 @@ class _Run:
         """
         guard.check_state()
         trainer = self.trainer
-        steps, iterations = trainer.env_steps, trainer.iteration_count
+        steps = trainer.env_steps
+        iterations = trainer.iteration_count
         counts = {"seed": self.seed, "env_steps": steps, "iterations": iterations}
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
@@ -319,7 +331,9 @@ class _Run:
 
     def _opened(self, caller: Caller) -> RunLog:
         """The log of a run that begins to write into its folder."""
-        folder, trainer, plan = self.folder, self.trainer, self.plan
+        folder = self.folder
+        trainer = self.trainer
+        plan = self.plan
         if self.finished:
             self.refuse_changes(caller.settings)
         folder.mkdir(parents=True, exist_ok=True)

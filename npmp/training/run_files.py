@@ -46,7 +46,9 @@ class RunLog:
         empty ones: no rows. board: where the metrics go as well. progress: shows them while
         they come.
         """
-        self.folder, self.total, self.judged = folder, total, tuple(judged)
+        self.folder = folder
+        self.total = total
+        self.judged = tuple(judged)
         self._start = time.perf_counter()
         # where the pace is counted from: the end of this process's first iteration
         self._paced: tuple[float, int, int] | None = None
@@ -67,7 +69,8 @@ class RunLog:
         self._wall_before = max(0.0, as_number(timed[-1].get("wall_s"))) if timed else 0.0
         for row in kept["metrics.csv"]:
             self._latest |= {key: as_number(row[key]) for key in self.judged if row.get(key)}
-        self._board, self._progress = board, progress
+        self._board = board
+        self._progress = progress
 
     @property
     def wall_s(self) -> float:
@@ -116,7 +119,8 @@ class RunLog:
         return (steps - steps_before) / seconds, left
 
     def _append(self, name: str, row: dict[str, Any], later: Sequence[str] = ()) -> None:
-        path, columns = self.folder / name, self._columns.get(name, [])
+        path = self.folder / name
+        columns = self._columns.get(name, [])
         if new := [key for key in dict.fromkeys((*row, *later)) if key not in columns]:
             self._columns[name] = columns = [*columns, *new]
             _rewrite(path, columns, _rows(self.folder, name, None)[1] if columns else [])

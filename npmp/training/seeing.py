@@ -27,8 +27,11 @@ from npmp.robots import Robot
 from npmp.settings import from_mapping
 from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
-BATCH, LR = 64, 1e-3
-BODY_M, EYE_M = 0.35, 0.1  # a little nearer to walls than planners let robots get
+BATCH = 64
+LR = 1e-3
+# a little nearer to walls than planners let robots get
+BODY_M = 0.35
+EYE_M = 0.1
 SHOWN = 12  # examples
 NEAR_M = 2.5  # what a planner needs to know at once
 
@@ -67,7 +70,8 @@ class Scenes:
     turning."""
 
     def __init__(self, config: CameraConfig, robot: Robot, houses: int, seed: int):
-        self.generator, here = torch.Generator().manual_seed(seed), torch.device("cpu")
+        self.generator = torch.Generator().manual_seed(seed)
+        here = torch.device("cpu")
         self.terrain = Terrain(TerrainConfig("rooms", fields=houses, seed=seed))
         self.height = float(robot.home_qpos[2])
         self.fine = finer(config, here)
@@ -76,7 +80,8 @@ class Scenes:
 
     def _stand(self, flat: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
         """Roots at (k, 3), turned by (k, 3, 3), of robots at places (k, 2) that face yaws (k,)."""
-        off, floor = torch.randn(3, len(flat), generator=self.generator), self.terrain.heights.min()
+        off = torch.randn(3, len(flat), generator=self.generator)
+        floor = self.terrain.heights.min()
         height = floor + self.height - 0.01 + 0.03 * off[0]
         lean = geometry.exp_so3(0.06 * torch.stack((off[1], off[2], torch.zeros(len(flat))), -1))
         return torch.cat((flat, height[:, None]), -1), geometry.yaw_matrix(yaw) @ lean
@@ -94,14 +99,18 @@ class Scenes:
         where nothing was before."""
         field = torch.randint(0, len(self.terrain.corner), (n,), generator=self.generator)
         share = torch.rand(7, n, generator=self.generator)
-        flat, yaw = self.terrain.corner[field] + PERIOD_M * share[:2].T, 2.0 * math.pi * share[2]
-        turns, off = share[3] < 0.3, torch.randn(2, n, generator=self.generator)
+        flat = self.terrain.corner[field] + PERIOD_M * share[:2].T
+        yaw = 2.0 * math.pi * share[2]
+        turns = share[3] < 0.3
+        off = torch.randn(2, n, generator=self.generator)
         back = torch.where(turns, 0.15 * share[4], 0.2 + 0.45 * share[4])
-        way, turned = yaw + math.pi + 0.4 * off[0], torch.where(turns, share[5] - 0.5, 0.0)
+        way = yaw + math.pi + 0.4 * off[0]
+        turned = torch.where(turns, share[5] - 0.5, 0.0)
         before = flat + back[:, None] * torch.stack((way.cos(), way.sin()), -1)
         now = self._stand(flat, yaw)
         then = self._stand(before, yaw + 2.6 * turned + torch.where(turns, 0.0, 0.3 * off[1]))
-        free, starts = self._free(*now) & self._free(*then), share[6] < 0.1
+        free = self._free(*now) & self._free(*then)
+        starts = share[6] < 0.1
         at = then[0].where(~starts[:, None], now[0])
         turned = then[1].where(~starts[:, None, None], now[1])
         return (now[0][free], now[1][free]), (at[free], turned[free])
@@ -126,7 +135,8 @@ class Scenes:
 
     def given(self, some: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """What eyes are given of it (`Eyes.forward`)."""
-        pictures, turned = some.pictures / 255.0, some.rotations
+        pictures = some.pictures / 255.0
+        turned = some.rotations
         level = level_of(self.fine, turned[:, 0, 2], self.height)
         now = Sight(pictures[:, 0], torch.zeros_like(some.moved), turned[:, 0])
         earlier = Sight(pictures[:, 1], some.moved, turned[:, 1])
@@ -147,7 +157,8 @@ def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
     parts = [eyes(*scenes.given(part)) for part in some]
     made, spread = (torch.cat(part) for part in zip(*parts, strict=True))
     near = drawn.depths < NEAR_M
-    off, sure = (made - drawn.depths).abs()[near], spread[near] < UNSURE
+    off = (made - drawn.depths).abs()[near]
+    sure = spread[near] < UNSURE
     return {
         "error_m": off.mean().item(),
         "sure": sure.float().mean().item(),
@@ -161,7 +172,8 @@ def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
     brighter, without what they are not sure of."""
     some = Drawn(*(part[:SHOWN] for part in drawn))
     made, spread = eyes(*scenes.given(some))
-    (columns, rows), (_, far) = scenes.camera.config.size, scenes.camera.config.range_m
+    columns, rows = scenes.camera.config.size
+    _, far = scenes.camera.config.range_m
     depths = torch.cat((some.depths, torch.where(spread < UNSURE, made, far)), -1)
     near = (255.0 * (1.0 - depths / far)).clamp(0.0, 255.0).byte().view(-1, 2, rows, columns, 1)
     near = near.expand(-1, -1, -1, -1, 3).repeat_interleave(FINER, 2).repeat_interleave(FINER, 3)
@@ -174,7 +186,8 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     """Draw pictures, learn, judge by houses and looks that were not among them, and save to
     `config.out`, with examples of these. Raises InputError for a camera or robot that there is
     not."""
-    camera, robot = camera_of(config.camera), robots.load(config.robot)
+    camera = camera_of(config.camera)
+    robot = robots.load(config.robot)
     Path(config.out).mkdir(parents=True, exist_ok=True)
     scenes = Scenes(camera, robot, config.houses, config.seed)
     other = Scenes(camera, robot, 16, config.seed + 1000).draw(min(1500, config.pictures))
@@ -188,7 +201,8 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     for update in range(1, config.updates + 1):
         chosen = torch.randint(0, len(drawn.depths), (BATCH,), generator=scenes.generator)
         some = Drawn(*(part[chosen] for part in drawn))
-        given, depth = list(scenes.given(some)), some.depths
+        given = list(scenes.given(some))
+        depth = some.depths
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
             given = [given[0].flip(2), given[1].flip(-1), given[2].flip(-1)]
             depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)

@@ -114,13 +114,17 @@ class StudentTrainer(Trainer):
         seed: int = 0,
     ):
         """agent: what learns, in place, on the environment's device."""
-        self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
+        self.env = env
+        self.agent = agent
+        self.teacher = teacher
+        self.config = config
         self.acting_net = agent.network
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
-        n, c = env.num_envs, config
+        n = env.num_envs
+        c = config
         first = torch.ones(n, dtype=torch.bool, device=env.device)
         memory = self.initial_memory(n)
         self.carried = Carried(memory, first)
@@ -144,7 +148,8 @@ class StudentTrainer(Trainer):
     def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the student's mean or the teacher's output, with noise on
         the action."""
-        c, student = self.config, memory.student
+        c = self.config
+        student = memory.student
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         taught = torch.where(first, drawn < self.share, memory.taught)
         given = self.agent.observe(env, student, self.generator)
@@ -160,7 +165,9 @@ class StudentTrainer(Trainer):
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a lesson."""
-        c, start, rows = self.config, self.carried, []
+        c = self.config
+        start = self.carried
+        rows = []
         self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
         means = StepMeans(self.env)
 
@@ -181,7 +188,8 @@ class StudentTrainer(Trainer):
 
         `clone_error` is by how much the student misses the teacher's output, root mean square.
         """
-        gathered, c = gathered or self.gather(progress), self.config
+        gathered = gathered or self.gather(progress)
+        c = self.config
         self.env_steps += gathered.env_steps
         slot = self.iteration_count % c.kept
         map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
@@ -193,7 +201,8 @@ class StudentTrainer(Trainer):
         for update in range(c.updates):
             lesson = self._drawn()
             mean, _, _, to_prior = self.agent.network(lesson.given, lesson.start, lesson.first)
-            miss, divergence = self.agent.unit * mean - lesson.shown, to_prior.mean()
+            miss = self.agent.unit * mean - lesson.shown
+            divergence = to_prior.mean()
             loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
             norm = descend(loss, self.optimizer, CLIP_GRAD)
             if math.isfinite(norm):
@@ -208,7 +217,8 @@ class StudentTrainer(Trainer):
 
     def _drawn(self) -> Lesson:
         """Robots of one of the lessons that are kept."""
-        kept, device = min(self.iteration_count + 1, self.config.kept), self.env.device
+        kept = min(self.iteration_count + 1, self.config.kept)
+        device = self.env.device
         which = int(torch.randint(kept, (), generator=self.generator, device=device))
         lesson = map_tree(lambda ring: ring[which], self.lessons)
         robots = lesson.first.shape[1]
@@ -246,7 +256,9 @@ class ScriptTeacher:
 
     def __init__(self, script: Actor, scale: Tensor):
         """scale: of a unit of what the student's network says, (nu,) or one for all [rad]."""
-        self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
+        self.script = script
+        self.scale = scale
+        self.initial_memory = script.initial_memory
 
     def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
         decision = self.script.act(env, memory, first)
@@ -298,7 +310,8 @@ def teacher_of(
                 f"({one}...)"
             )
         return PolicyTeacher(policy.to(env.device))
-    script, decoder = env.task.teacher, agent.skill.decoder
+    script = env.task.teacher
+    decoder = agent.skill.decoder
     commands = isinstance(decoder, CommandDecoder)
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return CommandTeacher(decoder)

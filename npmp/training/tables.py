@@ -27,7 +27,8 @@ def read_table(path: Path | str) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            header, rows = reader.fieldnames, list(reader)
+            header = reader.fieldnames
+            rows = list(reader)
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV file: {error}") from error
     if not header:

@@ -60,7 +60,8 @@ def bare(sim: Simulator, asked: list[Asked]) -> float:
     The same steps from the same states, on the same threads and by the simulator's own call: a busy
     machine slows both alike. With states on a GPU the transfers are part of it.
     """
-    now, seconds = sim.snapshot(), 0.0
+    now = sim.snapshot()
+    seconds = 0.0
     # not the watched one
     step: Any = type(sim).step
     for state, ctrl, previous in asked:
@@ -96,7 +97,10 @@ class _Watched:
     def __init__(
         self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
     ):
-        self._method, self._spent, self._name, self._device = method, spent, name, device
+        self._method = method
+        self._spent = spent
+        self._name = name
+        self._device = device
 
     def __call__(self, *arguments: Any) -> Any:
         begin = finished(self._device)

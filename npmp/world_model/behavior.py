@@ -46,7 +46,8 @@ class BehaviorPrior(nn.Module):
         goal is not what is achieved."""
         super().__init__()
         goal_width = len(goals)
-        self.alpha, self.start = alpha, prior_std(alpha)
+        self.alpha = alpha
+        self.start = prior_std(alpha)
         self.register_buffer("home", home.clone(), persistent=False)
         ends = torch.tensor(goals).view(-1, 2)
         width = ends[:, 1] - ends[:, 0]
@@ -90,7 +91,8 @@ class BehaviorPrior(nn.Module):
     def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
         """Take scales and goals from features (N, f) of what the module did."""
         self.scale.fit(features, 0.05)
-        count, device = len(features), self.home.device
+        count = len(features)
+        device = self.home.device
         rows = torch.randint(count, (EXAMPLES,), generator=generator, device=device)
         self.examples.copy_(self._goals(features)[rows])
 

@@ -117,15 +117,22 @@ class Imagination:
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
         """
-        self.player, self.model, self.sensing = player, model, sensing
-        self.task, self.ground = task, ground
-        self.postures, self.wasserstein, self.frees = postures, wasserstein, frees
-        self.behavior, self.share = behavior, share
+        self.player = player
+        self.model = model
+        self.sensing = sensing
+        self.task = task
+        self.ground = ground
+        self.postures = postures
+        self.wasserstein = wasserstein
+        self.frees = frees
+        self.behavior = behavior
+        self.share = share
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, draws: Draws) -> tuple[Carry, Latent]:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
-        (policy, skill), sensing = self.player, self.sensing
+        policy, skill = self.player
+        sensing = self.sensing
         state = RobotState.unpack(carry.state)
         senses = sensing.shown(carry.history, draws.sensors)
         seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
@@ -156,14 +163,18 @@ class Imagination:
         def drawn(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, device=start.z.device)
 
-        robots, extra = len(start.z), len(self.task.extra_inputs)
+        robots = len(start.z)
+        extra = len(self.task.extra_inputs)
         latent = drawn(horizon, *start.z.shape)
         delay, noise = self.sensing.draw((horizon, robots), generator)
         extras = drawn(horizon, robots, 2, extra)
         fixed = Fixed(
             start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
         )
-        states, goals, zs, latents = [carry.state], [], [carry.z], []
+        states = [carry.state]
+        goals = []
+        zs = [carry.z]
+        latents = []
         for k in range(horizon):
             draws = Draws(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
             carry, said = self._step(map_tree(bounded_gradient, carry), fixed, draws)
@@ -228,7 +239,9 @@ class Imagination:
     def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:
         """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
         each."""
-        latent, z_prev, habit = Latent(course.mean, course.std), course.z[:-1], None
+        latent = Latent(course.mean, course.std)
+        z_prev = course.z[:-1]
+        habit = None
         if self.behavior is not None:
             before = RobotState.unpack(course.states[:-1])
             goals = torch.cat((start.goal[None], course.goals[:-1]))

@@ -19,8 +19,12 @@ Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 # Weights of the absolute differences that judge open-loop predictions [D]: root position,
 # summed over axes [1/m]; rotation, over entries; joints [1/rad]; velocities, the mean of a step
 # [s/m, s/rad]; and the share of these three that velocities at a step's end have
-POSITION, ROTATION, JOINT = 4.0, 1.0, 0.5
-LINEAR, ANGULAR, JOINT_VELOCITY = 0.5, 0.25, 0.05
+POSITION = 4.0
+ROTATION = 1.0
+JOINT = 0.5
+LINEAR = 0.5
+ANGULAR = 0.25
+JOINT_VELOCITY = 0.05
 END = 0.25
 
 
@@ -47,15 +51,18 @@ def model_loss(advance: Advance, window: Window) -> tuple[Tensor, dict[str, Tens
     advance: `WorldModel.advance` or what has its signature.
     Returns: the loss (), and errors per channel at the window's last step for the log.
     """
-    state, course = window.states[0], []
+    state = window.states[0]
+    course = []
     for setpoints, physics in zip(window.setpoints, window.physics, strict=True):
         state = advance(state, setpoints, physics)
         course.append(state)
-    predicted, true = RobotState.unpack(torch.stack(course)), RobotState.unpack(window.states[1:])
+    predicted = RobotState.unpack(torch.stack(course))
+    true = RobotState.unpack(window.states[1:])
     total = (prediction_error(predicted, true) * window.valid).sum()
     with torch.no_grad():
         weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
-        found, sought = RobotState.unpack(course[-1]), RobotState.unpack(window.states[-1])
+        found = RobotState.unpack(course[-1])
+        sought = RobotState.unpack(window.states[-1])
         log = {
             "model_position_m": ((found.root_pos - sought.root_pos).norm(dim=-1) * weight).sum(),
             "model_joint_rad": ((found.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
@@ -67,7 +74,8 @@ def current_loss(model: WorldModel, window: Window) -> Tensor:
     """By how much the model is wrong about the motors' RMS currents in true states, (): the mean
     square, in `current_scale`."""
     states = RobotState.unpack(window.states[:-1].flatten(0, 1))
-    setpoints, physics = window.setpoints.flatten(0, 1), window.physics.flatten(0, 1)
+    setpoints = window.setpoints.flatten(0, 1)
+    physics = window.physics.flatten(0, 1)
     found = model.current_rms(states, setpoints, physics)
     wrong = found - window.currents.flatten(0, 1).sqrt() / model.current_scale
     weight = window.valid.flatten()

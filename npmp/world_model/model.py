@@ -53,8 +53,11 @@ class WorldModel(nn.Module):
         currents: it tells the motors' currents.
         """
         super().__init__()
-        nu, (count, points) = len(home), feet.shape
-        self.dt, self.feet, self.ground_size = dt, feet, len(ABOUT_FEET) * count * rough
+        nu = len(home)
+        count, points = feet.shape
+        self.dt = dt
+        self.feet = feet
+        self.ground_size = len(ABOUT_FEET) * count * rough
         self.register_buffer("home", home.clone())
         self.register_buffer("imu_cross", imu_cross, persistent=False)
         known = 19 + 5 * nu + 4 * count * points
@@ -66,7 +69,8 @@ class WorldModel(nn.Module):
         self.currents: nn.Module | None = None  # RMS over a step, in `current_scale`
         self.register_buffer("current_scale", torch.ones(nu), persistent=currents)
         if currents:
-            inner, last = nn.Linear(width, _CURRENT_UNITS), nn.Linear(_CURRENT_UNITS, nu)
+            inner = nn.Linear(width, _CURRENT_UNITS)
+            last = nn.Linear(_CURRENT_UNITS, nu)
             self.currents = nn.Sequential(inner, nn.ELU(), last)
         for h in hidden:
             layers += [nn.Linear(width, h), nn.ELU()]
@@ -105,7 +109,8 @@ class WorldModel(nn.Module):
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted velocities of the step, in the root frame at its start."""
-        out, now = self.net(self._scaled(state, setpoint, physics)), _velocity(state)
+        out = self.net(self._scaled(state, setpoint, physics))
+        now = _velocity(state)
         found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
         return StepVelocity(*found.split((3, 3, nu, 3, 3, nu), -1))
@@ -152,7 +157,9 @@ class WorldModel(nn.Module):
         """Go on from another's weights and scales, with nothing learned of the ground about the
         feet where that was flat, of the physics where that was told other, and of currents. Returns
         False, and changes nothing, for one of other sizes."""
-        own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
+        own = self.state_dict()
+        key = "net.0.weight"
+        known = len(self.inputs.mean)
         own, learned = (
             {name: tensor for name, tensor in part.items() if not name.startswith("current")}
             for part in (own, learned)

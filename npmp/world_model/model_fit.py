@@ -29,7 +29,9 @@ class ModelFit:
 
     def __init__(self, model: WorldModel, *, updates: int, batch: int, compile: bool):
         """updates: per call. batch: windows of each. compile: the model's step."""
-        self.model, self.updates, self.batch = model, updates, batch
+        self.model = model
+        self.updates = updates
+        self.batch = batch
         if compile:
             # a trainer before this one in the process counts towards its recompilations
             torch.compiler.reset()

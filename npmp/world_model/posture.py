@@ -11,7 +11,9 @@ from npmp.envs.state import RobotState
 from npmp.nets.normalizer import Normalizer
 
 # what a metre of height, an entry of the vertical and a radian of a joint outside the range count
-HEIGHT, VERTICAL, JOINTS = 4.0, 1.0, 0.5
+HEIGHT = 4.0
+VERTICAL = 1.0
+JOINTS = 0.5
 
 
 class PostureRange(nn.Module):

@@ -66,7 +66,8 @@ class ReplayBuffer:
 
     def __init__(self, capacity: int, example: Step):
         """example: a step like those that are kept, on their device."""
-        self.capacity, self.num_envs = capacity, len(example.first)
+        self.capacity = capacity
+        self.num_envs = len(example.first)
         self.device = example.first.device
         self.steps: Step = map_tree(lambda leaf: leaf.new_zeros(capacity, *leaf.shape), example)
         self.head = 0  # slot of the next write
@@ -105,7 +106,8 @@ class ReplayBuffer:
         same for all of a window, so that heights remain the integral of velocities."""
         slot, robot = self._draw(batch, length, generator)
         slots = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
-        kept, before = self.steps, slots[:-1]
+        kept = self.steps
+        before = slots[:-1]
         valid = (~kept.first[slots[1:], robot]).to(torch.float32).cumprod(0)
         level = kept.patch[slot, robot, :1]
         ground = kept.ground[before, robot]
@@ -145,7 +147,8 @@ class ReplayBuffer:
           ValueError: when they are more than fit, or the head is not where it must be.
           InputError: when one is missing or of another shape.
         """
-        filled, head = len(state["steps.first"]), int(state["head"])
+        filled = len(state["steps.first"])
+        head = int(state["head"])
         # a run that stopped before the ring was full wrote its next slot after the last
         sound = 0 <= head < self.capacity if filled == self.capacity else head == filled
         if filled > self.capacity or not sound:

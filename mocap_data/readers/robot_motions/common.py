@@ -57,12 +57,14 @@ class RobotMotion:
     def __post_init__(self) -> None:
         where = f"motion {self.name!r}:"
         joint_names = unique(self.joint_names, f"{where} joint")
-        shape, what = f"(T, {7 + len(joint_names)})", f"{where} qpos"
+        shape = f"(T, {7 + len(joint_names)})"
+        what = f"{where} qpos"
         qpos = np.array(read_only(self.qpos, shape=shape, what=what))
         qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{where} root quaternion")[:, 0]
         largest = np.abs(qpos[:, 7:]).max(axis=0)
         if largest.max(initial=0.0) > _LARGEST_ANGLE:
-            joint, angle = joint_names[int(largest.argmax())], largest.max()
+            joint = joint_names[int(largest.argmax())]
+            angle = largest.max()
             degrees = "expected radians, these look like degrees"
             raise InputError(f"{where} joint {joint!r} reaches {angle:.4g} rad; {degrees}")
         require_moderate(qpos, what)
@@ -84,7 +86,8 @@ class RobotMotion:
         if self.body_pos is None or self.body_quat is None:
             return
         count = self.body_pos.shape[1] if np.ndim(self.body_pos) == 3 else 0
-        shape, what = f"({frames}, {count}", f"{where} body_"
+        shape = f"({frames}, {count}"
+        what = f"{where} body_"
         position = read_only(self.body_pos, shape=f"{shape}, 3)", what=f"{what}pos")
         require_moderate(position, f"{what}pos")
         quaternion = read_only(self.body_quat, shape=f"{shape}, 4)", what=f"{what}quat")

@@ -84,14 +84,16 @@ def read_unitree_csv(
     path = Path(path)
     header, values = table_of(path, content(path))
     layout = layout_of(path, header, values.shape[1])
-    first, joints = int(layout.first != ""), int(layout.first != "") + 3 + len(layout.turn)
+    first = int(layout.first != "")
+    joints = int(layout.first != "") + 3 + len(layout.turn)
     if values.shape[1] <= joints:
         expected = f"expected root position 3, {len(layout.turn)} of its rotation and the joints"
         raise InputError(f"{path}: {counted(values.shape[1], 'number')} in a row, {expected}")
     place, turn, angles = np.split(values[:, first:], [3, joints - first], axis=1)
     if layout.turn == _EULER:
         # intrinsic about the turned axes in the other order
-        place, angles = 0.01 * place, np.radians(angles)
+        place = 0.01 * place
+        angles = np.radians(angles)
         turn = rotations.from_euler("ZYX", np.radians(turn[:, ::-1]))
     else:
         turn = turn[:, [layout.turn.index(letter) for letter in "wxyz"]]
@@ -128,7 +130,8 @@ def _names_beside(
     path: Path, about: dict[str, Any], in_header: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
     """The joint names of the file beside a CSV, or the header's where it has none."""
-    listed, beside = about.get("joint_names"), path.with_suffix(".json")
+    listed = about.get("joint_names")
+    beside = path.with_suffix(".json")
     if listed is None:
         return in_header
     if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
@@ -140,7 +143,8 @@ def _names_beside(
 
 def _rate_beside(path: Path, about: dict[str, Any], usual: float) -> float:
     """The rate that the file beside a CSV says, or the usual one [Hz]."""
-    rate, beside = about.get("rate_hz", usual), path.with_suffix(".json")
+    rate = about.get("rate_hz", usual)
+    beside = path.with_suffix(".json")
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise InputError(f"{beside}: rate_hz must be a number")
     return rate_said(beside, float(rate))

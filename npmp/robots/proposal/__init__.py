@@ -79,7 +79,8 @@ def propose(
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
     """
     spec = read_spec(mjcf)
-    drives, timestep = model_drives(spec), float(spec.option.timestep)
+    drives = model_drives(spec)
+    timestep = float(spec.option.timestep)
     # keyframes that sound like standing, the best first
     keys = [
         np.array(key.qpos, dtype=np.float64)
@@ -115,7 +116,10 @@ def propose(
         other, second = _fill(drafted(), None, drives, timestep, where)
         again = contract.check(other)
         if _holds(again):
-            robot, draft, checks, passed_over = other, second, again, "it does not stand for 2 s"
+            robot = other
+            draft = second
+            checks = again
+            passed_over = "it does not stand for 2 s"
     if passed_over:
         at = next(i for i, found in enumerate(draft.findings) if found.topic == "home")
         line = ProposedValue("keyframe", "the model's is passed over", passed_over)
@@ -168,7 +172,8 @@ def _holds(checks: Sequence[contract.Check]) -> bool:
 def _stands(draft: Draft, key: Array) -> bool:
     """Whether the legs of a keyframe reach down from their hips, as far as can be said without
     simulating it."""
-    pose, legs = posed(draft.model, key[7:]), 0
+    pose = posed(draft.model, key[7:])
+    legs = 0
     with suppress(InputError):  # with straight legs at zero joints, most models stand
         find_limbs(draft, draft.zero)
         legs = len(draft.legs)

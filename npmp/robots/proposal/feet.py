@@ -23,7 +23,8 @@ _ALIKE = 0.005
 
 def find_feet(draft: Draft, joints: Array) -> dict[str, Any]:
     """The `feet:` of robot.yaml: a sphere each, or soles of four points."""
-    model, pose = draft.model, posed(draft.model, joints)
+    model = draft.model
+    pose = posed(draft.model, joints)
     soles = [sole_geoms(model, pose, limb) for limb in draft.legs]
     if all(len(geoms) == 1 and is_round(model, geoms[0]) for _, geoms in soles):
         return _point_feet(draft, pose, soles)
@@ -48,7 +49,8 @@ def _point_feet(
     ]
     radius = float(np.median([radius for _, radius in surfaces]))
     bodies = [model.body(body).name for body, _ in soles]
-    on, spheres = ", ".join(bodies), f"spheres of {1e3 * radius:.0f} mm"
+    on = ", ".join(bodies)
+    spheres = f"spheres of {1e3 * radius:.0f} mm"
     of_their_own = all(np.linalg.norm(centre) < 3 * radius for centre in centres)
     if of_their_own and np.ptp(centres, axis=0).max() < 1e-4 and len(set(bodies)) == len(bodies):
         draft.note("feet", f"{on}: {spheres}")
@@ -118,7 +120,8 @@ def _flat_feet(
     sizes: list[Array] = []
     for body, geoms in soles:
         lower, upper, bottom = _ground(draft, pose, geoms)
-        (x0, y0), (x1, y1) = lower + _SOLE_RADIUS, upper - _SOLE_RADIUS
+        x0, y0 = lower + _SOLE_RADIUS
+        x1, y1 = upper - _SOLE_RADIUS
         z = bottom + _SOLE_RADIUS
         sizes.append(1e3 * np.array([x1 - x0, y1 - y0]))
         world = np.array([[x, y, z] for x in (x0, x1) for y in (y0, y1)])

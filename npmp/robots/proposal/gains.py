@@ -48,9 +48,11 @@ _RESERVE = 3.0
 # deviation at which they are at their torque limit, if that is more
 _STROKE_RAD = 0.5
 # likewise of drives whose torque the model says: the usual, and the least
-_SOFT_RAD, _STIFF_RAD = 2.0, 0.3
+_SOFT_RAD = 2.0
+_STIFF_RAD = 0.3
 # that their load may make joints off the legs give [rad]; their kd over kp [s]
-_LOADED_RAD, _SOFT_DAMPING_S = 0.2, 0.05
+_LOADED_RAD = 0.2
+_SOFT_DAMPING_S = 0.05
 # [1/s2] torque limit over rotor inertia
 _TORQUE_PER_INERTIA = 7500.0
 # of the legs' guessed kp, tried in turn
@@ -160,10 +162,12 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
     why += f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off
-    share, critical = contract.DAMPING_S, "; off the legs critical damping" * off
+    share = contract.DAMPING_S
+    critical = "; off the legs critical damping" * off
     if gains.rated.all():
         why = "no position actuators; half its torque limit per radian, more where that gives way"
-        share, critical = _SOFT_DAMPING_S, ""
+        share = _SOFT_DAMPING_S
+        critical = ""
     _write(draft, gains, "kp", kp, why)
     why = f"{share:g} s times kp, less the joints' own damping of {middle:g}"
     _write(draft, gains, "kd", np.maximum(kd, 0.0), why + critical)

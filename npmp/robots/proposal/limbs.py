@@ -81,7 +81,8 @@ def _beginnings(draft: Draft, limbs: Sequence[LimbChain]) -> Array:
 def _sided(draft: Draft, limbs: list[LimbChain]) -> list[LimbChain]:
     """With sides by where the limbs begin: left y > 0, front x > the middle. Left before right,
     front before hind."""
-    four, anchors = len(limbs) == 4, _beginnings(draft, limbs)
+    four = len(limbs) == 4
+    anchors = _beginnings(draft, limbs)
     ahead, left = (anchors > anchors.mean(axis=0))[:, :2].T
     sides = [
         ("L" if y else "R") + (("F" if x else "H") if four else "")

@@ -25,7 +25,8 @@ _SOURCES = {
 
 
 def place_markers(draft: Draft) -> None:
-    feet, first = draft.content["feet"], 2 if draft.quadruped else 3
+    feet = draft.content["feet"]
+    first = 2 if draft.quadruped else 3
     hips = {limb.side: _meeting(draft, limb.joints[:first]) for limb in draft.legs}
     if draft.quadruped:
         # the root's frame is the base's
@@ -46,7 +47,8 @@ def place_markers(draft: Draft) -> None:
         twin = markers.get(f"L{name.removeprefix('R')}") if name.startswith("R") else None
         if twin is not None:
             # exactly where its left twin's image is, if it is there within a centimetre anyway
-            image, own = draft.in_base(**twin) * [1, -1, 1], markers[name]
+            image = draft.in_base(**twin) * [1, -1, 1]
+            own = markers[name]
             if np.linalg.norm(draft.in_base(**own) - image) < 0.01:
                 own["position"] = draft.in_body(own["body"], image)
     draft.content["markers"] = markers
@@ -55,7 +57,8 @@ def place_markers(draft: Draft) -> None:
 
 
 def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
-    feet, markers = draft.content["feet"], Markers()
+    feet = draft.content["feet"]
+    markers = Markers()
     shoulders = {limb.side: _meeting(draft, limb.joints[:3]) for limb in draft.arms}
     trunk = draft.arms[0].trunk if draft.arms else draft.root
     hip = np.mean(list(hips.values()), axis=0)
@@ -68,7 +71,8 @@ def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
     for limb in draft.legs:
         markers[f"{limb.side}_hip"] = draft.on_body(limb.trunk, hips[limb.side])
     for limb, foot in zip(draft.legs, feet["bodies"], strict=True):
-        start, ankle = hips[limb.side], _meeting(draft, limb.joints[-2:])
+        start = hips[limb.side]
+        ankle = _meeting(draft, limb.joints[-2:])
         markers[f"{limb.side}_knee"] = _on_middle_joint(draft, limb, start, ankle)
         markers[f"{limb.side}_foot"] = draft.on_body(foot, ankle)
         if "points" in feet:
@@ -130,7 +134,8 @@ def _on_middle_joint(draft: Draft, limb: LimbChain, start: Array, end: Array) ->
         return float(min(np.linalg.norm(anchor - start), np.linalg.norm(anchor - end)))
 
     joint = max(limb.joints, key=apart)
-    anchor, axis = draft.anchor(joint), draft.axis(joint)
+    anchor = draft.anchor(joint)
+    axis = draft.axis(joint)
     line = (end - start) / max(float(np.linalg.norm(end - start)), 1e-9)
     across = axis - (axis @ line) * line
     parallel = across @ across < 1e-6

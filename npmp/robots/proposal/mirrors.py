@@ -88,7 +88,8 @@ def _even_home(draft: Draft, where: Path, name: str) -> None:
         robot = build(draft.robot_yaml(), where)
     except InputError:
         return
-    model, symmetry = robot.model(visuals=False), robot.symmetries[name]
+    model = robot.model(visuals=False)
+    symmetry = robot.symmetries[name]
     if contract.mirror_error(robot, model, symmetry, [robot.home_qpos]) > 1e-3:
         return
     home = 0.5 * (robot.home_joints + symmetry.mirror_joints(robot.home_joints))

@@ -29,7 +29,8 @@ def shapes_of(model: mujoco.MjModel, body: int) -> list[int]:
 
 def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[Array, float]:
     """Points (n, 3) [m] in the world and a radius: the shape is the hull of spheres there."""
-    kind, size = model.geom_type[geom], model.geom_size[geom]
+    kind = model.geom_type[geom]
+    size = model.geom_size[geom]
     types = mujoco.mjtGeom
     radius = float(size[0]) if kind in _ROUND else 0.0
     if kind == types.mjGEOM_CAPSULE:
@@ -45,7 +46,8 @@ def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[A
         local = size * rng / np.linalg.norm(rng, axis=1, keepdims=True)
     elif kind == types.mjGEOM_MESH:
         mesh = model.geom_dataid[geom]
-        start, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+        start = model.mesh_vertadr[mesh]
+        count = model.mesh_vertnum[mesh]
         local = np.array(model.mesh_vert[start : start + count], dtype=np.float64)
     else:
         local = np.zeros((1, 3))

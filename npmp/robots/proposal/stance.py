@@ -52,7 +52,8 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
     why = draft.why["joints.home"] = "knees bent, feet under the hips"
     value = f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips"
     draft.note("home", value, why)
-    joints, shift = np.clip(np.zeros(len(lower)), lower, upper), np.zeros(2)
+    joints = np.clip(np.zeros(len(lower)), lower, upper)
+    shift = np.zeros(2)
     for _ in range(2):  # again, with the feet under the whole's centre of mass
         for limb in draft.legs:
             joints = _bend(draft, limb, joints, shift)
@@ -71,7 +72,9 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
 def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
     """A leg stretched to _STRETCH of its length, its end under its hip, its sole level; other
     joints nearest to zero."""
-    model, index, bent = draft.model, np.array(limb.joints), draft.pitching(limb)
+    model = draft.model
+    index = np.array(limb.joints)
+    bent = draft.pitching(limb)
     lower, upper = draft.ranges()
     hip = draft.anchor(bent[0] if bent else limb.joints[0])
     body = model.body(limb.body).id

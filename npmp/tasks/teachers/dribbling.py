@@ -64,7 +64,8 @@ class CommanderConfig:
 def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Tensor:
     """The command (n, 3), forward, lateral [m/s] and yaw rate [rad/s], for ball and target (n, 2)
     in the heading frame [m]."""
-    c, way = config, target - ball
+    c = config
+    way = target - ball
     to_go = _length(way)
     along = way / to_go.clamp(min=1e-6)  # the direction in which the ball is pushed
     ahead, distance = _to_place(_turned(ball, along * along.new_tensor((-1.0, 1.0))), c)
@@ -74,7 +75,8 @@ def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Te
     close = (1.0 - _length(ball) / c.near_m).clamp(0.0, 1.0).sqrt()
     velocity = (c.far + close * (c.near - c.far + c.near_rise * to_go)) * course
     # slower rather than in another direction
-    lowest, highest = ball.new_tensor(c.lowest[:2]), ball.new_tensor(c.highest[:2])
+    lowest = ball.new_tensor(c.lowest[:2])
+    highest = ball.new_tensor(c.highest[:2])
     allowed = torch.where(velocity > 0.0, highest, -lowest) / velocity.abs().clamp(min=1e-9)
     velocity = allowed.amin(-1, keepdim=True).clamp(max=1.0) * velocity
     yaw_rate = (c.turn * torch.atan2(left, forward)).clamp(c.lowest[2], c.highest[2])
@@ -88,7 +90,8 @@ def _to_place(root: Tensor, c: CommanderConfig) -> tuple[Tensor, Tensor]:
     """
     x, y = root.split(1, -1)
     # a left fore foot stands behind the ball where the root is to its right; both places as columns
-    ahead, left = x + c.reach, y + y.new_tensor((c.side, -c.side))
+    ahead = x + c.reach
+    left = y + y.new_tensor((c.side, -c.side))
     behind = (x < -c.behind) & (left.abs() < c.corridor)
     ahead = torch.where(behind, ahead.clamp(max=-c.look), ahead)
     first, second = torch.sqrt(ahead * ahead + left * left).split(1, -1)

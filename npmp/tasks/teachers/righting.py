@@ -96,7 +96,8 @@ class RightingTeacher:
     def __init__(self, env: TaskEnv[Any]):
         """Raises InputError for a robot without four legs of three joints, or mirrors left_right
         and front_back."""
-        robot, device = env.robot, env.device
+        robot = env.robot
+        device = env.device
         self.config = env.task.config.teacher
         self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
@@ -106,7 +107,8 @@ class RightingTeacher:
         return RightingMemory(none, none.clone(), none.bool())
 
     def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> Decision:
-        c, state = self.config, env.state
+        c = self.config
+        state = env.state
         up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
         roll = torch.atan2(up[..., 1], up[..., 2])
         side = torch.where(memory.side == 0.0, torch.where(roll >= 0.0, 1.0, -1.0), memory.side)
@@ -120,7 +122,8 @@ class RightingTeacher:
         near = (state.joint_pos - crouch).abs().amax(-1) < c.near
         waited = torch.where(upright, memory.upright_s + env.dt, 0.0)
         stands = upright & (memory.stands | near | (waited > c.wait_s))
-        home, most = self.home, c.speed * env.dt
+        home = self.home
+        most = c.speed * env.dt
         firm = home + c.firm * (home - state.joint_pos).clamp(-c.near, c.near)
         target = torch.where(stands.unsqueeze(-1), firm, crouch)
         target = state.setpoint + (target - state.setpoint).clamp(-most, most)
@@ -142,7 +145,8 @@ class RightingTeacher:
 def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
     """By which the first leg's angles are multiplied for each of four legs, (4, 3), and which are
     on the left, (4,) bool."""
-    wanted, mirrors = {"left_right", "front_back"}, robot.symmetries
+    wanted = {"left_right", "front_back"}
+    mirrors = robot.symmetries
     if len(robot.joint_names) != 12 or len(robot.foot_bodies) != 4 or not wanted <= set(mirrors):
         raise InputError(
             f"no script for getting up for robot '{robot.name}': it takes four legs of three joints"

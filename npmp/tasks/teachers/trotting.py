@@ -107,8 +107,10 @@ class TrotTeacher:
     def __init__(self, env: TaskEnv[Any]):
         """Raises InputError for a robot without four legs of three joints, or that is much larger
         or smaller than the script's, and for a script of other drives than the robot's."""
-        robot, device = env.robot, env.device
-        self.config, self.feet = env.task.config.teacher, Feet(robot)
+        robot = env.robot
+        device = env.device
+        self.config = env.task.config.teacher
+        self.feet = Feet(robot)
         _check_drives(self.config, env)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
@@ -128,19 +130,24 @@ class TrotTeacher:
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # delay of each leg's swing, as a share of the period
-        self.under, self.eye = AROUND, torch.eye(3)
+        self.under = AROUND
+        self.eye = torch.eye(3)
         for name, part in list(vars(self).items()):
             if isinstance(part, Tensor):
                 setattr(self, name, part.to(device))
         self.feet = self.feet.to(device)
 
     def initial_memory(self, n: int) -> TrotMemory:
-        feet, none = self.home.new_zeros(n, 4, 3), self.home.new_zeros(n, 4, dtype=torch.bool)
+        feet = self.home.new_zeros(n, 4, 3)
+        none = self.home.new_zeros(n, 4, dtype=torch.bool)
         return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
     def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> Decision:
-        c, task, dt = self.config, env.task, env.dt
-        clock, state = task.clock, env.ground.integrated(env.state)
+        c = self.config
+        task = env.task
+        dt = env.dt
+        clock = task.clock
+        state = env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
         velocity = geometry.to_world(state.root_rot, state.root_vel_end)
         forward = geometry.to_local(yaw, velocity)[:, :2]
@@ -206,7 +213,8 @@ class TrotTeacher:
     ) -> Tensor:
         """Where feet are to be put: on the ground at the middle of the stance that follows. (n, 4,
         3)."""
-        c, turn = self.config, yaw[:, :2, :2].transpose(-1, -2)
+        c = self.config
+        turn = yaw[:, :2, :2].transpose(-1, -2)
         # to the middle of the stance [s]
         until = ((1.0 - share) * c.swing + 0.5 * (1.0 - c.swing)) * period_s
         angle = asked[:, 2:] * until
@@ -249,7 +257,8 @@ class TrotTeacher:
         ground: Any,
     ) -> Tensor:
         """Where standing feet are in the frame of a root that is where it should be, (n, 4, 3)."""
-        c, (x, y) = self.config, self.under.unbind(-1)
+        c = self.config
+        x, y = self.under.unbind(-1)
         under = ground(points_around(state, self.under))
         slope = (under * x).sum(-1) / x.square().sum(), (under * y).sum(-1) / y.square().sum()
         ahead = c.ahead_s * asked[:, :2] + c.ahead_error_s * (asked[:, :2] - forward)
@@ -309,7 +318,8 @@ class TrotTeacher:
 
 def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
     """Raises InputError unless the script is of the drives that move the robot."""
-    robots, drives = env.robots.config, config.drives
+    robots = env.robots.config
+    drives = config.drives
     if not robots.real_drives and drives is not None:
         raise InputError(
             f"task.teacher.drives={list(drives)} is of drives that a model moves, actuator=FOLDER;"
