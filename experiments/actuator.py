@@ -173,8 +173,8 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         if len(figures[what]) > 1:
             rows += list(figures[what].items())[:ROWS_SHOWN]
     columns = ("", "one step", "on its own", "constant gains", "std of torque")
-    shown = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
-    show_table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm")
+    formatted = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
+    show_table(columns, formatted, right=columns[1:], box=None, title="RMSE, Nm")
     if CURRENTS[0] in figures:
         words = (*columns[1:4], "its std")
         pairs = zip(words, CURRENTS, strict=True)

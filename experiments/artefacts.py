@@ -213,8 +213,8 @@ def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
         if isinstance(value, dict) and "name" in value:
             chosen[key] = str(value["name"])
     usual, defaults = (
-        flat(compose("imitate", imitate.main.keys, given).values)
-        for given in ([], list(chosen.items()))
+        flat(compose("imitate", imitate.main.keys, choices).values)
+        for choices in ([], list(chosen.items()))
     )
     words = ["npmp imitate", f"data={Path(str(stored['data'])).name}", f"seed={stored['seed']}"]
     for key, text in chosen.items():

@@ -53,12 +53,12 @@ def policy_of(
     folder = policies.find(str(config.policy))
     policy = HighLevelPolicy.load(folder, device=run.device)
     own = policy.contract.module_sha256
-    found = find_module(folder, own) if config.module is None else modules.find(config.module)
-    policy.check_module(found)
-    skill = SkillModule.load(found, run.device)
+    module = find_module(folder, own) if config.module is None else modules.find(config.module)
+    policy.check_module(module)
+    skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     like = robots_config_of(config, skill, hold=getattr(config, "hold", None))
-    return folder, policy, found, skill, like
+    return folder, policy, module, skill, like
 
 
 def motions_of(

@@ -102,7 +102,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
         walked = episodes(
             simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=logger.note
         )
-        found = list(bar.track(walked, total=count, description=simulator))
+        episode_results = list(bar.track(walked, total=count, description=simulator))
     log = logger.write(folder / FILE)
     sensed = {name: np.quantile(x, QUANTILES).tolist() for name, x in channels(log).items()}
     result = {
@@ -111,15 +111,15 @@ def run_trial(config: TryBundle, run: Run) -> None:
         "task": contract.task,
         "simulator": simulator,
         **about,
-        **figures(found, steps, contract.control_rate_hz),
+        **figures(episode_results, steps, contract.control_rate_hz),
         "fastest_joint": fastest_joint(log, contract),
         "quantiles": QUANTILES,
         "channels": sensed,
     }
     write_json(folder / "trial.json", result)
     times = f"{counted(count, 'episode')}, {counted(result['falls'], 'fall')}"
-    made = f"{100 * result['steps_survived']:.1f} % of the steps made"
-    say(f"{contract.task} by {robot.name} in {simulator}: {times}; {made}")
+    survival = f"{100 * result['steps_survived']:.1f} % of the steps made"
+    say(f"{contract.task} by {robot.name} in {simulator}: {times}; {survival}")
     error = result["velocity_error_1s"]
     say(f"velocity error over 1 s: {'unknown' if error is None else format(error, '.3f')}")
     show_fastest(result["fastest_joint"])

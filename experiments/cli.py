@@ -117,8 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             import npmp
 
             print(f"npmp {npmp.__version__}")
-        elif (shown := help_asked(arguments)) is not None:
-            print(shown)
+        elif (help_text := help_asked(arguments)) is not None:
+            print(help_text)
         else:
             require_folder()
             name, rest = named(arguments)
@@ -149,8 +149,8 @@ def help_asked(arguments: Sequence[str]) -> str | None:
         return None
     if words[0] in VERBS and "" not in VERBS[words[0]] and words[1:2] == []:
         return usage.of_verb(words[0], {name: command_of(name) for name in commands(words[0])})
-    name, given = named(words)
-    return usage.of_command(name, command_of(name), given)
+    name, rest = named(words)
+    return usage.of_command(name, command_of(name), rest)
 
 
 def set_environment() -> None:

@@ -135,28 +135,28 @@ class Verb:
 
     def __call__(self, arguments: Sequence[str] | None = None, *, job: Job | None = None) -> int:
         """job: done instead of what the arguments ask for."""
-        given = list(sys.argv[1:] if arguments is None else arguments)
+        argv = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
-            todo: Sequence[Job] | int = [job] if job is not None else self.todo(given)
+            todo: Sequence[Job] | int = [job] if job is not None else self.todo(argv)
             command.code = todo if isinstance(todo, int) else OK
             # no function of its own: between a command and what it does there are few frames
             for one in todo if isinstance(todo, Sequence) else ():
-                made: list[Path] = []  # folders made for the job
+                new_folders: list[Path] = []  # created for this job
                 try:
                     with contextlib.ExitStack() as held:
-                        config, run = _prepared(self, one, made, held)
+                        config, run = _prepared(self, one, new_folders, held)
                         code = self.function(config, run) or OK
                         # of a command without inputs to look at, so of none that resumes
                         if run.resume is None:
                             run.begin()
                     # not every command writes something
                     if self.out == "optional_folder":
-                        remove_bare(made, "config.yaml")
+                        remove_bare(new_folders, "config.yaml")
                 except BrokenPipeError:
                     raise
                 except USER_ERRORS as error:
                     # of a run that failed before it had a result
-                    remove_bare(made, "config.yaml")
+                    remove_bare(new_folders, "config.yaml")
                     code = report_error(error)
                 command.code = max(command.code, code)
         return command.code
@@ -200,10 +200,10 @@ class Verb:
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
     """Refuse keys that are given, themselves or as a part (task.path of task), though they do
     nothing. Raises InputError. why: what follows the key and its value."""
-    known = flat(dict(run.values)) | dict(run.chosen)
+    values = flat(dict(run.values)) | dict(run.chosen)
     for key in sorted(run.given):
         named = key in keys or key.partition(".")[0] in keys
-        if named and (value := known.get(key)) is not None:
+        if named and (value := values.get(key)) is not None:
             raise InputError(f"{key}={value if isinstance(value, str) else shown(value)} {why}")
 
 

@@ -73,18 +73,18 @@ def run(config: Compare, run: Run) -> None:
     places = [config.runs] if isinstance(config.runs, str) else config.runs
     if not places:
         raise InputError("npmp evaluate compare needs run folders, or folders of them")
-    given = {axis: numbers(config, axis) for axis in AXES}
+    requested = {axis: numbers(config, axis) for axis in AXES}
     groups = group_runs([read_run(path, config.score) for path in find_runs(places)])
-    budgets = {axis: given[axis] or shared_end(groups, axis) for axis in AXES}
+    budgets = {axis: requested[axis] or shared_end(groups, axis) for axis in AXES}
     table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
     apart = differences(groups, lower=config.lower)
     show(groups, table, apart, config.score)
     run.begin()
     title = (config.title or config.score).replace("_", " ")
     score = config.score
-    asked: dict[str, Any] = {"score": score, "lower": config.lower}
-    asked |= {"threshold": config.threshold, "budgets": budgets}
-    compare_page.write_curves(run.folder / "comparison.json", groups, table, apart, asked)
+    settings: dict[str, Any] = {"score": score, "lower": config.lower}
+    settings |= {"threshold": config.threshold, "budgets": budgets}
+    compare_page.write_curves(run.folder / "comparison.json", groups, table, apart, settings)
     compare_page.plot(
         run.folder / "comparison.png", groups, title=title, score=score, threshold=config.threshold
     )
@@ -103,19 +103,21 @@ def show(
 ) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    rich_table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False
+    )
     longest = max(len(word) for group in groups for word in group.label.split())
-    shown.add_column("runs", overflow="fold", min_width=min(longest, WIDEST_WORD))
-    shown.add_column("n", justify="right")
+    rich_table.add_column("runs", overflow="fold", min_width=min(longest, WIDEST_WORD))
+    rich_table.add_column("n", justify="right")
     for name in table[0]:
-        shown.add_column(UNITS.get(name, name), justify="right", overflow="fold")
+        rich_table.add_column(UNITS.get(name, name), justify="right", overflow="fold")
     for group, row in zip(groups, table, strict=True):
         lengths = [short(row[axis].mean) for axis in AXES]
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
-        shown.add_row(
+        rich_table.add_row(
             Text(printable(group.label)), str(len(group.runs)), *map(Text, [*lengths, *others])
         )
-    console().print(shown)
+    console().print(rich_table)
     columns, rows = apart_rows(groups, apart)
     if rows:
         look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title_justify": "left"}

@@ -36,21 +36,21 @@ def run(config: CompareLogs, run: Run) -> None:
     refuse_other_joints(first, second)
     one = channels(first)
     other = channels(second)
-    found = compare(one, other)
+    differences = compare(one, other)
     run.begin()
     content = {
         "first": str(config.first),
         "second": str(config.second),
         "robot": first.robot,
-        "worst": in_words(found),
+        "worst": in_words(differences),
         "quantiles": QUANTILES,
-        "channels": [asdict(difference) for difference in found],
+        "channels": [asdict(difference) for difference in differences],
         "on_one_side_only": sorted(set(one) ^ set(other)),
     }
     write_json(run.folder / "comparison.json", content)
-    compared_logs(run.folder / "comparison.html", first.robot, one, other, found)
-    say("the most different channels:", *(f"  {line}" for line in in_words(found)))
-    say(f"{len(found)} channels compared; tables and page: {run.folder}")
+    compared_logs(run.folder / "comparison.html", first.robot, one, other, differences)
+    say("the most different channels:", *(f"  {line}" for line in in_words(differences)))
+    say(f"{len(differences)} channels compared; tables and page: {run.folder}")
 
 
 main = Verb(

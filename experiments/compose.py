@@ -103,17 +103,17 @@ def jobs(verb: str, keys: type, given: Sequence[str], positional: Sequence[str] 
             for name in values:
                 groups.run_named_task(verb, _unquoted(name))
     several = {key for key, values in choices if len(values) > 1} | (swept.keys() - named)
-    made: list[Job] = []
+    result: list[Job] = []
     for variant in variants:
         for combination in itertools.product(*(values for _, values in choices)):
             pairs = list(zip((key for key, _ in choices), combination, strict=True))
             own = (*variant, *(f"{key}={text}" for key, text in pairs if key in several))
             job = compose(verb, keys, pairs, variant=split(variant))
-            name = ",".join(sorted(own)).replace("/", "_").replace("'", "") or str(len(made))
+            name = ",".join(sorted(own)).replace("/", "_").replace("'", "") or str(len(result))
             if multirun:
-                job = dataclasses.replace(job, name=name, number=len(made), overrides=own)
-            made.append(job)
-    return made
+                job = dataclasses.replace(job, name=name, number=len(result), overrides=own)
+            result.append(job)
+    return result
 
 
 def compose(verb: str, keys: type, given: Given, *, variant: Given = ()) -> Job:  # type: ignore[assignment]
@@ -129,9 +129,9 @@ def compose(verb: str, keys: type, given: Given, *, variant: Given = ()) -> Job:
     names = {name: fields[name].metadata["group"] for name in fields if _is_group(keys, name)}
     presets: list[Values] = []
     for kind in ("sweep", "experiment"):  # a sweep may build on an experiment
-        asked = last.get(kind, names.pop(kind, None) or "null")
-        if asked != "null":
-            presets.insert(0, preset := _preset(kind, verb, asked))
+        preset_name = last.get(kind, names.pop(kind, None) or "null")
+        if preset_name != "null":
+            presets.insert(0, preset := _preset(kind, verb, preset_name))
             for entry in preset.pop("defaults", ()):
                 names |= {str(key).removeprefix("override /"): name for key, name in entry.items()}
     names |= {key: value and value["name"] for key, value in stored.items() if key in names}
@@ -170,11 +170,11 @@ def typed(verb: str, keys: type, values: Values) -> Any:
       InputError: for an unknown or missing key, a value of another type or out of range.
     """
     hints = hints_of(keys)
-    known = _fields(keys)
+    fields = _fields(keys)
     arguments = {}
     for key, value in values.items():
-        if key not in known:
-            raise InputError(f"npmp {verb} {unknown_setting(key, known)}")
+        if key not in fields:
+            raise InputError(f"npmp {verb} {unknown_setting(key, fields)}")
         if not _is_group(keys, key):
             arguments[key] = from_value(hints[key], value, key)
         elif value is not None:
@@ -182,13 +182,15 @@ def typed(verb: str, keys: type, values: Values) -> Any:
                 raise InputError(f"{key} must be a mapping with a name, got {shown(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
             arguments[key] = from_value(groups.schema_of(verb, key, value["name"]), inner, key)
-    for key, entry in known.items():
+    for key, entry in fields.items():
         if key not in arguments and default_of(entry) is MISSING:
-            said = help_of(keys).get(key, "")
-            raise InputError(f"npmp {verb} needs {key}=..." + (f" ({said})" if said else ""))
+            help_text = help_of(keys).get(key, "")
+            raise InputError(
+                f"npmp {verb} needs {key}=..." + (f" ({help_text})" if help_text else "")
+            )
     try:
         return keys(**arguments)
-    except (TypeError, ValueError) as error:  # InputError too
+    except (TypeError, ValueError) as error:  # includes InputError
         raise InputError(error) from error
 
 
@@ -212,8 +214,8 @@ def with_deltas(preset: Values, words: Iterable[str]) -> Values:
     """A preset with what it says under `for:` of these robots, verbs or algorithms, in its order;
     "op3 reuse" asks for both."""
     merged = merge({}, {key: value for key, value in preset.items() if key != "for"})
-    for asked, delta in preset.get("for", {}).items():
-        if set(str(asked).split()) <= set(words):
+    for condition, delta in preset.get("for", {}).items():
+        if set(str(condition).split()) <= set(words):
             merge(merged, delta)
     return merged
 
@@ -264,7 +266,7 @@ def stored_config(folder: Path) -> tuple[str | None, Values]:
 
 def split(given: Sequence[str], positional: Sequence[str] = ()) -> Given:
     """Arguments as keys and values. Raises InputError for one that is no setting."""
-    found: Given = []
+    settings: Given = []
     free = list(positional)
     for argument in given:
         key, equals, text = argument.partition("=")
@@ -277,20 +279,20 @@ def split(given: Sequence[str], positional: Sequence[str] = ()) -> Given:
         if argument.startswith("~"):
             raise InputError(f"{argument!r}: a key cannot be removed; give it a value, e.g. null")
         if free and (not equals or is_path or (free[0].endswith("*") and "/" in key)):
-            taken = {name for name, _ in found}
+            taken = {name for name, _ in settings}
             free = [name for name in free if name.endswith("*") or name not in taken]
             if free:
-                found.append((free[0] if free[0].endswith("*") else free.pop(0), argument))
+                settings.append((free[0] if free[0].endswith("*") else free.pop(0), argument))
                 continue
         if not equals or not re.fullmatch(r"\+{0,2}\w[\w./@:\-]*", key):
             raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
-        found.append((key.lstrip("+"), text))
-    for name in {key for key, _ in found if key.endswith("*")}:
+        settings.append((key.lstrip("+"), text))
+    for name in {key for key, _ in settings if key.endswith("*")}:
         # each as one value of Hydra's grammar
-        every = [t.replace("\\", "\\\\").replace("'", "\\'") for key, t in found if key == name]
-        found = [pair for pair in found if pair[0] != name]
-        found.append((name.rstrip("*"), "[" + ",".join(f"'{text}'" for text in every) + "]"))
-    return found
+        every = [t.replace("\\", "\\\\").replace("'", "\\'") for key, t in settings if key == name]
+        settings = [pair for pair in settings if pair[0] != name]
+        settings.append((name.rstrip("*"), "[" + ",".join(f"'{text}'" for text in every) + "]"))
+    return settings
 
 
 def _unquoted(text: str) -> str:
@@ -345,9 +347,9 @@ def parse(key: str, text: str, hint: Any = Any) -> Any:
     except HydraException as error:
         if _takes_text(hint, only=False) and text[:1] != "[":
             return os.path.expanduser(text)
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise InputError(
-            f"{key}={text}: cannot be read ({said}); special characters need quotes: "
+            f"{key}={text}: cannot be read ({reason}); special characters need quotes: "
             f"\"{key}='value'\""
         ) from error
 
@@ -380,15 +382,15 @@ def _set(verb: str, keys: type, values: Values, key: str, text: str) -> None:
     """Set a key, dotted below groups and dataclasses. Raises InputError for one that there is
     not."""
     parent, *rest = key.split(".")
-    known = _fields(keys)
-    if parent not in known:
+    fields = _fields(keys)
+    if parent not in fields:
         nested = [
             f"{name}.{parent}"
-            for name in known
+            for name in fields
             if isinstance(values.get(name), dict) and parent in values[name]
         ]
         raise InputError(
-            f"npmp {verb} {unknown_setting(parent, known, nested)}; npmp {verb} --help says more"
+            f"npmp {verb} {unknown_setting(parent, fields, nested)}; npmp {verb} --help says more"
         )
     hint: Any = hints_of(keys)[parent]
     if _is_group(keys, parent):

@@ -65,8 +65,8 @@ def fetch_set(config: FetchData, run: Run) -> int:
     )
     accept(entry, accepted=config.accept_licence)
     run.begin()
-    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
-        report = catalog.fetch(entry, progress=lambda source: progress_of(shown, source))
+    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
+        report = catalog.fetch(entry, progress=lambda source: progress_of(bar, source))
     return tell(entry, report, run)
 
 
@@ -79,8 +79,8 @@ def accept(entry: Entry, *, accepted: bool) -> None:
     if not entry.non_commercial or accepted:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        asked = f"{entry.name} may be used under {entry.licence} only. Type yes to accept: "
-        print(asked, end="", file=sys.stderr, flush=True)
+        question = f"{entry.name} may be used under {entry.licence} only. Type yes to accept: "
+        print(question, end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
         raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
@@ -106,9 +106,9 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
     folder = report.folder
     if report.fetched or report.present:
         if run.out is not None:
-            made = catalog.place(entry, report, run.out)
+            copied = catalog.place(entry, report, run.out)
             folder = run.out
-            say(f"{len(made)} files in {folder}")
+            say(f"{len(copied)} files in {folder}")
         else:
             say(f"in {folder}")
         if entry.use and not report.failed:

@@ -171,7 +171,7 @@ def jobs_of(
     learning += [("data", str(out / "motions.h5"))]
     learning += [("threads", str(config.threads))] if config.threads else []
     walk = [*learning, ("task", "walk"), ("module", str(out / "imitate" / "module"))]
-    known = {
+    stages = {
         "retarget": (retarget.main, [*shared, ("out", str(out / "motions.h5"))]),
         "imitate": (imitate.main, learning + [("experiment", "module")] * is_long),
         "reuse": (reuse.main, walk),
@@ -182,25 +182,25 @@ def jobs_of(
     recipe = {
         name: split(below) for name, below in (RECIPE if is_long else SHORT[config.size]).items()
     }
-    if config.source == "gaits":  # their mirror images are gaits, too, of those held out as well
+    if config.source == "gaits":  # mirrored gaits are gaits as well, also held-out ones
         recipe["retarget"] = [pair for pair in recipe["retarget"] if pair[0] != "mirrors"]
     if commands is not None:
         for name in ("reuse", "harden"):
             recipe[name].append(("task.command_range", str(commands)))
         recipe["harden"].append(("randomization.pushes.force", f"{force:.0f}"))
-    made = {}
+    jobs = {}
     for name, below in recipe.items():
-        verb, given = known[name]
+        verb, settings = stages[name]
         if any(setting.startswith("algo=") for setting in own[name]):  # with values of its own
-            given = [pair for pair in given if pair != ("experiment", "module")]
+            settings = [pair for pair in settings if pair != ("experiment", "module")]
             below = [(key, value) for key, value in below if not key.startswith("algo.")]
         place = [] if verb is retarget.main else [("out", str(out / name))]
-        chosen = [*given, *split(own[name]), *place]
-        made[name] = compose(verb.name, verb.keys, chosen, variant=below)
-    made["retarget"].values["source"] = config.source
-    for job in made.values():
+        chosen = [*settings, *split(own[name]), *place]
+        jobs[name] = compose(verb.name, verb.keys, chosen, variant=below)
+    jobs["retarget"].values["source"] = config.source
+    for job in jobs.values():
         _ = job.config  # of the right types
-    return made
+    return jobs
 
 
 def clear(config: Demo, run: Run) -> None:
@@ -337,13 +337,13 @@ def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
             walks += [train_policy(**inputs(reuse, run, "harden", jobs))]
     with timed(seconds, "evaluate", "evaluate and report"):
         held_out = any(motion.split == "validation" for motion in motions.motions)
-        shown = motions.select(split="validation") if held_out else motions
+        references = motions.select(split="validation") if held_out else motions
         with LiveLine():
-            evaluation, judged = judge(config, run, [*jobs.values()][-1], shown, motions)
+            evaluation, judged = judge(config, run, [*jobs.values()][-1], references, motions)
     seconds["total"] = round(time.perf_counter() - began, 1)
     summary = summarize(run, overall_rms(motions.motions), learned, walks, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
-    write_report(run, robot, shown, evaluation, judged, summary)
+    write_report(run, robot, references, evaluation, judged, summary)
     write_json(out / "summary.json", summary)
     evaluate.print_table(evaluation)
     tracked = summary["tracked_s"]

@@ -115,25 +115,25 @@ def run(config: Deploy, run: Run) -> int:
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
-        made = partial(
+        make_unitree = partial(
             unitree_robot, safety=config.safety, interface=config.interface or "", dry=config.dry
         )
-        driver = made if unitree else driver_class(kind)
+        driver = make_unitree if unitree else driver_class(kind)
         opened = _driven(kind, driver, contract, dry=config.dry)
         watched = not config.dry and (unitree or hasattr(driver, "damper"))
     # before there is a robot: whatever fails from then on, it is stopped
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
-            said, wrong = look(robot, Watchdog(contract, config.safety))
+            lines, wrong = look(robot, Watchdog(contract, config.safety))
             if isinstance(heard := getattr(robot, "line", None), Recorder):
                 heard.write(run.folder / RECORDING)
-            say(*said, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
+            say(*lines, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
             return NOT_PASSED if wrong else OK
         sticks = partial(steered, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
-        asked = sticks if command is None else lambda _: command
-        ended = _drive(config, run.folder, robot, controller, clock, asked, deadman)
+        command_source = sticks if command is None else lambda _: command
+        ended = _drive(config, run.folder, robot, controller, clock, command_source, deadman)
     failure = ended.failure
     if ended.tripped:
         with suppress(OSError):
@@ -247,10 +247,10 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     """Whether the robot is one of Unitree's. Raises InputError for settings of another robot."""
     kind = config.robot
-    known = " and ".join(MOTORS)
+    supported = " and ".join(MOTORS)
     unitree = kind in MOTORS
     if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
-        raise InputError(f"command=remote is of {known} that walk, not of {kind}")
+        raise InputError(f"command=remote is of {supported} that walk, not of {kind}")
     if unitree and not config.interface:
         raise InputError(
             f"robot={kind} needs interface=, the network card that the robot is at (ip link); "
@@ -259,7 +259,7 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     if (config.interface or "").endswith(SUFFIX) and not config.dry:
         raise InputError(f"interface={config.interface} is a recording: dry=true replays it")
     if config.interface is not None and not unitree:
-        raise InputError(f"interface={config.interface} is of {known}, not of robot={kind}")
+        raise InputError(f"interface={config.interface} is of {supported}, not of robot={kind}")
     if config.dry and kind == "sim":
         raise InputError("dry=true is of real robots, not of robot=sim")
     if unitree and contract.robot != kind:
@@ -322,8 +322,8 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
         raise InputError(f"command={config.command}: remote, a number or a list is expected")
     if config.command is None:
         return np.zeros(len(contract.commands))
-    given = config.command if isinstance(config.command, list) else [config.command]
-    wanted = contract.command_of(given)
+    values = config.command if isinstance(config.command, list) else [config.command]
+    wanted = contract.command_of(values)
     for one, value in zip(contract.commands, wanted):
         low, high = one.range
         if not low <= value <= high:

@@ -52,16 +52,18 @@ def run(config: Doctor, run: Run) -> int:
 
 def show(findings: Sequence[Finding]) -> None:
     """The findings as one table."""
-    shown = table(("", "what", "state", "detail"), show_edge=False, pad_edge=False)
+    findings_table = table(("", "what", "state", "detail"), show_edge=False, pad_edge=False)
     section = ""
     for finding in findings:
         if section and finding.section != section:
-            shown.add_section()
+            findings_table.add_section()
         advice = f"\n[dim]-> {escape(finding.advice)}[/]" if finding.advice else ""
         first = finding.section if finding.section != section else ""
-        shown.add_row(first, finding.name, SIGNS[finding.verdict], escape(finding.detail) + advice)
+        findings_table.add_row(
+            first, finding.name, SIGNS[finding.verdict], escape(finding.detail) + advice
+        )
         section = finding.section
-    console().print(shown)
+    console().print(findings_table)
 
 
 main = Verb("doctor", Doctor, run, out="optional_file", torch=False)

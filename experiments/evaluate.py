@@ -160,23 +160,27 @@ def run_policy(config: Evaluate, run: Run) -> None:
     task = task_for(policy, robot, name, config.task, motions)
     actor = PolicyActor(policy, skill)
     place = {"seed": run.seed, **run.place}
-    found = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
+    evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),
-        "task": found.task.name,
-        "settings": asdict(found.task.config),
-        **found.figures,
+        "task": evaluation.task.name,
+        "settings": asdict(evaluation.task.config),
+        **evaluation.figures,
     }
     write_json(run.folder / "evaluation.json", result)
-    made = made_by(run) | {"training": policy.contract.training}
-    policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
-    known = policy.contract.command_range
-    for (name, (low, high)), (least, most) in zip(found.task.inputs.items(), known):
+    provenance = made_by(run) | {"training": policy.contract.training}
+    policy_page.judged(
+        run.folder / "report.html", evaluation.task, result, evaluation.trial, provenance
+    )
+    trained_ranges = policy.contract.command_range
+    for (name, (low, high)), (least, most) in zip(evaluation.task.inputs.items(), trained_ranges):
         if low < least or high > most:
             say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
-    shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
-    say(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
+    figures = ", ".join(
+        f"{name} {result[name]:.3f}" for name in evaluation.task.judged if name in result
+    )
+    say(f"{evaluation.task.name}: {figures}; {run.folder / 'report.html'}")
     if "grid" in result:
         say(grid_line(result["grid"]))
 

@@ -18,16 +18,16 @@ REGISTRIES: Mapping[str, Registry] = {"module": modules.REGISTRY, "policy": poli
 def inferred(verb: str, keys: type, given: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Keys and values that stand on the command line as if the user had given them; they beat those
     that an experiment= sets. What cannot be read the command itself says more of."""
-    known = {field.name for field in dataclasses.fields(keys)}
-    said = {key: Path(os.path.expanduser(text.strip("'\""))) for key, text in given}
-    found = []
-    if "robot" in known and not {"robot", "resume"} & said.keys():
-        artefacts = [key for key in REGISTRIES if key in said and key in known]
-        robots = [REGISTRIES[key].said(said[key], "robot") for key in artefacts]
-        if not any(robots) and "data" in said and "data" in known:
-            robots.append(robot_of(said["data"]))
-        found += [("robot", robot) for robot in robots if robot][:1]
-    if verb in ("evaluate", "render") and "policy" in said and "task" not in said:
-        task = REGISTRIES["policy"].said(said["policy"], "task")
-        found += [("task", task)] if task else []
-    return found
+    key_names = {field.name for field in dataclasses.fields(keys)}
+    paths = {key: Path(os.path.expanduser(text.strip("'\""))) for key, text in given}
+    result = []
+    if "robot" in key_names and not {"robot", "resume"} & paths.keys():
+        artefacts = [key for key in REGISTRIES if key in paths and key in key_names]
+        robots = [REGISTRIES[key].said(paths[key], "robot") for key in artefacts]
+        if not any(robots) and "data" in paths and "data" in key_names:
+            robots.append(robot_of(paths["data"]))
+        result += [("robot", robot) for robot in robots if robot][:1]
+    if verb in ("evaluate", "render") and "policy" in paths and "task" not in paths:
+        task = REGISTRIES["policy"].said(paths["policy"], "task")
+        result += [("task", task)] if task else []
+    return result

@@ -107,8 +107,8 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
     actors, skill = actors_of(robot, config.policy, config.module, task)
     presets = {}  # of reuse
     for name in ("none", "paper", "wide"):
-        given = [("robot", config.robot), ("randomization", name)]
-        presets[name] = robots_config_of(compose("reuse", Simulating, given).config, skill)
+        overrides = [("robot", config.robot), ("randomization", name)]
+        presets[name] = robots_config_of(compose("reuse", Simulating, overrides).config, skill)
     cast = Cast(
         robot,
         skill,

@@ -44,8 +44,8 @@ class Reading(Keys):
 
 def options_of_keys(config: Reading) -> dict[str, Any]:
     """The readers' options that a command's keys give."""
-    given = {option: getattr(config, key, None) for key, option in KEYS.items()}
-    return {option: value for option, value in given.items() if value is not None}
+    values = {option: getattr(config, key, None) for key, option in KEYS.items()}
+    return {option: value for option, value in values.items() if value is not None}
 
 
 def report_failures(failures: Sequence[sources.Failure]) -> None:
@@ -74,15 +74,15 @@ def gather(
       InputError: where nothing could be read, or where an option is given that no recording takes.
     """
     if isinstance(source, str) and source in sources.GENERATED:
-        found = sources.synthetic(source, start, stop)
+        recordings = sources.synthetic(source, start, stop)
     else:
-        given = options_of_keys(config)
+        options = options_of_keys(config)
         chosen = sources.excerpts(source, start, stop)
-        check_used(given, [one.path for one in chosen])
-        found = sources.read_recordings(chosen, robot, given, with_keys)
-        report_remarks(found)
-    refuse_nothing(found.clips or found.motions, found.failures)
-    return found
+        check_used(options, [one.path for one in chosen])
+        recordings = sources.read_recordings(chosen, robot, options, with_keys)
+        report_remarks(recordings)
+    refuse_nothing(recordings.clips or recordings.motions, recordings.failures)
+    return recordings
 
 
 def refuse_nothing(found: object, failures: Sequence[sources.Failure]) -> None:
@@ -109,9 +109,9 @@ def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
         ("subject", "recordings that may hold several: BVH, C3D and files of keypoints"),
     ):
         option = KEYS[key]
-        known = [sources.known_options(path, given) for path in paths]
+        accepted = [sources.known_options(path, given) for path in paths]
         # of a file without a reader its own error says more
-        if option not in given or any(option in each or not each for each in known):
+        if option not in given or any(option in each or not each for each in accepted):
             continue
         own = f"; {paths[0]} has its own rate (rate_hz= is that of the motions)"
         value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]

@@ -170,12 +170,12 @@ def told(story: Path, run: Run) -> list[Shot]:
 
 def shot_of(config: Render, run: Run) -> Shot:
     """What the configuration asks to be filmed."""
-    given = [key for key in SUBJECTS if getattr(config, key) is not None]
-    if not given:
+    subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
+    if not subjects:
         raise InputError(
             "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
         )
-    shot, title = SUBJECTS[given[0]](config, run, robots.load(config.robot))
+    shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(
         config.camera, azimuth=config.azimuth, elevation=config.elevation, distance=config.distance
     )
@@ -193,8 +193,8 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     note_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
-    asked: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
-    shot, fell = films.of_policy(PolicyActor(policy, skill), env, seed=run.seed, **asked)
+    args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
+    shot, fell = films.of_policy(PolicyActor(policy, skill), env, seed=run.seed, **args)
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s, where the film ends")
     return shot, f"{folder.name}: {task.name}"
@@ -221,14 +221,14 @@ def of_motion(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
 
 def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A clip of an evaluation's rollouts.h5 and its ghost."""
-    found = read_rollouts(str(config.rollouts))
-    chosen = {clip.name: clip for clip in found.clips}
+    rollouts = read_rollouts(str(config.rollouts))
+    chosen = {clip.name: clip for clip in rollouts.clips}
     clip = chosen[one_named(config.clip, list(chosen))]
     first, last = cut(config, len(clip.qpos), clip.rate_hz)
     part = slice(first, max(first + 1, min(last, clip.tracked_frames)))
     reference = clip.reference_qpos[part]
-    shown = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=reference)
-    return Shot(robots.load(found.robot), shown), clip.name
+    replay = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=reference)
+    return Shot(robots.load(rollouts.robot), replay), clip.name
 
 
 # what a film may be of; the first that is given
@@ -273,12 +273,12 @@ def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip 
         generated = motion.source.startswith("generated")
         return next((clip for clip in demo_clips() if generated and clip.name == name), None)
     chosen = excerpts(config.source, 0, None)
-    found = read_recordings(chosen, robot, options_of_keys(config), with_keys)
-    clips = {clip.name: clip for clip in found.clips}
+    recordings = read_recordings(chosen, robot, options_of_keys(config), with_keys)
+    clips = {clip.name: clip for clip in recordings.clips}
     if not clips:
-        why = found.failures[0][1] if found.failures else "no recording of keypoints"
+        why = recordings.failures[0][1] if recordings.failures else "no recording of keypoints"
         raise InputError(f"source={config.source}: {why}")
-    return clips[name] if name in clips or len(clips) > 1 else found.clips[0]
+    return clips[name] if name in clips or len(clips) > 1 else recordings.clips[0]
 
 
 main = Verb("render", Render, run, out="file")

@@ -100,12 +100,12 @@ class Retarget(Reading, Options, CleanOptions):
 def run(config: Retarget, run: Run) -> None:
     """Read, retarget, clean, write, and show what came out."""
     begin = time.perf_counter()
-    given = config.source, config.start, config.stop
-    sources = () if str(config.source) in GENERATED else excerpts(*given)
+    selection = config.source, config.start, config.stop
+    sources = () if str(config.source) in GENERATED else excerpts(*selection)
     store.check_replaceable(run.folder, [one.path for one in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
-    gathered = gather(*given, robot, config)
+    gathered = gather(*selection, robot, config)
     if config.scale is None:
         gathered = dataset.of_plausible_size(gathered)
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
@@ -118,8 +118,8 @@ def run(config: Retarget, run: Run) -> None:
     for motion in gathered.motions:
         origin = gathered.origins[motion.name]
         doubts[motion.name] = doubts_of_motion(motion, meter, origin.assumed)
-    found = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
-    warnings = {name: why for name, why in found.items() if why}
+    reasons = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
+    warnings = {name: why for name, why in reasons.items() if why}
     # a warning about a rate says that it is assumed
     doubted = [name for name, why in warnings.items() if "rate?" in why]
     assumed = assumptions(gathered.origins.values(), rates_apart=doubted)
@@ -132,10 +132,10 @@ def run(config: Retarget, run: Run) -> None:
     failures += [
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
     ]
-    said = {"source": config.source, **part_of(config, Options)}
+    settings = {"source": config.source, **part_of(config, Options)}
     if warnings:
-        said["warnings"] = json.dumps(warnings)
-    cleaned = dataset.with_provenance(cleaned, gathered, failures, said)
+        settings["warnings"] = json.dumps(warnings)
+    cleaned = dataset.with_provenance(cleaned, gathered, failures, settings)
     motion_set = cleaned.motions
     write_motions(run.folder, motion_set)
     show(cleaned, warnings, config.clean)
@@ -219,17 +219,17 @@ def whole_motions(
 
 def table_of(motion_set: MotionSet, warnings: Mapping[str, str]) -> Table:
     """As `glance`."""
-    shown = glance(motion_set, warnings)
-    made = Table(title=shown.title, **LOOK)
-    made.add_column("clip", overflow="fold", ratio=1, min_width=14)
-    for heading in shown.headings:
-        made.add_column(heading, justify="right", no_wrap=True)
-    for row in shown.rows:
-        made.add_row(*row)
-    made.add_section()
-    for row in shown.medians:
-        made.add_row(*row, style="bold" if row is shown.medians[-1] else None)
-    return made
+    summary = glance(motion_set, warnings)
+    result = Table(title=summary.title, **LOOK)
+    result.add_column("clip", overflow="fold", ratio=1, min_width=14)
+    for heading in summary.headings:
+        result.add_column(heading, justify="right", no_wrap=True)
+    for row in summary.rows:
+        result.add_row(*row)
+    result.add_section()
+    for row in summary.medians:
+        result.add_row(*row, style="bold" if row is summary.medians[-1] else None)
+    return result
 
 
 def dropped_table(cleaned: Cleaned) -> Table:

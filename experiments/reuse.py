@@ -103,17 +103,17 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         None if name is None else policies.find(name)
         for name in (config.policy, config.teacher, config.walker)
     )
-    known = dict(skill.contract.training)
+    inherited = dict(skill.contract.training)
     if (knows := policy or teacher or walker) is not None:
         own = HighLevelPolicy.load(knows).contract
         inputs = own.input_settings
         names = list(SETTINGS)
         if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
             names = [*inputs] if teacher else ["command_range"]
-        known |= {name: inputs[name] for name in names}
+        inherited |= {name: inputs[name] for name in names}
         if None not in (inputs["clock_s"], getattr(config.task, "clock_s", None)):
-            known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
-    task = kind.resolve(config.task, motions if teacher is None else None, known)
+            inherited["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
+    task = kind.resolve(config.task, motions if teacher is None else None, inherited)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(

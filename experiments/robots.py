@@ -168,20 +168,22 @@ def run_add(config: AddRobot, run: Run) -> int:
     signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
     rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
     show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
-    shown = proposal.name if folder.resolve() == usual.resolve() else folder
+    robot_arg = proposal.name if folder.resolve() == usual.resolve() else folder
     failed = report_checks(proposal.name, proposal.checks)
     if config.show:
         show_robot(proposal.robot, proposal.checks, file, folder, made_by(run, seed=False))
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
-        say(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
+        say(
+            f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {robot_arg}"
+        )
         return USER_ERROR
     guessed = proposal.text.count("guessed: ")
     say(
         f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots "
-        f"check {shown}"
+        f"check {robot_arg}"
     )
-    say(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
+    say(f"use it: npmp retarget robot={robot_arg} source=... out=motions.h5")
     return OK
 
 

@@ -80,8 +80,8 @@ def run(config: Suite, run: Run) -> int:
     within = as_command_range(policy.contract.command_range)
     base = Walk.resolve(config.task, None, policy.contract.input_settings)
     note_other_drives(policy.contract.training, config.actuator)
-    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    scenarios = suite.chosen(config.scenario, asked, recovers=helper is not None)
+    requested = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
+    scenarios = suite.chosen(config.scenario, requested, recovers=helper is not None)
     recovery = None if helper is None else load_recovery(helper, robot, run.device)
     settings = {
         name: suite.setting_of(name, scenario, base, like, within)

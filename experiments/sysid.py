@@ -129,24 +129,24 @@ def run_fit(config: FitJoints, run: Run) -> None:
     widths = config.preset
     stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
     run.begin()
-    found = identify(stand, log, settings)
+    identified = identify(stand, log, settings)
     result: dict[str, Any] = {"schema": "npmp.sysid", "robot": robot.name, "data": config.data.name}
     result |= {
         "rate_hz": log.rate_hz,
         "seconds": log.seconds,
         "versions": report.versions(),
-        **summary(found),
+        **summary(identified),
     }
     if truth is not None:
-        off, result["coverage"] = compared(found, truth)
-        for name, errors in zip(found.joints, off, strict=True):
+        off, result["coverage"] = compared(identified, truth)
+        for name, errors in zip(identified.joints, off, strict=True):
             result["joints"][name]["off_by_errors"] = errors
     write_json(run.folder / "sysid.json", result)
     name = f"{robot.name}_identified"
-    made = preset(found, run.values["randomization"], name, widths)
-    write_preset(run.folder / "preset.yaml", made, config.data)
-    sysid_page.identified(run.folder / "report.html", stand, log, found, result, made_by(run))
-    show(found, result)
+    randomization = preset(identified, run.values["randomization"], name, widths)
+    write_preset(run.folder / "preset.yaml", randomization, config.data)
+    sysid_page.identified(run.folder / "report.html", stand, log, identified, result, made_by(run))
+    show(identified, result)
     say(
         f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; "
         f"{run.folder / 'report.html'}"
@@ -155,15 +155,15 @@ def run_fit(config: FitJoints, run: Run) -> None:
 
 def show(found: Identified, result: Mapping[str, Any]) -> None:
     """A line per joint, and what the motions do not tell."""
-    shown = [kind for k, kind in enumerate(KINDS) if (found.error[:, k] > 0.0).any()]
+    kinds = [kind for k, kind in enumerate(KINDS) if (found.error[:, k] > 0.0).any()]
     rows = []
     for j, name in enumerate(found.joints):
         figures = [
-            f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, shown)
+            f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, kinds)
         ]
         rms = (f"{1e3 * of[j]:.2f}" for of in (found.rms_before, found.rms_after))
         rows.append((name, *figures, *rms))
-    columns = (*shown, "rms mrad", "after")
+    columns = (*kinds, "rms mrad", "after")
     show_table(("joint", *columns), rows, right=columns, box=None)
     for sentence in result["not_told_apart"]:
         say(f"not told apart: {sentence}", wrap=True)

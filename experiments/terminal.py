@@ -45,8 +45,8 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     print_anything(stream)
     columns = os.environ.get("COLUMNS", "")
-    known = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
-    return Console(stderr=stderr, width=None if known else 140)
+    has_width = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return Console(stderr=stderr, width=None if has_width else 140)
 
 
 def say(*lines: str, wrap: bool = False) -> None:
@@ -70,12 +70,12 @@ def table(
 ) -> Table:
     """A table for the terminal; text in cells is taken as it is. right: columns of numbers; look:
     as `rich.table.Table` takes it."""
-    made = Table(**look)
+    result = Table(**look)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        result.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
-    return made
+        result.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    return result
 
 
 def show_table(

@@ -61,8 +61,8 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
             continue
         listed = groups.names(name, field.name)
         preset = chosen.get(field.name, field.metadata["group"])
-        said = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
-        choices.append((f"{field.name}={_shown(preset)}", said))
+        description = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
+        choices.append((f"{field.name}={_shown(preset)}", description))
         if preset in listed and field.name != "scenario":
             values = compose.group_values(name, field.name, preset, {name, str(preset)})
             schema = groups.schema_of(name, field.name, preset)

@@ -59,11 +59,11 @@ def unit(vectors: Array) -> Array:
 
 def unique(names: Sequence[object], what: str) -> tuple[str, ...]:
     """`names` as a tuple of texts. Raises InputError for one that appears twice."""
-    found = tuple(str(name) for name in names)
-    repeated = sorted({name for name in found if found.count(name) > 1})
+    texts = tuple(str(name) for name in names)
+    repeated = sorted({name for name in texts if texts.count(name) > 1})
     if repeated:
         raise InputError(f"{what} name {repeated[0]!r} appears more than once")
-    return found
+    return texts
 
 
 def set_fields(instance: object, **values: Any) -> None:

@@ -55,10 +55,10 @@ class Entry:
     def megabytes(self) -> str:
         """The size in words; ">" where only some of the files' sizes are known."""
         sizes = [source.size for source in self.files]
-        known = sum(size or 0 for size in sizes)
+        total = sum(size or 0 for size in sizes)
         if None in sizes:
-            return f"> {known / 1e6:.0f}" if known else "?"
-        return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
+            return f"> {total / 1e6:.0f}" if total else "?"
+        return f"{total / 1e6:.3g}" if total < 1e8 else f"{total / 1e6:.0f}"
 
 
 @dataclass
@@ -90,11 +90,11 @@ def entry(name: str, path: Path = _LIST) -> Entry:
     """The entry called `name`.
 
     Raises:
-      InputError: there is none; it names those there are.
+      InputError: no such entry; the message lists the available ones.
     """
-    known = entries(path)
-    check_known("data set", [name], known)
-    return known[name]
+    available = entries(path)
+    check_known("data set", [name], available)
+    return available[name]
 
 
 def _entry(name: str, values: Mapping[str, Any]) -> Entry:
@@ -122,8 +122,8 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 def cache_folder() -> Path:
     """NPMP_CACHE, or where the system keeps caches."""
-    given = os.environ.get("NPMP_CACHE")
-    return Path(given).expanduser() if given else Path(pooch.os_cache("npmp"))
+    folder = os.environ.get("NPMP_CACHE")
+    return Path(folder).expanduser() if folder else Path(pooch.os_cache("npmp"))
 
 
 def folder_of(which: Entry, cache: Path | None = None) -> Path:
@@ -160,9 +160,9 @@ def fetch(
         if target.is_file() and source.sha256 in (None, pooch.file_hash(str(target))):
             report.present.append(target)
             continue
-        shown = None if progress is None else progress(source)
+        callback = None if progress is None else progress(source)
         try:
-            download(source.urls, target, sha256=source.sha256, progress=shown)
+            download(source.urls, target, sha256=source.sha256, progress=callback)
             report.fetched.append(target)
         except Offline as error:
             if report.fetched or report.failed:

@@ -61,8 +61,8 @@ def download(
 def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | None) -> None:
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url}: only http and https are fetched")
-    shown = False if progress is None else _Bar(progress)
-    downloader = pooch.HTTPDownloader(progressbar=shown, timeout=TIMEOUT_S)
+    bar = False if progress is None else _Bar(progress)
+    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S)
     for left in reversed(range(TRIES)):
         try:
             pooch.retrieve(

@@ -97,10 +97,10 @@ def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> froz
     Raises:
       InputError: for a pattern that matches none.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         matched = [name for name in known if fnmatchcase(name, pattern)]
         if not matched:
             raise unknown(kind, pattern, known)
-        found.update(matched)
-    return frozenset(found)
+        names.update(matched)
+    return frozenset(names)

@@ -123,9 +123,9 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
     # they lie in heaps of the file, and many may point to one place
     count = sum(entries.values())
     name = group.file.filename
-    found = os.stat(group.file.filename)
-    if count * found.st_size > MAX_TEXTS:
-        longest = _largest_heap(name, found.st_size, found.st_mtime_ns)
+    status = os.stat(group.file.filename)
+    if count * status.st_size > MAX_TEXTS:
+        longest = _largest_heap(name, status.st_size, status.st_mtime_ns)
         if count * longest > MAX_TEXTS:
             has = f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each"
             raise InputError(f"{has}; at most {MAX_TEXTS:,} in all are read")

@@ -66,11 +66,11 @@ def load_npz(
         if at_most is not None and needed > at_most:
             raise InputError(f"{path} unpacks to {needed:,} bytes; at most {at_most:,} are read")
         require_memory(needed, f"{path}: unpacking {', '.join(entries)}")
-        found: dict[str, Any] = dict.fromkeys(keys)
+        arrays: dict[str, Any] = dict.fromkeys(keys)
         for key, entry in entries.items():
             with archive.open(entry) as stream:
-                found[key] = _array(stream, entry.file_size, f"{path}: {key}")
-        return found
+                arrays[key] = _array(stream, entry.file_size, f"{path}: {key}")
+        return arrays
 
 
 def _array(stream: IO[bytes], size: int, what: str) -> np.ndarray:

@@ -42,19 +42,19 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     """
     path = Path(path)
     try:
-        found = path.stat()
+        status = path.stat()
     # ValueError: a null character in the name
     except (FileNotFoundError, ValueError) as error:
         raise InputError(f"no file {str(path)!r}") from error
     except OSError as error:
         raise InputError(f"{path}: {_first_line(error)}") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{path} is a folder; a file is expected")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is no regular file (a device, FIFO or socket)")
-    if at_most is not None and found.st_size > at_most:
-        raise InputError(f"{path} has {found.st_size:,} bytes; at most {at_most:,} are read")
-    if found.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
+    if at_most is not None and status.st_size > at_most:
+        raise InputError(f"{path} has {status.st_size:,} bytes; at most {at_most:,} are read")
+    if status.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
         raise InputError(
             f"{path} is a Git LFS pointer, not the file ({size:,} bytes): git lfs pull"
         )

@@ -54,8 +54,8 @@ def _parsing(name: str, *others: type[Exception]) -> Iterator[None]:
     except InputError:
         raise
     except (yaml.YAMLError, *others) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{name}: not a YAML file: {said:.200}") from error
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{name}: not a YAML file: {message:.200}") from error
 
 
 def check_yaml(text: str, name: str) -> None:

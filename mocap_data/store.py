@@ -293,9 +293,9 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, A
         about = hdf5.attributes(file)
         schema = about.get("schema")
         if not isinstance(schema, str) or schema != SCHEMA:
-            found = "none" if schema is None else repr(schema)
+            observed = "none" if schema is None else repr(schema)
             raise InputError(
-                f"{path} is HDF5 but no motion file: schema {found}, expected {SCHEMA!r}"
+                f"{path} is HDF5 but no motion file: schema {observed}, expected {SCHEMA!r}"
             )
         version = _attribute(path, about, "version", int)
         if version > VERSION:
@@ -357,7 +357,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
         raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
-    known = hdf5.attributes(group)
+    attrs = hdf5.attributes(group)
     arrays = {key: hdf5.member(group, key) for key in ("qpos", "contacts")}
     if arrays["contacts"] is None:
         del arrays["contacts"]
@@ -366,7 +366,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         if not isinstance(inner, h5py.Group):
             raise InputError(f"{where}: frame_quality is no group of arrays")
         figures = {key: hdf5.member(inner, key) for key in hdf5.members(inner)}
-    about = {key: _attribute(where, known, key, kind) for key, kind in _FIELDS.items()}
+    about = {key: _attribute(where, attrs, key, kind) for key, kind in _FIELDS.items()}
     require_rate(about["rate_hz"], f"{where}:")
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):
@@ -381,7 +381,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
             raise InputError(f"{where}: {key} is of type {kind}, expected an array of floats")
     quality = {
         key: float(value)
-        for key, value in known.items()
+        for key, value in attrs.items()
         if key not in _FIELDS and isinstance(value, np.floating | np.integer)
     }
     return _Stored(name, about, quality, arrays, figures, num_bytes)
@@ -391,10 +391,10 @@ def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     """A clip with its arrays read."""
 
     def values(key: str, array: h5py.Dataset) -> np.ndarray:
-        found = hdf5.read_array(array, f"{path}, clip {clip.name!r}: {key}")
+        result = hdf5.read_array(array, f"{path}, clip {clip.name!r}: {key}")
         # saves ReferenceMotion a copy
-        found.flags.writeable = False
-        return found
+        result.flags.writeable = False
+        return result
 
     arrays: dict[str, Any] = {key: values(key, array) for key, array in clip.arrays.items()}
     figures = {key: values(key, array) for key, array in clip.figures.items()}

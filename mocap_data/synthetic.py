@@ -186,23 +186,23 @@ def demo_clips() -> list[Clip]:
 def gait_clips() -> list[Clip]:
     """Gaits to learn a skill module from: walk, trot and pace from 0.2 to 2.5 m/s, backwards,
     sideways, curves, turns on the spot, and standing; 7 s each."""
-    asked: list[tuple[str, float, float, float]] = [("stand", 0.0, 0.0, 0.0)]
+    commands: list[tuple[str, float, float, float]] = [("stand", 0.0, 0.0, 0.0)]
     speeds = {"walk": (-0.4, -0.2, 0.2, 0.4, 0.6, 0.8), "trot": (-0.6, 0.5, 1.0, 1.5, 2.0, 2.5)}
     for gait, some in (speeds | {"pace": (0.6, 1.0, 1.5)}).items():
-        asked += [(gait, speed, 0.0, 0.0) for speed in some]
+        commands += [(gait, speed, 0.0, 0.0) for speed in some]
     for sign in (-1.0, 1.0):
-        asked += [("walk", 0.0, sign * side, 0.0) for side in (0.15, 0.3)]
-        asked += [("walk", 0.0, 0.0, sign * turn) for turn in (0.5, 1.0)]
-        asked += [("walk", 0.4, 0.0, sign * 0.5), ("trot", 1.0, 0.0, sign * 0.8)]
-    found = []
-    for gait, speed, side, turn in asked:
+        commands += [("walk", 0.0, sign * side, 0.0) for side in (0.15, 0.3)]
+        commands += [("walk", 0.0, 0.0, sign * turn) for turn in (0.5, 1.0)]
+        commands += [("walk", 0.4, 0.0, sign * 0.5), ("trot", 1.0, 0.0, sign * 0.8)]
+    clips = []
+    for gait, speed, side, turn in commands:
         pattern = GAITS[gait]
         # a dog's strides get shorter as it gets faster
         stride = pattern.stride_s / math.sqrt(max(1.0, abs(speed) / (pattern.speed_mps or 1.0)))
         name = f"{gait}_{speed:g}_{side:g}_{turn:g}"
         rest: dict[str, Any] = {"stride_s": stride, "duration_s": 7.0, "name": name}
-        found.append(dog_gait(gait, speed_mps=speed, lateral_mps=side, turn_rate=turn, **rest))
-    return found
+        clips.append(dog_gait(gait, speed_mps=speed, lateral_mps=side, turn_rate=turn, **rest))
+    return clips
 
 
 def _path(time: Array, velocity: Velocity, turn: float) -> Array:

@@ -124,14 +124,14 @@ def load(
     weights = folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
     content = {(renamed or {}).get(key, key): value for key, value in content.items()}
-    known = {f.name for f in fields(contract)}  # type: ignore[arg-type]
+    field_names = {f.name for f in fields(contract)}  # type: ignore[arg-type]
     agreed = from_mapping(
-        contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'"
+        contract, {k: v for k, v in content.items() if k in field_names}, at=f"'{description}'"
     )
-    said = content.get("training", {})
-    record = {key: said[key] for key in Record.__annotations__ if key in said}
+    training = content.get("training", {})
+    record = {key: training[key] for key in Record.__annotations__ if key in training}
     from_mapping(Record, record, at=f"'{description}'.training")
-    sizes = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
+    sizes = {name: getattr(agreed, name) for name in field_names - {"training", "versions"}}
     if strange := absurd(sizes, sum(tensor.numel() for tensor in tensors.values())):
         raise InputError(f"'{description}': {strange}")
     with reading(description), torch.device("meta"):
@@ -153,9 +153,9 @@ def _read(
     if not isinstance(content, dict) or content.get("schema") != schema:
         raise InputError(f"'{description}' does not describe a {kind} (schema '{schema}')")
     if content.get("version") != schema_version:
-        found = f"{content.get('version')!r:.20}"
+        stored = f"{content.get('version')!r:.20}"
         raise InputError(
-            f"'{description}' has version {found}; this npmp reads version {schema_version}"
+            f"'{description}' has version {stored}; this npmp reads version {schema_version}"
         )
     required = [
         f.name for f in fields(contract) if f.default is MISSING and f.default_factory is MISSING
@@ -184,7 +184,9 @@ def absurd(value: Any, weights: int, at: str = "") -> str | None:
         if isinstance(value, float) and LARGEST < abs(value) < math.inf:
             return f"{at} is {value:g}, expected at most {LARGEST:g}"
         return None
-    return next((found for place, entry in inner if (found := absurd(entry, weights, place))), None)
+    return next(
+        (problem for place, entry in inner if (problem := absurd(entry, weights, place))), None
+    )
 
 
 def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
@@ -217,9 +219,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, *, called: Path) ->
     try:
         save_file(dict(tensors), str(path))
     except SafetensorError as error:
-        said = re.search(r"os error (\d+)", str(error))  # the system's number, as Rust prints it
-        number = int(said[1]) if said else errno.EIO
-        raise OSError(number, os.strerror(number) if said else str(error), str(called)) from error
+        match = re.search(r"os error (\d+)", str(error))  # the system's number, as Rust prints it
+        number = int(match[1]) if match else errno.EIO
+        raise OSError(number, os.strerror(number) if match else str(error), str(called)) from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -249,10 +251,10 @@ def sha256(path: Path) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what a trained artefact's behaviour rests on."""
-    found = {}
+    installed = {}
     for name in ("npmp", "torch", "mujoco", "numpy"):
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:  # run from a source tree that is not installed
-            found[name] = "unknown"
-    return found
+            installed[name] = "unknown"
+    return installed

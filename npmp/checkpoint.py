@@ -72,12 +72,12 @@ def present(folder: Path) -> list[Path]:
     """
     try:
         with reading(folder):
-            found = [path for path in folder.iterdir() if path.match("checkpoint_*.json")]
+            paths = [path for path in folder.iterdir() if path.match("checkpoint_*.json")]
     except InputError as error:
         if isinstance(error.__cause__, FileNotFoundError) and not folder.is_symlink():
             return []
         raise
-    return sorted(found, key=_step, reverse=True)
+    return sorted(paths, key=_step, reverse=True)
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
@@ -90,7 +90,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     damaged: list[InputError] = []
     for description in present(folder):
         try:
-            found = _load(description)
+            checkpoint = _load(description)
         except InputError as error:
             damaged.append(error)
             listed = "; ".join(map(str, damaged))
@@ -100,7 +100,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
                 f"npmp: passed over: {InputError(listed)}; used is {description.stem}",
                 file=sys.stderr,
             )
-        return found
+        return checkpoint
     if damaged:
         raise InputError(f"no usable checkpoint in '{folder}': {listed}")
     raise InputError(f"no checkpoint in '{folder}'")
@@ -179,10 +179,10 @@ def restoring() -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        # of torch's list the first
-        said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
+        # the first of torch's list
+        message = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
         raise InputError(
-            f"the checkpoint is of another kind of run: {said}; its own settings are in the "
+            f"the checkpoint is of another kind of run: {message}; its own settings are in the "
             "run's config.yaml"
         ) from error
 
@@ -208,9 +208,9 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition(".")
-        known = index.isdecimal() and len(index) < 10 and int(index) < len(shapes)
-        known = known and not value.is_complex()
-        if not known or value.shape not in (shapes[int(index)], ()):
+        valid = index.isdecimal() and len(index) < 10 and int(index) < len(shapes)
+        valid = valid and not value.is_complex()
+        if not valid or value.shape not in (shapes[int(index)], ()):
             raise ValueError(
                 f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} "
                 "parameters"

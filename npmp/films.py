@@ -125,10 +125,10 @@ def of_module(
     """A module that imitates the one motion of the environment until it loses it, beside the
     motion's recording."""
     first = torch.zeros(1, dtype=torch.long)
-    found = track(skill, env, first, env.task.reference.start[first.to(env.device)])
-    steps = int(found.steps[0])
-    part = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
-    qpos = found.qpos[: part.num_frames, 0].numpy()
+    result = track(skill, env, first, env.task.reference.start[first.to(env.device)])
+    steps = int(result.steps[0])
+    part = motion.crop(0, max(2, min(steps + 1, len(result.qpos))))
+    qpos = result.qpos[: part.num_frames, 0].numpy()
     lost = steps / motion.rate_hz if steps < motion.num_frames - 1 else None
     return of_motion(env.robot, part, recording, qpos), lost
 
@@ -144,8 +144,8 @@ def of_motion(
         drawn["bones"] = bones(recording)
     if qpos is not None:
         drawn["reference"] = motion.qpos
-    shown = motion.qpos if qpos is None else qpos
-    return Shot(robot, ReplayClip(motion.name, shown, motion.rate_hz, **drawn))
+    positions = motion.qpos if qpos is None else qpos
+    return Shot(robot, ReplayClip(motion.name, positions, motion.rate_hz, **drawn))
 
 
 def still(shot: Shot, at_s: float | None) -> Shot:

@@ -67,14 +67,14 @@ def inspect(
         return FOLDERS[path.name](path.parent)
     if suffix == ".asf":
         return inspect_skeleton(path)
-    if suffix == ".json" and (found := inspect_description(path)):
-        return found
+    if suffix == ".json" and (findings := inspect_description(path)):
+        return findings
     if suffix in READERS:
         return inspect_recording(path, options)
     refuse_other(path)
-    known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
+    suffixes = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
-    raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
+    raise InputError(f"{path}: no known kind of file; there are: {suffixes}, and {folders}")
 
 
 def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
@@ -85,8 +85,8 @@ def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Find
     Raises:
       InputError: for any other.
     """
-    if (path / "export.json").is_file() and (found := inspect_description(path / "export.json")):
-        return {**found, "path": str(path)}
+    if (path / "export.json").is_file() and (findings := inspect_description(path / "export.json")):
+        return {**findings, "path": str(path)}
     for marker, describe in FOLDERS.items():
         if (path / marker).is_file():
             return describe(path)
@@ -212,8 +212,8 @@ def inspect_run(path: Path) -> Findings:
             name = value.get("name") if isinstance(value, dict) else value
             if name is not None:
                 findings[key] = name
-        known = ("data", "module", "steps", "seed", "device")
-        findings |= {key: config[key] for key in known if key in config}
+        keys = ("data", "module", "steps", "seed", "device")
+        findings |= {key: config[key] for key in keys if key in config}
     except InputError as error:
         problems.append(one_line(error))
     try:

@@ -98,8 +98,8 @@ def check_packages() -> list[Finding]:
     """Every core package, installed and in range."""
     results = [check_requirement(line) for line in requirements()]
     if not results:
-        said = "not installed as a package: versions cannot be checked"
-        return [Finding("core", "npmp", "broken", said, INSTALL)]
+        message = "not installed as a package: versions cannot be checked"
+        return [Finding("core", "npmp", "broken", message, INSTALL)]
     if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
         return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]
     listed = ", ".join(f"{name} {version}" for _, name, version in results)

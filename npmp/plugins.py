@@ -25,8 +25,8 @@ def folders(kind: str) -> list[Path]:
 
 def tasks() -> dict[str, Path]:
     """The files of users' tasks by name, NAME.py; NAME.yaml beside it holds other settings."""
-    found = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
-    return {path.stem: path for path in reversed(found) if not path.stem.startswith("_")}
+    paths = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
+    return {path.stem: path for path in reversed(paths) if not path.stem.startswith("_")}
 
 
 def task_module(name: str) -> ModuleType:

@@ -244,9 +244,9 @@ class HighLevelPolicy(nn.Module):
 
     def _as_of(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
         """A policy of a task with these weights, whose contract says this otherwise."""
-        asked = [list(pair) for pair in task.inputs.values()]
-        said: dict[str, Any] = {"task": task.name, "command_range": asked, **contract}
-        own = replace(self.contract, versions={}, training={}, **said)
+        command_range = [list(pair) for pair in task.inputs.values()]
+        changes: dict[str, Any] = {"task": task.name, "command_range": command_range, **contract}
+        own = replace(self.contract, versions={}, training={}, **changes)
         policy = HighLevelPolicy(own).to(self.observation_scale.mean.device)
         policy.load_state_dict(weights)
         return policy
@@ -384,12 +384,12 @@ class HighLevelPolicy(nn.Module):
         Raises:
           InputError: naming both modules' checksums.
         """
-        found = module_sha256(folder)
-        if found != self.contract.module_sha256:
+        checksum = module_sha256(folder)
+        if checksum != self.contract.module_sha256:
             expected = self.contract.module_sha256
             raise InputError(
                 f"the policy commands another skill module than '{folder}'"
-                f" (sha256 {expected[:12] or 'unknown'}..., found {found[:12]}...)"
+                f" (sha256 {expected[:12] or 'unknown'}..., found {checksum[:12]}...)"
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
@@ -399,29 +399,29 @@ class HighLevelPolicy(nn.Module):
           InputError: naming both tasks, or both lists of inputs where the tasks fit.
         """
         own = self.contract
-        known = (task.name, *task.policies_of)
-        if own.task not in known:
+        accepted = (task.name, *task.policies_of)
+        if own.task not in accepted:
             raise InputError(
                 f"the policy was trained for task '{own.task}'; task={task.name} takes one for "
-                f"{', '.join(known)}"
+                f"{', '.join(accepted)}"
             )
         self._check_inputs(task)
         for name in () if isinstance(task, type) else ("clock_s", "camera"):
-            if (has := getattr(own, name)) != (given := getattr(task, name)):
-                raise InputError(f"the policy's {name} is {has}, the task's {given}")
+            if (has := getattr(own, name)) != (task_value := getattr(task, name)):
+                raise InputError(f"the policy's {name} is {has}, the task's {task_value}")
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
         own = self.contract.command
-        given = list(task.inputs)
+        inputs = list(task.inputs)
         # a class without settings may lack inputs that it will have
         if isinstance(task, type):
-            own = own[: len(given)]
+            own = own[: len(inputs)]
         else:
             own = [*own, *self.contract.extra_inputs]
-            given = [*given, *task.extra_inputs]
-        if own != given:
+            inputs = [*inputs, *task.extra_inputs]
+        if own != inputs:
             raise InputError(
-                f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(given)}"
+                f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(inputs)}"
             )
 
 

@@ -49,8 +49,8 @@ def share(settings: object, *names: str) -> None:
 
 def one_of(settings: object, name: str, known: Collection[str]) -> None:
     """The named field must be one of these words."""
-    if (given := getattr(settings, name)) not in (None, *known):
-        raise InputError(f"{name} must be one of {', '.join(known)}; got {given!r:.40}")
+    if (value := getattr(settings, name)) not in (None, *known):
+        raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r:.40}")
 
 
 def pairs(settings: object, *names: str) -> None:
@@ -67,11 +67,11 @@ def _check(
     settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]
 ) -> None:
     for name in names:
-        if (given := getattr(settings, name)) is None:
+        if (setting := getattr(settings, name)) is None:
             continue
-        values = given if isinstance(given, tuple) else (given,)
+        values = setting if isinstance(setting, tuple) else (setting,)
         if not values or not all(isinstance(value, Real) and right(value) for value in values):
-            raise InputError(f"{name} must be {words}, got {_shown(given)}")
+            raise InputError(f"{name} must be {words}, got {_shown(setting)}")
 
 
 def _shown(value: object) -> object:

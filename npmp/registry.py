@@ -46,14 +46,14 @@ class Registry:
             content = read_json(self.find(artefact) / self.contract)
         except (InputError, OSError):
             return None
-        found = content.get(key) if isinstance(content, dict) else None
-        return found if isinstance(found, str) else None
+        text = content.get(key) if isinstance(content, dict) else None
+        return text if isinstance(text, str) else None
 
     def of_robot(self, robot: str, ending: str = "") -> list[str]:
         """Those that are shipped for a robot, with such an ending of their names; the shortest name
         first."""
-        found = [name for name in self.names() if self.said(name, "robot") == robot]
-        return sorted((name for name in found if name.endswith(ending)), key=len)
+        names = [name for name in self.names() if self.said(name, "robot") == robot]
+        return sorted((name for name in names if name.endswith(ending)), key=len)
 
     def card(self, artefact: str | Path) -> str:
         """The card of a shipped artefact or of a folder. Raises InputError where there is none."""

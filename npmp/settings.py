@@ -85,16 +85,16 @@ def hints_of(cls: type) -> dict[str, Any]:
 def help_of(cls: type) -> dict[str, str]:
     """The comments above a dataclass's fields, or beside them, and above those that it derives
     from."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         above: list[str] = []
         for line in textwrap.dedent(inspect.getsource(base)).splitlines():
             comment = re.match(r"    # (.*)", line)
             field = re.match(r"    (\w+): ", line)
             if field and field[1] in base.__dataclass_fields__:
-                found[field[1]] = " ".join(filter(None, (*above, line.partition("  # ")[2])))
+                comments[field[1]] = " ".join(filter(None, (*above, line.partition("  # ")[2])))
             above = [*above, comment[1]] if comment else []
-    return found
+    return comments
 
 
 def unknown_setting(key: str, known: Iterable[str], also: Sequence[str] = ()) -> str:

@@ -79,10 +79,10 @@ class SkillContract:
             )
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
-        for key, known in (("hold", HOLDS), ("accelerometer", ACCELEROMETERS)):
-            value = self.training.get(key, known[0])
-            if isinstance(value, str) and value not in known:
-                raise ValueError(f"{key} must be one of {', '.join(known)}; got {value!r:.40}")
+        for key, choices in (("hold", HOLDS), ("accelerometer", ACCELEROMETERS)):
+            value = self.training.get(key, choices[0])
+            if isinstance(value, str) and value not in choices:
+                raise ValueError(f"{key} must be one of {', '.join(choices)}; got {value!r:.40}")
         ranges.one_of(self, "weights_dtype", STORED_AS)
 
     @staticmethod
@@ -172,8 +172,8 @@ class SkillModule(nn.Module):
         training = self.contract.training
         sizes = dict.fromkeys(_WIDTHS, 1)
         net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
-        known = ("hold", "accelerometer", "command_range")
-        kept = {key: training[key] for key in known if key in training}
+        keys = ("hold", "accelerometer", "command_range")
+        kept = {key: training[key] for key in keys if key in training}
         plain = SkillModule(replace(self.contract, net=asdict(net), training=kept, **contract))
         # the encoder is not used, but a module's file has all its parts
         for parameter in plain.parameters():

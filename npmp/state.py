@@ -68,13 +68,13 @@ Part = (
 
 def _flat(parts: Mapping[str, Part]) -> dict[str, Any]:
     """The parts by dotted names, those of mappings and tuples each by itself."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, part in parts.items():
         inner: Any = {} if part is None else part  # an empty tree
         if isinstance(inner, tuple):
             inner = dict(zip(getattr(inner, "_fields", map(str, range(len(inner)))), inner))
-        found |= prefixed(name, _flat(inner)) if isinstance(inner, Mapping) else {name: part}
-    return found
+        flat |= prefixed(name, _flat(inner)) if isinstance(inner, Mapping) else {name: part}
+    return flat
 
 
 def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
@@ -112,16 +112,16 @@ def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
     """
     flat = _flat(parts)
     with restoring():
-        # what can be told before anything is changed
+        # checks before anything is changed
         for name, part in flat.items():
             if isinstance(part, Tensor | torch.Generator | Numbers) and name not in tensors:
                 raise KeyError(f"it has no {name}")
             if not isinstance(part, Tensor):
                 continue
-            given = tensors[name]
-            if given.shape != part.shape or given.dtype != part.dtype:
+            stored = tensors[name]
+            if stored.shape != part.shape or stored.dtype != part.dtype:
                 raise ValueError(
-                    f"{name} is {given.dtype} {list(given.shape)} there, and {part.dtype} "
+                    f"{name} is {stored.dtype} {list(stored.shape)} there, and {part.dtype} "
                     f"{list(part.shape)} here"
                 )
         for name, part in flat.items():

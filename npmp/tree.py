@@ -40,9 +40,9 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 def leaves(tree: Tree) -> list[Tensor]:
     """All tensors of a tree, in a fixed order."""
-    found: list[Tensor] = []
-    map_tree(found.append, tree)
-    return found
+    tensors: list[Tensor] = []
+    map_tree(tensors.append, tree)
+    return tensors
 
 
 def stack_trees(trees: list[Tree]) -> Tree:

@@ -286,15 +286,15 @@ class Cleaner:
         rate = motion.rate_hz
         out = np.full(motion.num_frames, -1)
         window = 2 * round(MARGIN_S * rate) + 1
-        found = {
+        masks = {
             reason: maximum_filter1d(where, window, mode="constant")
             for reason, where in self.reasons(motion)
         }
-        found[STANDING] = self.standing(motion)
+        masks[STANDING] = self.standing(motion)
         # the first in the list has the last word
         for index, reason in reversed(list(enumerate(REASONS))):
-            if reason in found:
-                out[found[reason]] = index
+            if reason in masks:
+                out[masks[reason]] = index
         shortest = math.ceil(self.options.min_chunk_s * rate - 1e-9)
         for start, stop in runs(out < 0):
             if stop - start < max(shortest, 2):
@@ -369,9 +369,9 @@ def clean(
     if chosen.flatten and divided:
         divided = weights.weigh(divided, speeds)
     provenance = {**motion_set.provenance, "cleaning": json_text(asdict(chosen))}
-    made = replace(motion_set, motions=divided, provenance=provenance)
+    result = replace(motion_set, motions=divided, provenance=provenance)
     seconds = sum(motion.duration_s for motion in motion_set.motions)
-    return Cleaned(made, tuple(dropped), seconds, kept_s, cleaner.collisions(seconds))
+    return Cleaned(result, tuple(dropped), seconds, kept_s, cleaner.collisions(seconds))
 
 
 def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> list[str]:

@@ -54,13 +54,13 @@ def retarget_all(
 
 
 def _refused(clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any]) -> list[Refused]:
-    found = []
+    refused = []
     for clip in clips:
         try:
             retarget(clip, robot, **options)
         except InputError as error:
-            found.append((clip.name, error))
-    return found
+            refused.append((clip.name, error))
+    return refused
 
 
 def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
@@ -78,8 +78,8 @@ def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) 
         for key, value in entry.provenance.items():
             values.setdefault(key, {})[value] = None
     provenance = {
-        key: next(iter(found)) if len(found) == 1 else json.dumps(list(found))
-        for key, found in values.items()
+        key: next(iter(distinct)) if len(distinct) == 1 else json.dumps(list(distinct))
+        for key, distinct in values.items()
     }
     return replace(sets[0], motions=tuple(motions), provenance=provenance)
 
@@ -90,9 +90,9 @@ def emptied(whole: MotionSet, cleaned: Cleaned) -> dict[str, str]:
     gone: defaultdict[str, list[Dropped]] = defaultdict(list)
     for entry in cleaned.dropped:
         gone[entry.recording].append(entry)
-    found = {}
+    reasons = {}
     for name in dict.fromkeys(recording_of(motion) for motion in whole.motions):
         if name not in kept:
             seconds = replace(cleaned, dropped=tuple(gone[name])).dropped_s
-            found[name] = ", ".join(f"{reason} {s:.1f} s" for reason, s in seconds.items())
-    return found
+            reasons[name] = ", ".join(f"{reason} {s:.1f} s" for reason, s in seconds.items())
+    return reasons

@@ -24,9 +24,9 @@ UNITREE = "unitree_csv"
 def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
     """The names of the clips to write. Raises InputError for one that there is not, or none."""
     of = splits_in(data)
-    known = list(of)
-    check_known(f"clip in {data}", asked or [], known)
-    names = known if asked is None else list(dict.fromkeys(asked))
+    available = list(of)
+    check_known(f"clip in {data}", asked or [], available)
+    names = available if asked is None else list(dict.fromkeys(asked))
     if split is not None:
         if split not in of.values():
             raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
@@ -98,10 +98,10 @@ def export(
         else:
             path = folder / f"{name}.csv"
             write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
-        said = ("source", "licence", "recording", "mirror", "split")
-        told = {"name": name, "file": path.name, "frames": motion.num_frames}
-        told |= {"rate_hz": motion.rate_hz} | {key: getattr(motion, key) for key in said}
-        written.append(told)
+        keys = ("source", "licence", "recording", "mirror", "split")
+        entry = {"name": name, "file": path.name, "frames": motion.num_frames}
+        entry |= {"rate_hz": motion.rate_hz} | {key: getattr(motion, key) for key in keys}
+        written.append(entry)
     manifest = {
         "format": kind,
         "conventions": CONVENTIONS[kind],

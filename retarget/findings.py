@@ -51,8 +51,8 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     options: of the reader; names= counts where the file has none. Names or a rate that nothing says
     are given a place holder and listed as missing.
     """
-    known = options_of(path)
-    chosen = {key: value for key, value in (options or {}).items() if key in known}
+    defaults = options_of(path)
+    chosen = {key: value for key, value in (options or {}).items() if key in defaults}
     names = chosen.pop("names", None)
     missing: tuple[str, ...] = ()
     try:
@@ -80,11 +80,11 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     if timed:
         findings["duration_s"] = round(clip.duration_s, 3)
     read_as: dict[str, Any] = {
-        key: chosen.get(key, known[key]) for key in ("scale", "up") if key in known
+        key: chosen.get(key, defaults[key]) for key in ("scale", "up") if key in defaults
     }
     if read_as:
-        said = "as the file says"
-        findings["read as"] = {k: said if v is None else v for k, v in read_as.items()}
+        text = "as the file says"
+        findings["read as"] = {k: text if v is None else v for k, v in read_as.items()}
     if assumed := [key for key in clip.assumed if key not in missing]:
         values = {**read_as, "rate_hz": clip.rate_hz}
         findings["assumed"] = [assumption(key, values.get(key)) for key in assumed]
@@ -339,26 +339,26 @@ def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
 def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
     """What `read_motions` refuses the dataset for, and the motions that can be read, no mirrors."""
     expected: dict[str, Any] = {}
-    found = []
+    problems = []
     if isinstance(robot_name, str):
         try:
             robot = robots.load(robot_name)
             keys = ("model_sha256", "joint_names", "body_names")
             expected = {"robot": robot.name} | {key: getattr(robot, key) for key in keys}
         except InputError as error:
-            found.append(str(error))
+            problems.append(str(error))
     # a file of other names than expected is refused as a whole: the rest shows without expectations
-    for asked in (expected, {}) if expected else ({},):
+    for args in (expected, {}) if expected else ({},):
         refused: list[InputError] = []
         try:
-            motions = read_motions(path, **asked, refused=refused).motions
+            motions = read_motions(path, **args, refused=refused).motions
         except InputError as error:
             refused.append(error)
             motions = ()
-        found += [str(error) for error in refused]
+        problems += [str(error) for error in refused]
         if motions:
-            return found, [motion for motion in motions if not motion.mirror]
-    return found, []
+            return problems, [motion for motion in motions if not motion.mirror]
+    return problems, []
 
 
 def _attributes(node: Any) -> Findings:
@@ -381,15 +381,15 @@ def _child(group: Any, name: str) -> Any:
 
 def _clip(name: str, group: Any) -> Findings:
     """A clip without its arrays being read; a question mark for what it does not say."""
-    known = {} if group is None else _attributes(group)
+    attrs = {} if group is None else _attributes(group)
     shape: tuple[int, ...] = () if group is None else getattr(_child(group, "qpos"), "shape", ())
     feet: tuple[int, ...] = () if group is None else getattr(_child(group, "contacts"), "shape", ())
     frames = int(shape[0]) if shape else "?"
-    rate = known.get("rate_hz", "?")
+    rate = attrs.get("rate_hz", "?")
     timed = isinstance(frames, int) and isinstance(rate, int | float) and rate > 0
     numbers = {
         key: float(f"{value:.4g}")
-        for key, value in known.items()
+        for key, value in attrs.items()
         if key not in ("rate_hz", "licence", "source") and isinstance(value, int | float)
     }
     return {
@@ -397,8 +397,8 @@ def _clip(name: str, group: Any) -> Findings:
         "frames": frames,
         "seconds": round(frames / rate, 2) if timed else "?",
         "rate_hz": rate,
-        "licence": known.get("licence", "?"),
-        **{key: known[key] for key in ("recording", "mirror", "split") if known.get(key)},
+        "licence": attrs.get("licence", "?"),
+        **{key: attrs[key] for key in ("recording", "mirror", "split") if attrs.get(key)},
         **({"feet": int(feet[1])} if len(feet) == 2 else {}),
         **numbers,
     }
@@ -443,8 +443,8 @@ def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) ->
         row: Findings = {"name": name, "clips": len(group)}
         for key in ("seconds", *FIGURES, "weight"):
             values = [of[motion.name].get(key) for motion in group]
-            known = [float(value) for value in values if value is not None and is_number(value)]
-            if known:
-                row[key] = float(f"{np.median(known):.4g}")
+            numbers = [float(value) for value in values if value is not None and is_number(value)]
+            if numbers:
+                row[key] = float(f"{np.median(numbers):.4g}")
         rows.append(row)
     return rows

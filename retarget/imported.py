@@ -68,8 +68,8 @@ def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
 
 def listed(names: Sequence[str]) -> str:
     """The first few of a list of names, and how many more."""
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+    text = ", ".join(names[:_MOST_NAMES])
+    return text if len(names) <= _MOST_NAMES else f"{text} and {len(names) - _MOST_NAMES} more"
 
 
 def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:

@@ -140,11 +140,11 @@ def solve_track(
 
 def between(sparse: Array, frames: Index, count: int) -> Array:
     """Poses (count, 7 + J) from those of some `frames` (K,), linear in between."""
-    known = sparse.copy()
-    known[:, 3:7] = rotations.make_continuous(known[:, 3:7])
+    keyframes = sparse.copy()
+    keyframes[:, 3:7] = rotations.make_continuous(keyframes[:, 3:7])
     after = np.clip(np.searchsorted(frames, np.arange(count)), 1, len(frames) - 1)
     share = (np.arange(count) - frames[after - 1]) / (frames[after] - frames[after - 1])
-    out: Array = known[after - 1] + share[:, None] * (known[after] - known[after - 1])
+    out: Array = keyframes[after - 1] + share[:, None] * (keyframes[after] - keyframes[after - 1])
     out[:, 3:7] /= np.linalg.norm(out[:, 3:7], axis=1, keepdims=True)
     return out
 

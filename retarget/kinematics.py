@@ -79,12 +79,12 @@ class Tree:
 
     def chain(self, body: int) -> list[int]:
         """Bodies with a hinge on the way from `body` up to the root."""
-        found = []
+        bodies = []
         while body >= 0:
             if self.hinge[body] >= 0:
-                found.append(body)
+                bodies.append(body)
             body = int(self.parent[body])
-        return found
+        return bodies
 
 
 def tree_of(model: mujoco.MjModel) -> Tree:

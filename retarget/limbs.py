@@ -81,14 +81,14 @@ def sides_of(a: str, b: str) -> tuple[str, str]:
     words = [set(words_of(name)) for name in (a, b)]
     # no sides: the "D" of "L_Thigh_D" and "R_Thigh_D"
     shared = words[0] & words[1]
-    said = [{_SIDES[word] for word in own - shared if word in _SIDES} for own in words]
-    if not any(said) and len(a) == len(b):
+    candidates = [{_SIDES[word] for word in own - shared if word in _SIDES} for own in words]
+    if not any(candidates) and len(a) == len(b):
         # they differ in one letter: "lfemur" and "rfemur", "FL_foot" and "FR_foot"
         letters = [pair for pair in zip(a, b, strict=True) if pair[0] != pair[1]]
         if len(letters) == 1:
-            said = [{letter.upper()} & {"L", "R"} for letter in letters[0]]
-    found = tuple(side.pop() if len(side) == 1 else "" for side in said)
-    return (found[0], found[1]) if set(found) == {"L", "R"} else ("", "")
+            candidates = [{letter.upper()} & {"L", "R"} for letter in letters[0]]
+    sides = tuple(side.pop() if len(side) == 1 else "" for side in candidates)
+    return (sides[0], sides[1]) if set(sides) == {"L", "R"} else ("", "")
 
 
 def side_of(name: str, names: Collection[str]) -> str:
@@ -195,15 +195,15 @@ def _tree_of(clip: Clip) -> _Tree:
     """The largest body of keypoints that bones of constant length join."""
     places = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
     words = [frozenset(words_of(name)) for name in clip.names]
-    # a word that all names have is none of a helper's
+    # a word that all names share marks no helper
     own = _HELPERS - frozenset.intersection(*words)
-    helpers = [bool(own & said) for said in words]
+    helpers = [bool(own & name_words) for name_words in words]
     parents = list(clip.parents or ())
-    known = [i for i, helper in enumerate(helpers) if not helper]
-    if len(known) < 8 or len(places) < 2:
-        few = f"{len(known)} keypoints in {len(places)} frames"
+    keypoints = [i for i, helper in enumerate(helpers) if not helper]
+    if len(keypoints) < 8 or len(places) < 2:
+        few = f"{len(keypoints)} keypoints in {len(places)} frames"
         raise _refused(clip, f"{few} are too few to find limbs (8 in 2)")
-    size = float(np.median(np.linalg.norm(np.ptp(places[:, known], axis=1), axis=-1)))
+    size = float(np.median(np.linalg.norm(np.ptp(places[:, keypoints], axis=1), axis=-1)))
     if not parents or max(parents) < 0:
         raise _refused(clip, "the file does not say which keypoints a bone joins")
     same = list(range(len(parents)))
@@ -244,17 +244,17 @@ Pair = tuple[Chain, Chain]
 
 def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
     """The two longest pairs of twins that are in no other pair; of pairs as long the most alike."""
-    found: list[tuple[float, float, Pair]] = []
+    candidates: list[tuple[float, float, Pair]] = []
     for node in tree.below(tree.root):
         for a, b in itertools.combinations(tree.children.get(node, []), 2):
             if (difference := _difference(tree, node, a, b)) < _ALIKE:
                 pair = _twins(_limb(tree, node, a), _limb(tree, node, b))
-                found.append((-tree.reach(node, tree.chain(a)), difference, pair))
-    found.sort(key=lambda entry: entry[:2])
+                candidates.append((-tree.reach(node, tree.chain(a)), difference, pair))
+    candidates.sort(key=lambda entry: entry[:2])
     chosen: list[Pair] = []
-    for reach, _, pair in found:
+    for reach, _, pair in candidates:
         others = {n for other in chosen for limb in other for n in limb.members}
-        if not others & {limb.path[1] for limb in pair} and reach < _SHORTEST * found[0][0]:
+        if not others & {limb.path[1] for limb in pair} and reach < _SHORTEST * candidates[0][0]:
             chosen.append(pair)
     if len(chosen) != 2:
         has = ", ".join(tree.clip.names[pair[0].path[1]] for pair in chosen) or "none"
@@ -323,9 +323,9 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         # the arms of a person are above its legs, whatever hangs lower
         return ("person", second, first) if upright > 0.0 else ("person", first, second)
     if shares[1] > _OFTEN:
-        said = {word for name in tree.clip.names for word in words_of(name)}
+        words = {word for name in tree.clip.names for word in words_of(name)}
         fast = np.percentile(np.linalg.norm(_travel(tree), axis=-1), 90) > _CRAWLS
-        if said & _ANIMAL or (fast and not said & {"thumb", "finger", "index"}):
+        if words & _ANIMAL or (fast and not words & {"thumb", "finger", "index"}):
             return "quadruped", second, first
         both = "a person on hands and feet, or a four-legged animal (another clip, where it walks?)"
         raise _refused(tree.clip, f"it could be {both}")
@@ -350,8 +350,8 @@ def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     beyond = np.einsum("tnc,tc->n", tree.places[:, free], axis)
     heights = tree.places[:, free, 2].mean(axis=0)
     head, tail = heights[int(np.argmax(beyond))], heights[int(np.argmin(beyond))]
-    said = [_said(tree, pair) for pair in (upper, lower)]
-    named = np.sign(said[0] - said[1])
+    scores = [_said(tree, pair) for pair in (upper, lower)]
+    named = np.sign(scores[0] - scores[1])
     goes = np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS)
     higher = np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size)
     # where it goes backwards its head is behind; a head that is high alone may be a tail

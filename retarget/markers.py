@@ -128,8 +128,8 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         raise InputError(f"robot '{robot.name}' has no markers to retarget to")
     for name, marker in robot.markers.items():
         if marker.body not in tree.body_names:
-            known = f"there are: {', '.join(tree.body_names)}"
-            raise InputError(f"marker '{name}' is on no body '{marker.body}'; {known}")
+            available = f"there are: {', '.join(tree.body_names)}"
+            raise InputError(f"marker '{name}' is on no body '{marker.body}'; {available}")
     every = tuple(robot.markers)
     names = every if chosen is None else tuple(name for name in every if name in chosen)
     markers = [robot.markers[name] for name in names]
@@ -197,12 +197,12 @@ def _symmetric_parameters(
 def _products(robot: Robot) -> list[tuple[Index, Array]]:
     """(marker permutation, signs (3,)) of every product of the robot's mirrors, identity first."""
     mirrors = list(robot.symmetries.values())
-    found = []
+    products = []
     for chosen in itertools.product((False, True), repeat=len(mirrors)):
         permutation = np.arange(len(robot.markers))
         flip = np.ones(3)
         for mirror in itertools.compress(mirrors, chosen):
             permutation = np.asarray(mirror.marker_permutation)[permutation]
             flip = flip * mirror.reflection
-        found.append((permutation, flip))
-    return found
+        products.append((permutation, flip))
+    return products

@@ -50,6 +50,6 @@ def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
     Raises:
       InputError: for a name that it does not have.
     """
-    known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
-    check_known(what, given, known)
+    valid = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
+    check_known(what, given, valid)
     return kind(**given)

@@ -61,46 +61,46 @@ def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
     if how == "rms":
         return overall_rms(motions)
     pairs = [(figure_of(motion, key), motion.duration_s) for motion in motions]
-    known = np.array([pair for pair in pairs if np.isfinite(pair[0])]).reshape(-1, 2)
-    if not len(known):
+    finite = np.array([pair for pair in pairs if np.isfinite(pair[0])]).reshape(-1, 2)
+    if not len(finite):
         return float("nan")
     if how == "mean":
-        return float(np.average(known[:, 0], weights=known[:, 1]))
-    return float(known[:, 0].max() if how == "max" else known[:, 0].sum())
+        return float(np.average(finite[:, 0], weights=finite[:, 1]))
+    return float(finite[:, 0].max() if how == "max" else finite[:, 0].sum())
 
 
 def median_of(motions: Sequence[ReferenceMotion], key: str) -> float:
     """The median of a figure over the motions that have it; NaN where none has."""
-    known = [value for motion in motions if np.isfinite(value := figure_of(motion, key))]
-    return float(np.median(known)) if known else float("nan")
+    values = [value for motion in motions if np.isfinite(value := figure_of(motion, key))]
+    return float(np.median(values)) if values else float("nan")
 
 
 def worst(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:
     """Up to `WORST` of the motions, the worst first, at most `PER_RECORDING` of a recording."""
-    found: list[ReferenceMotion] = []
+    selected: list[ReferenceMotion] = []
     taken: Counter[str] = Counter()
     for motion in sorted(motions, key=lambda motion: -trouble(motion.quality)):
-        if len(found) < WORST and taken[recording_of(motion)] < PER_RECORDING:
-            found.append(motion)
+        if len(selected) < WORST and taken[recording_of(motion)] < PER_RECORDING:
+            selected.append(motion)
             taken[recording_of(motion)] += 1
-    return found
+    return selected
 
 
 def is_marked(motion: ReferenceMotion, warnings: Mapping[str, str]) -> bool:
-    """Whether a motion gets a "!": a figure of its own is bad, or its recording looks misread.
+    """Whether a motion gets a "!": one of its figures is bad, or its recording looks misread.
 
     Other warnings may be of stretches of the recording that were dropped.
     """
-    said = (warnings.get(name, "") for name in (motion.name, recording_of(motion)))
-    return trouble(motion.quality) >= 1.0 or any(why.startswith(WRONG) for why in said)
+    messages = (warnings.get(name, "") for name in (motion.name, recording_of(motion)))
+    return trouble(motion.quality) >= 1.0 or any(why.startswith(WRONG) for why in messages)
 
 
 def by_kind(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
     """The motions of each kind of movement, a turn also by its gait; {} where all are of one."""
     of = {id(motion): kinds_of(motion) for motion in motions}
     kinds = {kind: [motion for motion in motions if kind in of[id(motion)]] for kind in KINDS}
-    found = {kind: group for kind, group in kinds.items() if group}
-    return found if len(found) > 1 else {}
+    groups = {kind: group for kind, group in kinds.items() if group}
+    return groups if len(groups) > 1 else {}
 
 
 def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
@@ -175,12 +175,12 @@ def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
 
     Mirrors have the figures of what they mirror and are left out. warnings: by name or recording.
     """
-    shown = motions = originals_of(motion_set.motions)
+    selected = motions = originals_of(motion_set.motions)
     title = f"motions of {motion_set.robot}"
     if len(motions) > ROWS:
-        shown = worst(motions)
+        selected = worst(motions)
         most = f"at most {PER_RECORDING} of a recording"
-        title += f": the worst {len(shown)} of {len(motions)}, {most}"
+        title += f": the worst {len(selected)} of {len(motions)}, {most}"
     columns = [
         column
         for column in COLUMNS
@@ -194,7 +194,7 @@ def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
         return [name, f"{seconds:.1f}", *cells]
 
     rows = []
-    for motion in shown:
+    for motion in selected:
         mark = " !" if is_marked(motion, warnings) else ""
         figures = [figure_of(motion, column.key) for column in columns]
         rows.append(row(motion.name + mark, motion.duration_s, figures))

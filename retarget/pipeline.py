@@ -83,12 +83,12 @@ def retarget_many(
     tell = progress or (lambda done, total, name: None)
     bodies = bodies_of(clips, robot, chosen)
     meter = QualityMeter(robot)
-    found: dict[str, ReferenceMotion] = {}
+    motions: dict[str, ReferenceMotion] = {}
     for body in bodies:
         for batch in _batches(body.clips):
             for k, clip in enumerate(batch):
-                tell(len(found) + k, len(clips), clip.clip.name)
-            found |= {motion.name: motion for motion in _motions(batch, body, chosen, meter)}
+                tell(len(motions) + k, len(clips), clip.clip.name)
+            motions |= {motion.name: motion for motion in _motions(batch, body, chosen, meter)}
     tell(len(clips), len(clips), "")
     used = [(b.prepared.layout.names, b.prepared.layout.offsets(b.theta)) for b in bodies]
     provenance = {
@@ -97,7 +97,7 @@ def retarget_many(
         "offsets": json_text([dict(zip(names, moved.tolist())) for names, moved in used]),
         "body_scale": json_text([body.scale for body in bodies]),
     }
-    return set_of(robot, [found[name] for name in names], provenance)
+    return set_of(robot, [motions[name] for name in names], provenance)
 
 
 def set_of(
@@ -124,7 +124,7 @@ class Body:
 def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Body]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
     whole = PreparedRobot.of(robot)
-    found = []
+    bodies = []
     for same in by_body(clips):
         skeleton = skeleton_of(same, tuple(robot.markers), options.skeleton)
         prepared = prepared_for(whole, skeleton)
@@ -145,8 +145,8 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
             if not person:
                 tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
                 theta = estimate(tracks, prepared)
-        found.append(Body(ready, prepared, scale, heights, theta))
-    return found
+        bodies.append(Body(ready, prepared, scale, heights, theta))
+    return bodies
 
 
 @contextmanager

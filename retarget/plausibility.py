@@ -52,20 +52,20 @@ def misread(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) 
 def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) -> list[str]:
     """What looks misread about a clip's keypoints and about the body that they make.
 
-    markers, chosen: as `skeleton_of`; without a skeleton the keypoints alone are looked at.
+    markers, chosen: as `skeleton_of`; without a skeleton only the keypoints are checked.
     """
-    found = warnings_of(clip)
+    doubts = warnings_of(clip)
     # of another size, or turned, the body says nothing new
-    if any("units?" in doubt or "axis?" in doubt for doubt in found):
-        return found
+    if any("units?" in doubt or "axis?" in doubt for doubt in doubts):
+        return doubts
     try:
         skeleton = skeleton_of(clip, markers, chosen)
         of_body = body_doubts(clip, skeleton)
     except InputError:
-        return found
+        return doubts
     if any("units?" in doubt for doubt in of_body):
         return of_body
-    return found + of_body + [f"guess: {one}" for one in skeleton.guesses]
+    return doubts + of_body + [f"guess: {one}" for one in skeleton.guesses]
 
 
 def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
@@ -81,12 +81,12 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
     lengths = [[_length(at, side, limb) for side in "LR"] for limb in limbs]
     if size := _wrong_size(at, floor, lengths[0], person):
         return [size]
-    found = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
+    doubts = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
     for limb, (left, right) in zip(limbs, lengths, strict=True):
         # of an animal only the ends are known, which are as far apart as its legs are stretched
         if person and abs(left - right) > ALIKE * max(left, right):
             what = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
-            found.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
+            doubts.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
     above = {
         side + limb[-1]: float(np.percentile(at[side + limb[-1]][:, 2], 10)) - floor
         for limb in limbs[: 1 if person else 2]
@@ -95,8 +95,8 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
     high = [name for name, height in above.items() if height > ON_FLOOR * size_of(clip)]
     if high:
         least = min(above[name] for name in high)
-        found.append(f"has {', '.join(high)} at least {least:.2g} m above the floor (skeleton=)")
-    return found
+        doubts.append(f"has {', '.join(high)} at least {least:.2g} m above the floor (skeleton=)")
+    return doubts
 
 
 def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
@@ -110,15 +110,15 @@ def _wrong_size(at: Mapping[str, Array], floor: float, legs: Sequence[float], pe
         height = float(np.mean(legs)) / LEGS_SHARE
         usual = PERSON
         most = MOST_PERSONS
-        said = f"is a person of {height:.2g} m"
+        message = f"is a person of {height:.2g} m"
     else:
         shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])[:, 2]
         height = float(np.percentile(shoulders, 90)) - floor
         usual = DOG
         most = MOST_DOGS
-        said = f"is {height:.2g} m high at the shoulder, an animal of four legs"
+        message = f"is {height:.2g} m high at the shoulder, an animal of four legs"
     right = usual[0] <= height <= usual[1]
-    return "" if right else f"{said} (units? {better_unit(height, *most)})"
+    return "" if right else f"{message} (units? {better_unit(height, *most)})"
 
 
 def _swapped(at: Mapping[str, Array], person: bool) -> bool:
@@ -172,8 +172,8 @@ def root_doubt(qpos: Array) -> str:
     """The doubt about a root (T, 7 + J) that is more than 60 degrees from upright most of the time;
     "" for none."""
     hint = "order of the quaternion? root frame? axis?"
-    said = f"its root lies or is upside down most of the time ({hint})"
-    return said if np.median(rotations.rotate(qpos[:, 3:7], UP)[:, 2]) < 0.5 else ""
+    message = f"its root lies or is upside down most of the time ({hint})"
+    return message if np.median(rotations.rotate(qpos[:, 3:7], UP)[:, 2]) < 0.5 else ""
 
 
 def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:

@@ -142,26 +142,26 @@ class QualityMeter:
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
     """The figures of the motion's own figures of frames, as far as it has them."""
     frames = motion.frame_quality
-    found = {}
+    figures = {}
     if "marker_rms_m" in frames:
-        found["rms_marker_m"] = float(np.sqrt(np.square(frames["marker_rms_m"]).mean()))
+        figures["rms_marker_m"] = float(np.sqrt(np.square(frames["marker_rms_m"]).mean()))
     if "marker_max_m" in frames:
-        found["max_marker_m"] = float(frames["marker_max_m"].max())
+        figures["max_marker_m"] = float(frames["marker_max_m"].max())
     if "stances_lost" in frames and motion.contacts is not None:
         lost = float(frames["stances_lost"].sum())
-        found["stance_lost_share"] = lost / max(lost + float(motion.contacts.sum()), 1.0)
+        figures["stance_lost_share"] = lost / max(lost + float(motion.contacts.sum()), 1.0)
     if "leg_orientation_rad" in frames:
-        found["leg_orientation_deg"] = float(np.degrees(np.median(frames["leg_orientation_rad"])))
-    return found
+        figures["leg_orientation_deg"] = float(np.degrees(np.median(frames["leg_orientation_rad"])))
+    return figures
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
     """The root mean square marker error [m] over all frames of motions that have one, or NaN."""
-    known = [m for m in motions if "rms_marker_m" in m.quality]
-    if not known:
+    valid = [m for m in motions if "rms_marker_m" in m.quality]
+    if not valid:
         return float("nan")
-    squares = [m.quality["rms_marker_m"] ** 2 for m in known]
-    return float(np.sqrt(np.average(squares, weights=[m.num_frames for m in known])))
+    squares = [m.quality["rms_marker_m"] ** 2 for m in valid]
+    return float(np.sqrt(np.average(squares, weights=[m.num_frames for m in valid])))
 
 
 def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:

@@ -57,7 +57,7 @@ class Skeleton:
         plain = [plain_name(name) for name in names]
         for cut, own_cut in ((0, 0), (_prefix(plain), _prefix(list(own.values())))):
             both = zip(plain, names, strict=True)
-            spelling = {name[cut:]: given for name, given in both if plain.count(name) == 1}
+            spelling = {name[cut:]: original for name, original in both if plain.count(name) == 1}
             spelled = {key: spelling.get(name[own_cut:]) for key, name in own.items()}
             if all(spelled.values()):
                 markers = {
@@ -149,13 +149,13 @@ def _chosen(chosen: str, clip: Clip) -> Skeleton:
     path = Path(chosen).expanduser()
     if not path.is_file() and chosen not in known():
         raise unknown("skeleton", chosen, [*known(), "or a file"])
-    asked = read_skeleton(path) if path.is_file() else known()[chosen]
-    skeleton = asked.of(clip.names)
+    requested = read_skeleton(path) if path.is_file() else known()[chosen]
+    skeleton = requested.of(clip.names)
     if skeleton is None:
         plain = {plain_name(name) for name in clip.names}
         missing = [
-            key for key in asked.keypoints if plain_name(key) not in plain
-        ] or asked.keypoints
+            key for key in requested.keypoints if plain_name(key) not in plain
+        ] or requested.keypoints
         raise InputError(
             f"skeleton {chosen!r} needs {', '.join(missing)}; clip {clip.name!r} has "
             f"{', '.join(clip.names[:40])}"

@@ -58,9 +58,9 @@ class Excerpt(NamedTuple):
         """
         stop = clip.num_frames if self.stop is None else min(self.stop, clip.num_frames)
         if self.start >= stop:
-            asked = f"{self.start}:{'' if self.stop is None else self.stop}"
+            requested = f"{self.start}:{'' if self.stop is None else self.stop}"
             has = f"the recording has {counted(clip.num_frames, 'frame')}"
-            raise InputError(f"{self.path}: no frames {asked}; {has}")
+            raise InputError(f"{self.path}: no frames {requested}; {has}")
         if not self.start and self.stop is None:
             return clip
         name = f"{clip.name}_{self.start}_{'end' if self.stop is None else stop}"
@@ -194,11 +194,11 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
     text = str(source)
     place, at, frames = text.rpartition("@")
     if at and not _exists(text):
-        # several, each with frames of its own
+        # several entries, each with its own frames
         if "," in text and not _exists(place):
             return excerpts(_parts(text), start, stop)
-        if found := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
-            first, last = int(found[1] or 0), int(found[2]) if found[2] else None
+        if match := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
+            first, last = int(match[1] or 0), int(match[2]) if match[2] else None
             return [Excerpt(path, first, last) for path in files_of(place)]
         if _exists(place):
             expected = f"FILE@START:STOP takes whole numbers from 0, e.g. {place}@100:700"
@@ -293,10 +293,10 @@ def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def synthetic(name: str, start: int = 0, stop: int | None = None) -> Recordings:
     """A generated set of `GENERATED`, or those frames of its clips."""
-    found = Recordings()
+    recordings = Recordings()
     for clip in GENERATED[name]():
-        found.take(Excerpt(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
-    return found
+        recordings.take(Excerpt(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
+    return recordings
 
 
 def read_recordings(
@@ -310,15 +310,17 @@ def read_recordings(
     given: options of the readers, each for the files that take it (`known_options`). explain: why a
     file could not be read.
     """
-    found = Recordings()
+    recordings = Recordings()
     for part in chosen:
         try:
-            known = known_options(part.path, given)
-            fitting = {key: value for key, value in given.items() if key in known or not known}
+            defaults = known_options(part.path, given)
+            fitting = {
+                key: value for key, value in given.items() if key in defaults or not defaults
+            }
             for whole, assumed in _read(part.path, robot, fitting):
-                used = {"up": "y", **known, **fitting}
+                used = {"up": "y", **defaults, **fitting}
                 used = used if isinstance(whole, Clip) else IN_METRES
-                found.take(part, whole, used, assumed)
+                recordings.take(part, whole, used, assumed)
         except (InputError, OSError) as error:
-            found.failures.append((str(part.path), explain(part.path, error)))
-    return found
+            recordings.failures.append((str(part.path), explain(part.path, error)))
+    return recordings

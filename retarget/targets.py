@@ -196,12 +196,12 @@ def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) 
 
     Where no foot ever stands: as high as the robot's do.
     """
-    known = np.stack([clip.heights for clip in clips])
+    heights = np.stack([clip.heights for clip in clips])
     layout = prepared.layout
     sole = layout.on_foot & ~layout.footprint
     out = np.where(sole, layout.height - prepared.sole_height, 0.0)
-    for m in np.flatnonzero(np.isfinite(known).any(axis=0)):
-        out[m] = np.nanmedian(known[:, m])
+    for m in np.flatnonzero(np.isfinite(heights).any(axis=0)):
+        out[m] = np.nanmedian(heights[:, m])
     return out
 
 

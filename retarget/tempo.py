@@ -49,8 +49,10 @@ def with_tempos(
     copies = []
     for motion in motions.motions:
         long_enough = [t for t in tempos if (motion.num_frames - 1) / t + 1 >= min_frames]
-        made = [at_tempo(motion, robot, tempo) for tempo in long_enough]
-        kept = [copy for copy in made if _too_fast(motion, robot) or not _too_fast(copy, robot)]
+        candidates = [at_tempo(motion, robot, tempo) for tempo in long_enough]
+        kept = [
+            copy for copy in candidates if _too_fast(motion, robot) or not _too_fast(copy, robot)
+        ]
         originals.append(motion if kept else replace(motion, weight=2.0 * motion.weight))
         copies += [replace(copy, weight=motion.weight / len(kept)) for copy in kept]
     return replace(motions, motions=(*originals, *copies))

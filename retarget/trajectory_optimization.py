@@ -151,8 +151,8 @@ class MotionProblem:
         goal = sole.reshape(len(qpos), -1, 3).copy()
         held = np.repeat(track.standing, each, axis=1)
         goal[..., 2] = radius
-        given = positions_of(track.points, *forward(prepared.tree, qpos))
-        wanted = given[:, track.vectors[:, 1]] - given[:, track.vectors[:, 0]]
+        positions = positions_of(track.points, *forward(prepared.tree, qpos))
+        wanted = positions[:, track.vectors[:, 1]] - positions[:, track.vectors[:, 0]]
         return cls(track, prepared.soles + track.points, goal, held, wanted)
 
     def linearize(self, qpos: Array) -> System:

@@ -34,14 +34,16 @@ def histogram(
 
     known: the speeds of each motion, (T,) [m/s]; None: as `speeds` finds them.
     """
-    found = [speeds(motion) for motion in motions] if known is None else known
-    periods = [np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(found, motions, strict=True)]
-    every = np.concatenate(found)
+    motion_speeds = [speeds(motion) for motion in motions] if known is None else known
+    periods = [
+        np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(motion_speeds, motions, strict=True)
+    ]
+    every = np.concatenate(motion_speeds)
     order = np.argsort(every)
     done = np.cumsum(np.concatenate(periods)[order])
     top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]])
     edges = np.linspace(0.0, max(top, 1e-6), BINS + 1)
-    bins = [np.searchsorted(edges[1:-1], s, side="right") for s in found]
+    bins = [np.searchsorted(edges[1:-1], s, side="right") for s in motion_speeds]
     counts = [np.bincount(b, minlength=BINS) / m.rate_hz for b, m in zip(bins, motions)]
     return np.array(counts, dtype=np.float64), edges
 

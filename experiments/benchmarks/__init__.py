@@ -23,12 +23,12 @@ from retarget import retarget_many
 
 def parser(about: str | None) -> argparse.ArgumentParser:
     """Options with their defaults in the help; the rest are keys."""
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    made.add_argument("--data", type=Path, help="a motion dataset; generated gaits without")
-    made.add_argument("keys", nargs="*", metavar="KEY=VALUE")
-    return made
+    options.add_argument("--data", type=Path, help="a motion dataset; generated gaits without")
+    options.add_argument("keys", nargs="*", metavar="KEY=VALUE")
+    return options
 
 
 def settings(command: Verb, keys: list[str], required: list[tuple[str, str]]) -> tuple[Any, Run]:

@@ -20,9 +20,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=1024, help="simulations stepped at once")
     options.add_argument("--seconds", type=float, default=10.0, help="measuring time in all")
-    given = options.parse_args(arguments)
-    config, run = settings(imitate.main, given.keys, [("data", "none")])
-    show("env", config.robot, measure(config, run, given))
+    args = options.parse_args(arguments)
+    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    show("env", config.robot, measure(config, run, args))
 
 
 def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     )
     steps = resets = 0
     spent = physics = 0.0
-    with noted(env.sim) as asked:
+    with noted(env.sim) as recorded:
         # the first block pays for imports, caches and threads
         for block in range(10**9):
             done = []
@@ -55,7 +55,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 done.append(step.terminated | step.truncated)
                 env.reset(done[-1])
             seconds = finished(env.device) - begin
-            repeated = bare(env.sim, asked)
+            repeated = bare(env.sim, recorded)
             if block == 0:
                 continue
             steps = steps + BLOCK * env.num_envs

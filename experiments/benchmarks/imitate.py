@@ -25,23 +25,27 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure and show the figures."""
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=10.0, help="of iterations")
-    given = options.parse_args(arguments)
-    config, run = settings(imitate.main, given.keys, [("data", "none")])
-    show("imitate", config.robot, measure(config, run, given))
+    args = options.parse_args(arguments)
+    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    show("imitate", config.robot, measure(config, run, args))
 
 
 def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares: iterations for so many
     seconds, after two that pay for imports, caches and compiling."""
     robot = robots.load(config.robot)
-    asked_for = imitate.settings_of(config, run)
-    task = Imitation(robot, asked_for.task, motions_of(given.data, robot))
+    training_settings = imitate.settings_of(config, run)
+    task = Imitation(robot, training_settings.task, motions_of(given.data, robot))
     env = TaskEnv(
-        task, asked_for.robots_at_once, robots=asked_for.robots, seed=run.seed, **asked_for.place
+        task,
+        training_settings.robots_at_once,
+        robots=training_settings.robots,
+        seed=run.seed,
+        **training_settings.place,
     )
     sim = env.sim
     device = env.device
-    trainer = make_trainer(asked_for, env, run.seed)
+    trainer = make_trainer(training_settings, env, run.seed)
     if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
     begin = finished(device)
@@ -51,12 +55,12 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
     spent = 0.0
     raw = 0.0
     count = 0
-    with noted(sim) as asked, timed(trainer, device) as parts:
+    with noted(sim) as recorded, timed(trainer, device) as parts:
         while spent < given.seconds:
             begin = finished(device)
             trainer.iteration(0.5)
             spent += finished(device) - begin
-            raw += bare(sim, asked)
+            raw += bare(sim, recorded)
             count += 1
     sampler = parts["sampler"]
     steps = count * trainer.steps_each

@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
     options.add_argument("--blocks", type=int, default=8, help="of each kind of eyes")
-    given = options.parse_args(arguments)
-    config, run = settings(imitate.main, given.keys, [("data", "none")])
-    show("sight", config.robot, measure(config, run, given))
+    args = options.parse_args(arguments)
+    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    show("sight", config.robot, measure(config, run, args))
 
 
 def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     physics = dict.fromkeys(envs, 0.0)
     for block in range(given.blocks + 1):
         for name, env in envs.items():
-            with noted(env.sim) as asked:
+            with noted(env.sim) as recorded:
                 begin = finished(env.device)
                 for _ in range(BLOCK):
                     env.task.observe()
@@ -57,19 +57,19 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 seconds = finished(env.device) - begin
                 if block:  # the first pays for caches
                     spent[name] += seconds
-                    physics[name] += bare(env.sim, asked)
+                    physics[name] += bare(env.sim, recorded)
     steps = given.blocks * BLOCK * given.num_envs
-    found: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
+    result: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
     for name in envs:
         more = spent[name] - spent["blind"]
-        found[name] = {
+        result[name] = {
             "control_steps_per_s": round(steps / spent[name], 1),
             "share_of_blind_step": round(more / spent["blind"], 3),
             "times_physics": round(more / physics[name], 3),
         }
         if name.startswith("depth"):
-            found[name]["images_per_s"] = round(steps / 5 / more, 1)
-    return found
+            result[name]["images_per_s"] = round(steps / 5 / more, 1)
+    return result
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ def drive(sweep: Sweep, workers: Workers) -> int:
     Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
     stopped them.
     """
-    shown = _Shown(sweep)
-    with shown.live if shown.on_terminal else nullcontext():
-        stopped = SweepRun(sweep, workers, shown).run()
+    watch = _Shown(sweep)
+    with watch.live if watch.on_terminal else nullcontext():
+        stopped = SweepRun(sweep, workers, watch).run()
     if stopped is not None:
         warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
         return 128 + stopped

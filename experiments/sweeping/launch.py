@@ -160,9 +160,9 @@ def what_next(sweep: Sweep) -> str:
 
 def report_best(sweep: Sweep) -> list[str]:
     """Write best.yaml. Returns a line on it; none where `Sweep.best` has none."""
-    if (found := sweep.best()) is None:
+    if (best := sweep.best()) is None:
         return []
-    settings, score, count = found
+    settings, score, count = best
     write_best(sweep, settings, score)
     runs = f", mean of {count}" if count > 1 else ""
     named = " ".join(settings) or "as without the sweep"

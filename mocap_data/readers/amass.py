@@ -67,8 +67,8 @@ def read_amass(
     sound = poses.ndim == 2 and poses.shape[1] >= 3 * len(NAMES) and len(poses) and betas.ndim == 1
     numbers = {poses.dtype.kind, betas.dtype.kind} <= {*"fiu"}
     if not (sound and numbers and trans.shape == (len(poses), 3)):
-        found = f"poses {poses.shape}, trans {trans.shape} and betas {betas.shape}"
-        raise InputError(f"{path}: {found}, expected numbers (T, 66 or more), (T, 3) and (S,)")
+        shapes = f"poses {poses.shape}, trans {trans.shape} and betas {betas.shape}"
+        raise InputError(f"{path}: {shapes}, expected numbers (T, 66 or more), (T, 3) and (S,)")
     check_size(path, len(poses), len(NAMES))
     rest, parents = _body(Path(body_model), betas)
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))

@@ -213,8 +213,8 @@ def _units(path: Path, lines: Lines) -> tuple[float, bool]:
         elif key == "angle":
             angle = words[1].lower()[:3] if len(words) > 1 else ""
             if angle not in ("deg", "rad"):
-                found = shown(" ".join(words[1:]))
-                raise at_line(path, number, f"no unit of angle {found}; there are: deg, rad")
+                unit = shown(" ".join(words[1:]))
+                raise at_line(path, number, f"no unit of angle {unit}; there are: deg, rad")
             degrees = angle == "deg"
     return length, degrees
 
@@ -295,8 +295,8 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
         parent, *children = [word.strip("\"'") for word in words]
         for name in (parent, *children):
             if name not in bones:
-                known = f"there are: {', '.join(bones)}"
-                raise at_line(path, number, f"no bone {name!r} in :bonedata; {known}")
+                available = f"there are: {', '.join(bones)}"
+                raise at_line(path, number, f"no bone {name!r} in :bonedata; {available}")
         if parent not in parents:
             raise at_line(path, number, f"{parent!r} has children before it is one itself")
         for child in children:
@@ -315,8 +315,8 @@ def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> 
     values = np.array([common.number_or_nan(word) for word in words])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
-        found = shown(" ".join(words))
-        raise at_line(path, line, f"{what} must be {expected}, found {found}")
+        text = shown(" ".join(words))
+        raise at_line(path, line, f"{what} must be {expected}, found {text}")
     return values
 
 
@@ -337,8 +337,8 @@ def _dofs(
 def _order(path: Path, line: int, word: str, bone: str) -> str:
     """An order of three axes, "XYZ"."""
     if sorted(word.upper()) != ["X", "Y", "Z"]:
-        found = f"has the order {shown(word)}, expected e.g. XYZ"
-        raise at_line(path, line, f"the axis of {bone!r} {found}")
+        message = f"has the order {shown(word)}, expected e.g. XYZ"
+        raise at_line(path, line, f"the axis of {bone!r} {message}")
     return word.upper()
 
 
@@ -399,7 +399,7 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
 
     def check_frame(number: int, cut: str = "") -> None:
         """Refuse a frame that lacks a bone."""
-        lacking = [name.decode() for name, found in rows.items() if len(found) < frames]
+        lacking = [name.decode() for name, values in rows.items() if len(values) < frames]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise at_line(path, number, f"frame {frame} has no {lacking[0]!r}{more}{cut}")
@@ -420,12 +420,12 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
             frames = frames + 1
             continue
         if not frames:
-            found = f"the number of the first frame, found {shown(line)}"
-            raise at_line(path, number, f"expected {found}")
+            message = f"the number of the first frame, found {shown(line)}"
+            raise at_line(path, number, f"expected {message}")
         if name not in dofs:
-            known = f"there are: {', '.join(bone.name for bone in bones)}{cut}"
+            available = f"there are: {', '.join(bone.name for bone in bones)}{cut}"
             what = f"the skeleton has no bone {shown(name)} with dofs"
-            raise at_line(path, number, f"{what}; {known}")
+            raise at_line(path, number, f"{what}; {available}")
         if len(words) != 1 + len(dofs[name]):
             expected = f"expected {len(dofs[name])} ({' '.join(dofs[name])}){cut}"
             raise at_line(path, number, f"{shown(name)} has {len(words) - 1} numbers, {expected}")

@@ -99,12 +99,12 @@ _MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECA
 
 def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
     """The lines before MOTION, the number of the line after it, and what follows it."""
-    found = _MOTION.search(data)
-    if found:
-        before = data[: found.end()].splitlines()
+    match = _MOTION.search(data)
+    if match:
+        before = data[: match.end()].splitlines()
         header = [line.decode("utf-8", "replace") for line in before[:-1]]
-        newline = 2 if data[found.end() : found.end() + 2] == b"\r\n" else 1
-        return header, len(before) + 1, data[found.end() + newline :]
+        newline = 2 if data[match.end() : match.end() + 2] == b"\r\n" else 1
+        return header, len(before) + 1, data[match.end() + newline :]
     if not data.strip():
         raise InputError(f"{path} is empty, expected a BVH file")
     first = data[:200].splitlines()[0]
@@ -145,8 +145,10 @@ class _Tokens:
         line = self.line
         word = self.take()
         if word.upper() not in words:
-            found = common.shown(word) if word else "the end"
-            raise common.at_line(self.path, line, f"expected {' or '.join(words)}, found {found}")
+            observed = common.shown(word) if word else "the end"
+            raise common.at_line(
+                self.path, line, f"expected {' or '.join(words)}, found {observed}"
+            )
         return word.upper()
 
     def rest_of_line(self) -> str:
@@ -170,8 +172,8 @@ class _Tokens:
         word = self.take()
         value = common.number_or_nan(word)
         if not np.isfinite(value):
-            found = common.shown(word) if word else "the end"
-            raise common.at_line(self.path, line, f"{what} must be a number, found {found}")
+            observed = common.shown(word) if word else "the end"
+            raise common.at_line(self.path, line, f"{what} must be a number, found {observed}")
         return value
 
 
@@ -238,8 +240,8 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
         word = tokens.take()
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
-            known = "there are: Xposition ... Zrotation"
-            message = f"joint {joint!r} has the {kind} channel {common.shown(word)}; {known}"
+            available = "there are: Xposition ... Zrotation"
+            message = f"joint {joint!r} has the {kind} channel {common.shown(word)}; {available}"
             raise common.at_line(tokens.path, line, message)
         channels.append(word.lower())
     return channels

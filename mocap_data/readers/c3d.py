@@ -240,7 +240,7 @@ class _Parameters:
     def __init__(self, data: bytes, at: int, stop: int, *, dec: bool) -> None:
         self.dec = dec
         groups: dict[int, str] = {}
-        found: list[tuple[int, str, _Value]] = []
+        parameters: list[tuple[int, str, _Value]] = []
         while at + 2 <= stop:
             length, group = struct.unpack_from("<2b", data, at)
             if length == 0:
@@ -255,13 +255,13 @@ class _Parameters:
                 begin = place + 4 + dimensions
                 sizes = tuple(data[place + 4 : begin])
                 end = begin + _SIZES[kind] * math.prod(sizes)
-                found.append((group, name, _Value(kind, sizes, data[begin:end])))
+                parameters.append((group, name, _Value(kind, sizes, data[begin:end])))
             if step == 0:
                 break
             at = place + step
         if "POINT" not in groups.values():
             raise LookupError("POINT")
-        self.values = {(groups[group], name): value for group, name, value in found}
+        self.values = {(groups[group], name): value for group, name, value in parameters}
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts of POINT:name; none where it is absent or no text."""

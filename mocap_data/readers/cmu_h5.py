@@ -94,16 +94,16 @@ def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
       InputError: for what is no such file.
     """
     with open_hdf5(Path(path)) as file:
-        found = []
+        clips = []
         for name in sorted(members(file)):
             try:
-                found.append(_File(path, file, name).clip)
+                clips.append(_File(path, file, name).clip)
             except InputError:
                 continue
-        if not found:
+        if not clips:
             layout = "dm_control's layout (a group each, with dt and num_steps)"
             raise InputError(f"{path}: HDF5, but no clips in {layout}")
-        return tuple(found)
+        return tuple(clips)
 
 
 def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Clip:
@@ -156,8 +156,8 @@ def _walker(group: Any) -> h5py.Group | None:
     """The group of a clip's arrays, None for a group that is no clip."""
     for name in ("walkers", "walker_0"):
         group = member(group, name) if isinstance(group, h5py.Group) else None
-    found = isinstance(group, h5py.Group) and member(group, "body_positions") is not None
-    return group if found else None
+    is_clip = isinstance(group, h5py.Group) and member(group, "body_positions") is not None
+    return group if is_clip else None
 
 
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
@@ -186,9 +186,9 @@ class _File:
             walker = _walker(group)
             if walker is None:
                 raise InputError(f"{self.where}: no walkers/walker_0 with body_positions")
-            known = attributes(group)
-            period = self._positive(known, "dt")
-            frames = int(self._positive(known, "num_steps"))
+            attrs = attributes(group)
+            period = self._positive(attrs, "dt")
+            frames = int(self._positive(attrs, "num_steps"))
         # an array may claim any size without being there
         check_size(self.where, frames, 1 + len(BODY_NAMES))
         self.walker = walker
@@ -199,8 +199,8 @@ class _File:
         value = np.asarray(known.get(key, "missing"))
         one_number = value.size == 1 and value.dtype.kind in "fiu"
         if not (one_number and 0.0 < value.reshape(()) < math.inf):
-            found = shown(str(value))
-            raise InputError(f"{self.where}: attribute {key!r} is {found}, expected more than 0")
+            observed = shown(str(value))
+            raise InputError(f"{self.where}: attribute {key!r} is {observed}, expected more than 0")
         return float(value.reshape(()))
 
     def array(self, key: str, rows: int) -> Array:

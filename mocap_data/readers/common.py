@@ -92,8 +92,8 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
         try:
             scale = float(text)
         except ValueError:
-            known = f"scale is {meaning}, a number or one of: m, dm, cm, mm, in, ft"
-            raise InputError(f"{path}: no unit {shown(text)}; {known}") from None
+            expected = f"scale is {meaning}, a number or one of: m, dm, cm, mm, in, ft"
+            raise InputError(f"{path}: no unit {shown(text)}; {expected}") from None
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
         raise InputError(f"{path}: scale {scale!r} is no number ({meaning}) and no unit's name")
     if not (math.isfinite(scale) and scale > 0.0):

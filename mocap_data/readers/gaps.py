@@ -82,10 +82,10 @@ def body_stretches(missing: Bools, max_frames: int) -> list[slice]:
 def _gap(missing: Bools) -> int:
     """The longest run of frames in which a marker is missing between two in which it is seen; of
     one that is seen in less than half of the frames, all."""
-    known = np.flatnonzero(~missing)
-    if 2 * len(known) < len(missing):
+    present = np.flatnonzero(~missing)
+    if 2 * len(present) < len(missing):
         return len(missing)
-    return int(np.diff(known).max(initial=1)) - 1
+    return int(np.diff(present).max(initial=1)) - 1
 
 
 def fill_gaps(
@@ -110,13 +110,13 @@ def fill_gaps(
     from scipy.interpolate import CubicSpline
 
     frames = len(points)
-    known = np.logical_not(missing)
-    never = ~known.any(axis=0)
+    present = np.logical_not(missing)
+    never = ~present.any(axis=0)
     if never.any():
         gone = f"marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames"
         raise InputError(f"{what}: {gone}; leave it out (C3D: names=)")
-    first = np.argmax(known, axis=0)
-    last = frames - 1 - np.argmax(known[::-1], axis=0)
+    first = np.argmax(present, axis=0)
+    last = frames - 1 - np.argmax(present[::-1], axis=0)
     start, stop = int(first.max()), int(last.min()) + 1
     if stop - start < max(1, (frames + 1) // 2):
         late = names[int(np.argmax(first))]
@@ -137,7 +137,7 @@ def fill_gaps(
                 ends = f"{begin + gap[0]} to {begin + gap[-1]}"
                 where = f"frames {ends} ({len(gap)} frames, {most})"
                 raise InputError(f"{what}: marker {name!r} is missing in {where}")
-        seen = np.flatnonzero(known[:, m])
+        seen = np.flatnonzero(present[:, m])
         if len(seen) >= 4:
             filled[gone_at, m] = CubicSpline(seen, points[seen, m], axis=0)(gone_at)
         else:

@@ -92,10 +92,12 @@ _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IG
 
 def _names_row(data: bytes) -> tuple[list[str], str, int] | None:
     """The keypoints of a row of names, its first column ("time" or "frame"), and its bytes."""
-    found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
-    if found is None or b"\0" in data[:4096]:
+    row_match = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
+    if row_match is None or b"\0" in data[:4096]:
         return None
-    cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(found[1])]
+    cells = [
+        cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(row_match[1])
+    ]
     kind = first_column(cells[0])
     if kind:
         cells = cells[1:]
@@ -106,7 +108,7 @@ def _names_row(data: bytes) -> tuple[list[str], str, int] | None:
     expected = [(names[i - i % 3], "xyz"[i % 3]) for i in range(len(names))]
     if [(match["name"], match["axis"].lower()) for match in coordinates] != expected:
         return None
-    return names[::3], kind, found.end()
+    return names[::3], kind, row_match.end()
 
 
 def first_column(name: str) -> str:
@@ -170,8 +172,8 @@ def read_npz(
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
     positions = arrays["positions"]
     parents = arrays["parents"]
-    given = {"positions": None, "names": names, "fps": rate_hz}
-    missing = [key for key, value in given.items() if arrays[key] is None and value is None]
+    args = {"positions": None, "names": names, "fps": rate_hz}
+    missing = [key for key, value in args.items() if arrays[key] is None and value is None]
     if missing:
         message = f"{path}: array {missing[0]!r} is missing; expected positions, names, fps"
         if positions is None:

@@ -408,10 +408,10 @@ def _fit_motion(
     """
     pendulums = Pendulums(log)
     inertia = float(pendulums.inertia.mean())
-    given, low, high = (
+    guess, low, high = (
         np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True)
     )
-    p = models.PDParameters(*given)
+    p = models.PDParameters(*guess)
     # gears take about half of the motor's torque; lag and slope are free once all else is about
     # right
     begin = replace(
@@ -444,8 +444,8 @@ def _fit_motion(
         values = np.clip(near, low + 1e-12, high)
         cost = math.inf
         for free in (~late, np.ones_like(late)):
-            found = _Range(values, low, high)
-            values[free], cost = _fit_swings(pendulums, contract, found, free, size)
+            bounds = _Range(values, low, high)
+            values[free], cost = _fit_swings(pendulums, contract, bounds, free, size)
         if cost < least_cost:
             best = values
             least_cost = cost
@@ -486,13 +486,13 @@ def _fit_swings(
             given, borne = models.gives(given, v, rate)
             return pendulums.acceleration(models.delivered(p, motor, v, borne), q, p.armature)
 
-        found: Floats = np.moveaxis(pendulums.errors(accelerate, some.shape[1:]), 1, -1)
-        return found[pendulums.there]
+        residuals: Floats = np.moveaxis(pendulums.errors(accelerate, some.shape[1:]), 1, -1)
+        return residuals[pendulums.there]
 
     def slopes(some: Floats) -> Floats:
         step = np.where(some + steps < high, steps, -steps)
-        found = errors(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
-        return (found[:, 1:] - found[:, :1]) / step
+        residuals = errors(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
+        return (residuals[:, 1:] - residuals[:, :1]) / step
 
     best = least_squares(
         lambda some: errors(some[:, None])[:, 0],
@@ -513,18 +513,18 @@ class _Moves:
         self.torque = trace.torque.astype(np.float64)
         self.rate_hz = contract.rate_hz
         self.borne = np.zeros_like(self.velocity)
-        given = np.float64(0.0)
+        deflection = np.float64(0.0)
         for t, velocity in enumerate(self.velocity):
-            given, self.borne[t] = models.gives(given, velocity, self.rate_hz)
+            deflection, self.borne[t] = models.gives(deflection, velocity, self.rate_hz)
 
     def motor(self, p: models.PDParameters, delay: int) -> Floats:
         """The motor's torque (T,) [Nm] before its limit; the lag begins where the torque does."""
         part = models.share(p.lag_s, self.rate_hz)
         late = self.effort[: len(self.effort) - delay]
         effort = np.concatenate((np.repeat(self.effort[:1], delay), late))
-        asked = models.wanted(p, effort, self.velocity)
+        target = models.wanted(p, effort, self.velocity)
         start = [(1.0 - part) * self.torque[0]]
-        return np.asarray(lfilter([part], [1.0, part - 1.0], asked, zi=start)[0])
+        return np.asarray(lfilter([part], [1.0, part - 1.0], target, zi=start)[0])
 
     def missed(self, values: Floats, delay: int) -> Floats:
         """Predicted less measured torques (T,) [Nm] of parameters."""

@@ -167,12 +167,12 @@ class ActuatorLog:
 
     def digest(self) -> str:
         """SHA-256 of lengths, position errors, velocities and torques: the log's identity."""
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for trace in self.traces:
-            found.update(f"{len(trace)};".encode())
+            sha256.update(f"{len(trace)};".encode())
             for values in (trace.position_error, trace.velocity, trace.torque):
-                found.update(values.tobytes())
-        return found.hexdigest()
+                sha256.update(values.tobytes())
+        return sha256.hexdigest()
 
     def split(self, held: HeldOut) -> tuple[Self, Self | None]:
         """The part to fit to, and the part that is held out, None where nothing is.
@@ -261,13 +261,13 @@ def _check_finite(values: NDArray[Any], what: str) -> None:
 
 def doubts(log: ActuatorLog) -> list[str]:
     """What looks like another unit or sign, a sentence each; empty for a log that looks sound."""
-    found = []
+    lines = []
     largest = max(float(np.abs(trace.position_error).max()) for trace in log.traces)
     if largest > math.pi:
-        found.append(f"position errors reach {largest:.3g} rad, beyond pi; are they in degrees?")
+        lines.append(f"position errors reach {largest:.3g} rad, beyond pi; are they in degrees?")
     if log.rate_hz < SLOWEST:
-        found.append(f"the rate is {log.rate_hz:g} Hz, below {SLOWEST:g}; is time_s in ms?")
-    return found
+        lines.append(f"the rate is {log.rate_hz:g} Hz, below {SLOWEST:g}; is time_s in ms?")
+    return lines
 
 
 def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
@@ -470,8 +470,8 @@ def _part(
 ) -> _Part:
     """One recording at the rate."""
     where = f"{path}: {name}"
-    known = (*NEEDED, *OPTIONAL, "command")
-    columns = {key: _table(entry[key], f"{where}/{key}") for key in known if key in entry}
+    channels = (*NEEDED, *OPTIONAL, "command")
+    columns = {key: _table(entry[key], f"{where}/{key}") for key in channels if key in entry}
     first, shape = next((key, values.shape) for key, values in columns.items())
     for key, values in columns.items():
         if values.shape != shape:
@@ -490,8 +490,8 @@ def _part(
     joints = tuple(map(str, unnamed if names is None else names))
     if len(joints) != shape[1]:
         raise InputError(f"{where}: {shape[1]} actuators, but {len(joints)} names")
-    given = [key for key in CONSTANTS if key in entry]
-    constants = {key: _constant(entry[key], shape, f"{where}/{key}") for key in given}
+    present = [key for key in CONSTANTS if key in entry]
+    constants = {key: _constant(entry[key], shape, f"{where}/{key}") for key in present}
     called = str(entry.get("recording", name))
     return _Part(called, where, joints, names is not None, columns, constants)
 

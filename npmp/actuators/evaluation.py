@@ -123,8 +123,8 @@ def _predictions(model: ActuatorModel, traces: list[Trace]) -> list[Prediction]:
             else {}
             for k, law in enumerate(laws)
         )
-        known = currents if "current" in trace.others else {}
-        predictions.append(Prediction(trace, **torques, currents=known))
+        comparable = currents if "current" in trace.others else {}
+        predictions.append(Prediction(trace, **torques, currents=comparable))
     return predictions
 
 
@@ -154,10 +154,10 @@ def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Te
     """The memory at the first sample; of a vae with the latents of known actuators."""
     memory = model.begin(inputs, torque)
     if isinstance(model, MLP) and model.codes is not None:
-        known = model.contract.actuators
+        actuators = model.contract.actuators
         for i, trace in enumerate(traces):
-            if trace.actuator in known:
-                memory.latent[i] = model.codes[known.index(trace.actuator), 0]
+            if trace.actuator in actuators:
+                memory.latent[i] = model.codes[actuators.index(trace.actuator), 0]
     return memory
 
 

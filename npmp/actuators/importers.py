@@ -126,11 +126,11 @@ def bam(path: Path) -> ActuatorLog:
         if f"{log}/timestamp" not in arrays:
             continue
         time = _measured(path, arrays, f"{log}/timestamp", (None,))
-        found = {key: _measured(path, arrays, f"{log}/{key}", time.shape) for key in PENDULUM}
-        stop = int(np.flatnonzero(found["load"]).max(initial=0)) + 1
+        measured = {key: _measured(path, arrays, f"{log}/{key}", time.shape) for key in PENDULUM}
+        stop = int(np.flatnonzero(measured["load"]).max(initial=0)) + 1
         where = f"{path}: {log}"
         even = {
-            key: on_grid(time[:stop], found[key][:stop, None], rate, where)[:, 0]
+            key: on_grid(time[:stop], measured[key][:stop, None], rate, where)[:, 0]
             for key in PENDULUM[:4]
         }
         position, _, acceleration = smoothed(even["position"], rate)
@@ -144,8 +144,8 @@ def bam(path: Path) -> ActuatorLog:
         }
         name = f"{log}_{trajectory}_kp{kp:g}"
         gains = {"kp": kp * XL330_DUTY_PER_RAD, "kd": 0.0, "limit": 1.0}
-        known = {"inertia": mass * length**2, "gravity": mass * GRAVITY * length}
-        traces.append(Trace.of(name, motor, columns, **gains, **known))
+        constants = {"inertia": mass * length**2, "gravity": mass * GRAVITY * length}
+        traces.append(Trace.of(name, motor, columns, **gains, **constants))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "Rhoban/bam")
 
 
@@ -193,8 +193,8 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
     arrays = _with(path, *needed)
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
     try:
-        told = [k for k in arrays if k.startswith(("lstm.", "linear.")) or k == "in_scale"]
-        real = {key: arrays[key].astype(np.float32, casting="same_kind") for key in told}
+        keys = [k for k in arrays if k.startswith(("lstm.", "linear.")) or k == "in_scale"]
+        real = {key: arrays[key].astype(np.float32, casting="same_kind") for key in keys}
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
         linear = torch.nn.Linear(lstm.hidden_size, 1)
         in_scale = torch.tensor(real.pop("in_scale")).reshape(2)

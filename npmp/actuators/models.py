@@ -407,22 +407,24 @@ class PD(ActuatorModel):
         p = self.parameters_of
         velocity = inputs[:, 1]
         motor = wanted(p, inputs[:, 0], velocity)
-        given = torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
-        return torch.stack((motor / self.contract.torque_scale, given), -1)
+        deflection = (
+            torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
+        )
+        return torch.stack((motor / self.contract.torque_scale, deflection), -1)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         p = self.parameters_of
         scale = self.contract.torque_scale
         rate = self.contract.rate_hz
         inputs = seen[..., :2] * self.scale[:2] + self.mean[:2]
-        asked = inputs[:, self.history - 1 - int(self.delay), 0]
+        effort = inputs[:, self.history - 1 - int(self.delay), 0]
         velocity = inputs[:, -1, 1]
         motor = kept[:, 0] * scale
-        motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
-        given, borne = gives(kept[:, 1], velocity, rate)
+        motor = motor + (wanted(p, effort, velocity) - motor) * float(share(p.lag_s, rate))
+        deflection, borne = gives(kept[:, 1], velocity, rate)
         torque = delivered(p, motor, velocity, borne)
         torque = torque + scale * self.left(limited(p, motor, velocity), velocity, borne, torque)
-        return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
+        return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, deflection), -1)
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
         """What a network adds to the torque (N,), scaled, given the motor's within its limit [Nm],

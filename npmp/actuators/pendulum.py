@@ -67,9 +67,9 @@ class Pendulums:
         """
         q = np.zeros((*shape, len(self.traces))) + self.position[0]
         v = np.zeros_like(q) + self.velocity
-        found = np.zeros((len(self.position), *q.shape))
+        errors = np.zeros((len(self.position), *q.shape))
         for t, there in enumerate(self.there):
-            found[t] = (q - self.position[t]) * there
+            errors[t] = (q - self.position[t]) * there
             v = (v + accelerate(t, q, v) / self.rate_hz).clip(-MOST_SPEED, MOST_SPEED)
             q = q + v / self.rate_hz
-        return found
+        return errors

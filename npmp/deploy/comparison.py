@@ -40,14 +40,14 @@ class ChannelDifference:
 
 def channels(log: DeployLog) -> dict[str, NDArray[np.float64]]:
     """The channels (T,) of a log where its policy acted, without those that it does not have."""
-    found = {}
+    samples = {}
     for name in UNITS:
         parts = AXES if name in ("gyro", "accelerometer", "up") else log.joint_names
         names = [name] if name == "state_age_s" else [f"{name}/{part}" for part in parts]
         for channel, column in zip(names, log.columns[name][log.acting].T):
             if len(kept := column[np.isfinite(column)]) >= FEWEST:
-                found[channel] = kept
-    return found
+                samples[channel] = kept
+    return samples
 
 
 def difference(
@@ -77,8 +77,8 @@ def compare(first: Channels, second: Channels) -> list[ChannelDifference]:
         raise InputError(
             f"the logs share no channel of at least {FEWEST} samples while the policy acts"
         )
-    found = (difference(name, first[name], second[name]) for name in shared)
-    return sorted(found, key=lambda d: -d.relative)
+    differences = (difference(name, first[name], second[name]) for name in shared)
+    return sorted(differences, key=lambda d: -d.relative)
 
 
 def in_words(found: Sequence[ChannelDifference], count: int = 3) -> list[str]:

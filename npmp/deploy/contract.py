@@ -232,10 +232,10 @@ class BundleContract:
         rest = self.extra_inputs[len(clock) :]
         heights = [name for name in rest if name.startswith("ground_")]
         depths = rest[len(heights) :]
-        known = first == clock and rest[: len(heights)] == heights
-        known &= all(name.startswith("depth_") for name in depths)
-        known &= len(depths) == len(self.level_depths_m) and bool(depths) == bool(self.camera)
-        if not known or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
+        valid = first == clock and rest[: len(heights)] == heights
+        valid &= all(name.startswith("depth_") for name in depths)
+        valid &= len(depths) == len(self.level_depths_m) and bool(depths) == bool(self.camera)
+        if not valid or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
             raise ValueError("its extra_inputs and clock_s are not what this npmp can give")
 
     @property

@@ -211,15 +211,15 @@ def _gains(
     """
     trained = {"name": "ideal drives", "sha256": IDEAL} | training.get("actuator", {})
     name = trained["name"]
-    known = trained["sha256"].split("+")
+    checksums = trained["sha256"].split("+")
     if drives is None:
-        if IDEAL not in known:
+        if IDEAL not in checksums:
             raise InputError(
                 f"trained with actuator={name}, whose gains are not the robot's: "
                 "actuator=FOLDER of it is needed"
             )
         return module.kp, module.kd
-    if artifact.sha256(Path(drives) / "actuator.safetensors") not in known:
+    if artifact.sha256(Path(drives) / "actuator.safetensors") not in checksums:
         raise InputError(
             f"actuator={drives} is not {name}, which the policy was trained with: "
             "its checksum differs"
@@ -350,13 +350,15 @@ class _AsDeployed:
 
     def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
         seen = env.observe().clone()
-        asked = env.task.observe().clone()
+        task_inputs = env.task.observe().clone()
         nu = self.joints
         seen[:, nu : 2 * nu] = memory.action
-        task = SimpleNamespace(observe=lambda: asked)
+        task = SimpleNamespace(observe=lambda: task_inputs)
         view: Any = SimpleNamespace(observe=lambda: seen, task=task)
         decision = self.actor.act(view, memory.memory, first)
-        return Decision(decision.action, _Memory(decision.memory, decision.action), (seen, asked))
+        return Decision(
+            decision.action, _Memory(decision.memory, decision.action), (seen, task_inputs)
+        )
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:

@@ -94,11 +94,11 @@ def write(folder: str | Path, bundle: Bundle) -> None:
         whose accelerometer is not at the IMU.
     """
     contract = bundle.contract
-    told = [*contract.command_names, *contract.extra_inputs]
-    if len(told) != len(AXES) or contract.extra_inputs or contract.accelerometer != "imu":
+    inputs = [*contract.command_names, *contract.extra_inputs]
+    if len(inputs) != len(AXES) or contract.extra_inputs or contract.accelerometer != "imu":
         raise InputError(
             f"format=mjlab is of blind policies with three velocities and an accelerometer at the "
-            f"imu; '{contract.task}' is told {', '.join(told)}, with it at the "
+            f"imu; '{contract.task}' is told {', '.join(inputs)}, with it at the "
             f"{contract.accelerometer}"
         )
     with atomic_path(Path(folder) / "policy.onnx") as path:
@@ -119,7 +119,7 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     memory = {name: contract.memory[name] for name in MEMORY}
     own = {"command": "policy_command", "actions": "told_actions"}
     split = ("Split", ["obs", "widths"], [own.get(term, term) for term in TERMS])
-    given_on = tuple(("Identity", [name], [f"policy_{name}"]) for name in memory)
+    memory_inputs = tuple(("Identity", [name], [f"policy_{name}"]) for name in memory)
     kept = tuple(
         ("Where", ["now", f"policy_{name}_next", name], [f"{name}_next"]) for name in memory
     )
@@ -136,23 +136,29 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
         {"obs": int(constants["widths"].sum()), **memory},
         {"actions": joints, **{f"{name}_next": wide for name, wide in memory.items()}},
     )
-    given, answered = (
+    inputs, answered = (
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, w]) for n, w in side.items()]
         for side in sides
     )
     stored = [numpy_helper.from_array(v, name) for name, v in constants.items()]
     whole = helper.make_graph(
-        [*made_of([split], TIME, ACCELEROMETER, given_on), *model.graph.node, *made_of(kept, HOLD)],
+        [
+            *made_of([split], TIME, ACCELEROMETER, memory_inputs),
+            *model.graph.node,
+            *made_of(kept, HOLD),
+        ],
         "mjlab",
-        given,
+        inputs,
         answered,
         [*model.graph.initializer, *stored],
     )
-    made = helper.make_model(whole, opset_imports=model.opset_import, ir_version=model.ir_version)
-    made.functions.extend(model.functions)
+    combined = helper.make_model(
+        whole, opset_imports=model.opset_import, ir_version=model.ir_version
+    )
+    combined.functions.extend(model.functions)
     for name, value in _metadata(contract).items():
-        made.metadata_props.add(key=name, value=value)
-    return bytes(made.SerializeToString(deterministic=True))
+        combined.metadata_props.add(key=name, value=value)
+    return bytes(combined.SerializeToString(deterministic=True))
 
 
 def _constants(contract: BundleContract) -> dict[str, Any]:

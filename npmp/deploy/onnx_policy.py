@@ -58,8 +58,8 @@ class OnnxPolicy:
         self._widths = {"joint_pos": joints, "setpoint": joints}
         self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": commanded}
         self._session = _session(graph, name)
-        shown = {"obs": observed, "command": commanded}
-        _check_graph(self._session, shown, contract.memory, joints, name)
+        inputs = {"obs": observed, "command": commanded}
+        _check_graph(self._session, inputs, contract.memory, joints, name)
         self.reset()
 
     def reset(self) -> None:
@@ -106,16 +106,16 @@ class OnnxPolicy:
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
-        pos, before, gyro, accelerometer, up, told = arrays
+        pos, before, gyro, accelerometer, up, commanded = arrays
         parts = (pos - self._home, before - self._home, gyro, accelerometer / GRAVITY, up)
         obs = np.concatenate(parts)
-        shown = {"obs": obs.astype(np.float32)[None], "command": told.astype(np.float32)[None]}
-        if not all(np.isfinite(values).all() for values in shown.values()):
+        feed = {"obs": obs.astype(np.float32)[None], "command": commanded.astype(np.float32)[None]}
+        if not all(np.isfinite(values).all() for values in feed.values()):
             raise ValueError(
                 "what the robot senses or is commanded holds a value that is not finite"
             )
         answers = ["action", *(f"{name}_next" for name in memory)]
-        action, *after = self._session.run(answers, shown | memory)
+        action, *after = self._session.run(answers, feed | memory)
         if not all(np.isfinite(answer).all() for answer in (action, *after)):
             raise ValueError("the policy's answer is not finite")
         return self._home + action[0], dict(zip(memory, after, strict=True))
@@ -156,11 +156,11 @@ def _check_graph(
     outputs = {"action": joints, **{f"{key}_next": width for key, width in memory.items()}}
     sides = (session.get_inputs(), {**shown, **memory}), (session.get_outputs(), outputs)
     for entries, widths in sides:
-        found = {entry.name: (entry.type, entry.shape) for entry in entries}
+        actual = {entry.name: (entry.type, entry.shape) for entry in entries}
         expected = {key: ("tensor(float)", [1, width]) for key, width in widths.items()}
-        if found != expected:
+        if actual != expected:
             raise InputError(
-                f"'{name}' does not fit its bundle.json: it has {found!s:.200}, expected {widths}"
+                f"'{name}' does not fit its bundle.json: it has {actual!s:.200}, expected {widths}"
             )
 
 

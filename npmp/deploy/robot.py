@@ -81,19 +81,19 @@ def driver_class(place: str) -> type[Any]:
     if not where or not name.isidentifier():
         raise InputError(f"robot={place}: sim, FILE.py:CLASS or package.module:CLASS is expected")
     try:
-        found = getattr(_module(where), name)
+        driver = getattr(_module(where), name)
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"robot={place}: {type(error).__name__}: {error}") from error
     methods = ("read", "write", "stop")
-    if not isinstance(found, type) or not all(callable(getattr(found, m, None)) for m in methods):
+    if not isinstance(driver, type) or not all(callable(getattr(driver, m, None)) for m in methods):
         raise InputError(f"robot={place} is no class with the methods {', '.join(methods)}")
     try:
-        inspect.signature(found).bind("contract")
+        inspect.signature(driver).bind("contract")
     except TypeError as error:
         raise InputError(
             f"robot={place} must be made from the bundle's contract alone: {error}"
         ) from error
-    return found
+    return driver
 
 
 def _module(where: str) -> ModuleType:

@@ -100,8 +100,8 @@ class Limits:
         self.command = contract.command_range  # (2, c)
         # (c,) [1/s] largest change of commands; a measured place, as a ball's, has no limit
         ramp = np.abs(self.command).max(0, initial=0.0) / config.command_ramp_s
-        asked = [command.unit.endswith("/s") for command in contract.commands]
-        self.command_rate = np.where(asked, ramp, np.inf)
+        is_velocity = [command.unit.endswith("/s") for command in contract.commands]
+        self.command_rate = np.where(is_velocity, ramp, np.inf)
 
 
 def safe_drive(
@@ -251,9 +251,9 @@ class Watchdog:
 
     def _impossible(self, state: State) -> str:
         """What no sensor of a sound robot says, not even once."""
-        said = np.abs(np.array((state.joint_vel, state.joint_torque), np.float64))
-        what, worst = np.unravel_index((said / self.limits.impossible).argmax(), said.shape)
-        if (value := said[what, worst]) > self.limits.impossible[what, worst]:
+        measured = np.abs(np.array((state.joint_vel, state.joint_torque), np.float64))
+        what, worst = np.unravel_index((measured / self.limits.impossible).argmax(), measured.shape)
+        if (value := measured[what, worst]) > self.limits.impossible[what, worst]:
             does = f"has {value:.3g} Nm" if what else f"moves by {value:.3g} rad/s"
             return f"{self.names[worst]} {does}, as no drive can"
         if (turn := np.abs(state.gyro).max()) > IMPOSSIBLE_GYRO:

@@ -181,10 +181,10 @@ class DdsLine:
                 requests.write(dds_type("unitree_api.Request")(header, "{}", []))
                 sent = True
             for answer in answers.take(MANY):
-                told = getattr(answer, "header", None)
-                if told is not None and (told.identity.id, told.identity.api_id) == (number, call):
-                    if told.status.code != 0:
-                        raise InputError(f"{SWITCHER} answers {call} by {told.status.code}")
+                head = getattr(answer, "header", None)
+                if head is not None and (head.identity.id, head.identity.api_id) == (number, call):
+                    if head.status.code != 0:
+                        raise InputError(f"{SWITCHER} answers {call} by {head.status.code}")
                     return str(answer.data)
             time.sleep(0.01)
         return None
@@ -196,11 +196,11 @@ class DdsLine:
           InputError: where the robot does not answer, or does not let go.
         """
         for attempt in range(RELEASES + 1):
-            said = self.ask(CHECK_MODE)
-            if said is None and self.local:
+            answer = self.ask(CHECK_MODE)
+            if answer is None and self.local:
                 return ""
             try:
-                mode = json.loads(said or "")["name"]
+                mode = json.loads(answer or "")["name"]
             except (ValueError, TypeError, KeyError):
                 mode = None
             if not isinstance(mode, str):
@@ -348,8 +348,8 @@ class UnitreeRobot:
     def _believed(self, values: tuple[Any, ...], now: float) -> bool:
         """Note when a state was measured and what its IMU says; False where it cannot be."""
         at = self.state.at
-        told = values[at["crc"]][0]
-        if told != self.state.crc(values) and not (self.line.local and told == 0):
+        checksum = values[at["crc"]][0]
+        if checksum != self.state.crc(values) and not (self.line.local and checksum == 0):
             self.refused["checksum"] += 1
             return False
         self.remote = bytes(values[at["wireless_remote"]])

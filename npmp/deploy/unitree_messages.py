@@ -131,12 +131,12 @@ def dds_type(name: str) -> type[Any]:
         "s": str,
         "p": types.sequence[types.uint8],
     }
-    made = {}
+    field_types = {}
     for label, count, kind in fields(name):
         one = dds_type(kind) if "." in kind else letters[kind]
-        made[label] = one if count == 1 else types.array[one, count]
+        field_types[label] = one if count == 1 else types.array[one, count]
     package, plain = name.split(".")
-    struct_ = make_idl_struct(f"{plain}_", f"{package}.msg.dds_.{plain}_", made)
+    struct_ = make_idl_struct(f"{plain}_", f"{package}.msg.dds_.{plain}_", field_types)
     annotations.autoid("sequential")(annotations.final(struct_))
     return _packed(struct_, MessageLayout(name)) if plain.startswith("Low") else struct_
 

@@ -100,9 +100,9 @@ def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
         return config
     folder = Path(config.eyes).resolve()
     theirs = read_json_object(folder / "eyes.json").get("camera", {})
-    known = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
+    camera = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
     exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
-    content = {**known, **exact, **content, "eyes": str(folder)}
+    content = {**camera, **exact, **content, "eyes": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
 
 
@@ -254,10 +254,10 @@ def _first_at_least(rising: Tensor, row: Tensor, value: Tensor) -> Tensor:
     numbers = rising.flatten(1)
     begin = row * count
     step = count
-    found = torch.zeros_like(row)
+    index = torch.zeros_like(row)
     while step:
-        tried = (found + step).clamp(max=count)
+        tried = (index + step).clamp(max=count)
         below = numbers.gather(1, begin + tried - 1) < value
-        found = torch.where(below, tried, found)
+        index = torch.where(below, tried, index)
         step = step // 2
-    return found
+    return index

@@ -239,11 +239,11 @@ class RoughGround(Ground):
         """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
         [0, 1)."""
         failed = self.failed[ids]
-        asked = self.asked[ids]
+        commanded = self.asked[ids]
         went = self.went[ids]
         row = self.row[ids]
-        far = went >= 0.5 * asked
-        counts = failed | (asked >= _HARD_ENOUGH_M)
+        far = went >= 0.5 * commanded
+        counts = failed | (commanded >= _HARD_ENOUGH_M)
         row = torch.where(counts, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
         row = torch.where(row < self._rows, row, (draw * self._rows).long())
         self.row = self.row.index_copy(0, ids, row)

@@ -64,15 +64,15 @@ class MujocoHouses:
         """Pictures (k, rows, columns, 3) in [0, 1] from roots at (k, 3), turned by (k, 3, 3), in
         fields (k,)."""
         _window().make_current()
-        found = np.empty((len(fields), self.size[1], self.size[0], 3), np.uint8)
+        pixels = np.empty((len(fields), self.size[1], self.size[0], 3), np.uint8)
         for i, field in enumerate(fields.tolist()):
             if field not in self.houses:
                 self.houses[field] = self._built(terrain, field)
             turned = rotation[i].cpu()
             at = (position[i].cpu() + turned @ self.place).numpy().astype(float)
             at -= [*terrain.corner[field].tolist(), float(terrain.heights.min())]
-            self._draw(found[i], self.houses[field], at, turned.numpy().astype(float))
-        return torch.from_numpy(found[:, ::-1].copy()).to(position) / 255.0
+            self._draw(pixels[i], self.houses[field], at, turned.numpy().astype(float))
+        return torch.from_numpy(pixels[:, ::-1].copy()).to(position) / 255.0
 
     def _draw(self, out: NDArray[np.uint8], house: Any, at: Any, rotation: Any) -> None:
         """Upside down, as OpenGL has it."""
@@ -131,8 +131,10 @@ def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> m
         )
         repeat = [int(rng.integers(1, 12))] * 2
         shine = rng.uniform(0.0, [0.5, 1.0])
-        made = spec.add_material(name=name, texrepeat=repeat, specular=shine[0], shininess=shine[1])
-        made.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+        material = spec.add_material(
+            name=name, texrepeat=repeat, specular=shine[0], shininess=shine[1]
+        )
+        material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
     world = spec.worldbody
     plane = mujoco.mjtGeom.mjGEOM_PLANE
     box = mujoco.mjtGeom.mjGEOM_BOX
@@ -158,7 +160,7 @@ def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> m
 def boxes(stands: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rectangles that cover what stands, each once: first cells and those behind the last."""
     left = stands.copy()
-    found = []
+    rectangles = []
     while left.any():
         low = np.argwhere(left)[0]
         row, column = low
@@ -166,5 +168,5 @@ def boxes(stands: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np
         whole = left[row:, column:right].all(1)
         high = np.array([row + int(np.argmin(np.append(whole, False))), right])
         left[row : high[0], column:right] = False
-        found.append((low, high))
-    return found
+        rectangles.append((low, high))
+    return rectangles

@@ -138,7 +138,7 @@ def pictures_of(
 ) -> Tensor:
     """Pictures (k, rows, columns, 3) in [0, 1] of a camera as `finer` makes them, on roots at (k,
     3), turned by (k, 3, 3), with looks drawn (k, NUMBERS)."""
-    found = []
+    colours = []
     columns, rows = fine.config.size
     for where, turned, look in zip(
         *(part.split(AT_ONCE) for part in (position, rotation, drawn)), strict=True
@@ -147,9 +147,9 @@ def pictures_of(
         ray = fine.rays @ turned.mT
         eye = where + turned @ fine.place
         point = eye[:, None] + depth[..., None] * ray
-        found.append(Looks(look).paint(point, ray, depth, terrain))
+        colours.append(Looks(look).paint(point, ray, depth, terrain))
     looks = Looks(drawn)
-    picture = torch.cat(found).unflatten(1, (rows, columns)).movedim(-1, 1)
+    picture = torch.cat(colours).unflatten(1, (rows, columns)).movedim(-1, 1)
     soft = nn.functional.avg_pool2d(picture, 3, 1, 1, count_include_pad=False)
     picture = torch.lerp(picture, soft, looks.blur[:, None, None, None]).movedim(1, -1)
     noise = torch.randn(picture.shape, generator=generator, device=picture.device)
@@ -196,7 +196,7 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
     apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
     floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
     picture = earlier.picture.movedim(-1, 1)
-    found = []
+    differences = []
     for share in SHARES:
         seen = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
         away = seen @ along
@@ -207,9 +207,9 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
         )
         off = (there.movedim(1, -1) - now.picture).abs().mean(-1)
         inside = (away > 0.05) & (at.abs() < 1.0).all(-1)
-        found.append(torch.where(inside.view_as(off), off, -1.0))
+        differences.append(torch.where(inside.view_as(off), off, -1.0))
     apart = apart.where(apart >= BASE_M, 0.0)[:, None, None, None]
-    off = torch.where(apart > 0.0, torch.stack(found, 1), -1.0)
+    off = torch.where(apart > 0.0, torch.stack(differences, 1), -1.0)
     return torch.cat((off, apart.expand_as(off[:, :1])), 1)
 
 
@@ -229,17 +229,17 @@ class PictureCamera(DepthCamera):
         super().__init__(config)
         self.eyes = Eyes.load(config.eyes)
         mine = recorded(config)
-        known = self.eyes.contract.camera
+        camera = self.eyes.contract.camera
         if abs(height - (stood := self.eyes.contract.height_m)) > 0.05:
             raise InputError(
                 f"'{config.eyes}' are eyes {stood:.2f} m above the floor, this robot's root is at"
                 f" {height:.2f} m: make its own by python -m npmp.training.seeing robot=..."
             )
         names = ("size", "fov_deg", "place_m", "pitch_deg", "range_m")
-        if other := [name for name in names if mine[name] != known[name]]:
+        if other := [name for name in names if mine[name] != camera[name]]:
             raise InputError(
                 f"'{config.eyes}' are eyes of a camera with "
-                + ", ".join(f"{name} {known[name]}, not {mine[name]}" for name in other)
+                + ", ".join(f"{name} {camera[name]}, not {mine[name]}" for name in other)
             )
 
     def bind(self, n: int, dt: float, device: torch.device) -> None:
@@ -270,8 +270,8 @@ class PictureCamera(DepthCamera):
         if self.houses is not None:
             picture = self.houses.pictures(*where, ground.terrain, ground.field[ids])
         else:
-            given = self.fine, *where, ground.terrain, self.looks[ids], env.generator
-            picture = pictures_of(*given)
+            args = self.fine, *where, ground.terrain, self.looks[ids], env.generator
+            picture = pictures_of(*args)
         return Sight(picture, *where)
 
     def _beside(self, now: Sight, ids: Tensor) -> Sight:

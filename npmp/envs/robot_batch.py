@@ -130,14 +130,14 @@ class RobotBatch:
             self.imu_cross = geometry.skew(imu_position(model, robot)).to(self.device)
         if config.real_drives:
             _refuse_gains(config.physics)
-        given: dict[str, Any] = {"control_rate_hz": robot.control_rate_hz}
-        given |= {"num_threads": num_threads}
-        given["actuators"] = [None if at == IDEAL else actuators.load(at) for at in config.drives]
+        options: dict[str, Any] = {"control_rate_hz": robot.control_rate_hz}
+        options |= {"num_threads": num_threads}
+        options["actuators"] = [None if at == IDEAL else actuators.load(at) for at in config.drives]
         self.sim: Simulator
         if self.device.type == "cpu":
-            self.sim = BatchSim(model, num_envs, **given)
+            self.sim = BatchSim(model, num_envs, **options)
         else:
-            self.sim = StagedBatchSim(model, num_envs, device=self.device, **given)
+            self.sim = StagedBatchSim(model, num_envs, device=self.device, **options)
         # which drives each robot has, (n, K); (n, 0) where all have the same
         kinds = torch.arange(num_envs, device=self.device)
         count = len(config.drives)
@@ -314,9 +314,9 @@ class RobotBatch:
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
-            known = {"robot": i, "reason": reason, **describe(i)}
-            known |= {"physics": self.randomizer.drawn(i), "push_n": self.pusher.force[i].tolist()}
-            self.breakdowns.append(known | {"state_before": self.state.pack()[i].tolist()})
+            record = {"robot": i, "reason": reason, **describe(i)}
+            record |= {"physics": self.randomizer.drawn(i), "push_n": self.pusher.force[i].tolist()}
+            self.breakdowns.append(record | {"state_before": self.state.pack()[i].tolist()})
             self.lost += 1
 
     def forget_breakdowns(self) -> None:
@@ -370,11 +370,11 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     q = int(model.jnt_qposadr[joint])
     v = int(model.jnt_dofadr[joint])
     nu = len(robot.joint_names)
-    found = [
+    addresses = [
         (int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0]))
         for name in robot.joint_names
     ]
-    if found != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
+    if addresses != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
         raise ValueError(f"the joints of '{robot.name}' do not stand side by side in the scene")
     if model.nu not in (nu, 2 * nu):  # two muscles a joint
         raise ValueError(
@@ -389,5 +389,5 @@ def imu_position(model: mujoco.MjModel, robot: Robot) -> Tensor:
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     root = data.body(robot.body_names[0])
-    found = root.xmat.reshape(3, 3).T @ (data.site(robot.imu_site).xpos - root.xpos)
-    return torch.tensor(found, dtype=torch.float32)
+    position = root.xmat.reshape(3, 3).T @ (data.site(robot.imu_site).xpos - root.xpos)
+    return torch.tensor(position, dtype=torch.float32)

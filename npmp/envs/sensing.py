@@ -94,8 +94,8 @@ class Sensing:
         """
         if joint_offset is not None:
             read = state.joint_pos + joint_offset
-            asked = state.setpoint + joint_offset
-            state = state._replace(joint_pos=read, setpoint=asked)
+            setpoint = state.setpoint + joint_offset
+            state = state._replace(joint_pos=read, setpoint=setpoint)
         return proprioception(state, self.home)
 
     def begin(self, exact: Tensor) -> Tensor:

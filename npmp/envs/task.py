@@ -289,10 +289,10 @@ class Task(ABC):
         """What a critic observes with the latent, (n, p): the true state, what is observed, the
         drawn physics and pushes, `hidden`, the ground around."""
         env = self.env
-        known = [getattr(self, name) for name in self.hidden]
+        hidden = [getattr(self, name) for name in self.hidden]
         state = true_state(env.ground.local(env.state), env.home)
         relief = env.ground.relief(env.state)
-        return torch.cat((state, self.observe(), env.robots.physics, *known, relief), -1)
+        return torch.cat((state, self.observe(), env.robots.physics, *hidden, relief), -1)
 
     @final
     def reset_memory(self, mask: Tensor) -> None:
@@ -304,8 +304,8 @@ class Task(ABC):
     @final
     def describe(self, i: int) -> dict[str, Any]:
         """What is known of robot i where its simulation breaks down."""
-        known = {name: attrgetter(path)(self)[i] for name, path in self.described.items()}
-        plain = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in known.items()}
+        values = {name: attrgetter(path)(self)[i] for name, path in self.described.items()}
+        plain = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()}
         return {**plain, "step": int(self.env.age[i])}
 
     @final

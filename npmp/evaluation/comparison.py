@@ -104,10 +104,10 @@ class Figure:
     def over(cls, values: Iterable[float]) -> Figure:
         """Of values of which NaN are none."""
         every = list(values)
-        known = [value for value in every if math.isfinite(value)]
-        if not known:
+        finite = [value for value in every if math.isfinite(value)]
+        if not finite:
             return cls(math.nan, math.nan, math.nan, 0, len(every))
-        return cls(sum(known) / len(known), min(known), max(known), len(known), len(every))
+        return cls(sum(finite) / len(finite), min(finite), max(finite), len(finite), len(every))
 
 
 Figures = dict[str, Figure]  # of a group, by name
@@ -120,7 +120,7 @@ Budgets = Mapping[str, Sequence[float]]  # by axis
 def find_runs(places: Sequence[str]) -> list[Path]:
     """The run folders at these places: folders, folders of such (a sweep's) or patterns; each once.
     Raises InputError for a place that has none."""
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for place in places:
         path = Path(place).expanduser()
         matches = [str(path)] if path.exists() else sorted(glob.glob(str(path), recursive=True))
@@ -130,8 +130,8 @@ def find_runs(places: Sequence[str]) -> list[Path]:
                 f"no run at '{place}'; expected a folder with config.yaml and metrics.csv,"
                 " or a folder of such"
             )
-        found |= {run.resolve(): run for run in runs if run.resolve() not in found}
-    return list(found.values())
+        folders |= {run.resolve(): run for run in runs if run.resolve() not in folders}
+    return list(folders.values())
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -174,15 +174,15 @@ def read_run(path: Path, score: str) -> TrainingRun:
 
 def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], planned: Any) -> str:
     """Why a run is not finished; env_steps: of its last two rows."""
-    known = isinstance(planned, int)
-    done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if known else "unfinished"
+    has_plan = isinstance(planned, int)
+    done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if has_plan else "unfinished"
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
         ended = str(summary["iterations"]) == last["iteration"]
     except (OSError, ValueError, KeyError, TypeError):
         ended = False
     each = env_steps[-1] - env_steps[0] if len(env_steps) > 1 else env_steps[-1]
-    if ended and (not known or env_steps[-1] > planned - each):
+    if ended and (not has_plan or env_steps[-1] > planned - each):
         return ""
     return f"diverged after {done}" if (path / "diverged.json").is_file() else f"incomplete: {done}"
 
@@ -259,8 +259,8 @@ def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
             value = settings.get(key, "-")
             shared = sum(other.get(key, "-") == value for other in groups)
             if len(groups) < 3 or 2 * shared <= len(groups):
-                shown = Path(value).stem if key in ("data", "module") else value
-                parts.append(f"{short[key]}={shown}")
+                text = Path(value).stem if key in ("data", "module") else value
+                parts.append(f"{short[key]}={text}")
         labels.append(" ".join(parts) or BASE)
     return [
         label if labels.count(label) == 1 else f"{label} ({i + 1})"
@@ -328,7 +328,7 @@ def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
     scores = [np.array([run.score[-1] for run in group.runs]) for group in groups]
     sign = -1.0 if lower else 1.0
     first = scores[0]
-    found = []
+    results = []
     for own in scores:
         both = math.nan, math.nan
         if own is not first:
@@ -336,8 +336,8 @@ def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
         wins = np.sign(sign * (own[:, None] - first[None])).mean() / 2 + 0.5
         by = float(sign * (_iqm(own) - _iqm(first)))
         interval = _bootstrap((own,), _iqm)
-        found.append(Difference(float(_iqm(own)), interval, by, both, float(wins)))
-    return found
+        results.append(Difference(float(_iqm(own)), interval, by, both, float(wins)))
+    return results
 
 
 def _iqm(values: FloatArray) -> FloatArray:

@@ -41,14 +41,14 @@ class Side(NamedTuple):
 
 def asked_for(within: CommandRange) -> Tensor:
     """Commands of one axis each, (k, 3), as far as a range has them."""
-    found = [
+    commands = [
         sign * size * torch.eye(3)[axis]
         for axis, (low, high) in enumerate(within)
         for sign, most in ((1.0, high), (-1.0, -low))
         for size in SIZES
         if size <= most + 1e-9
     ]
-    return torch.stack(found) if found else torch.zeros(0, 3)
+    return torch.stack(commands) if commands else torch.zeros(0, 3)
 
 
 def find(
@@ -63,12 +63,12 @@ def find(
 ) -> list[Side]:
     """Both sides of each axis, as far as the policy's range has them, on ground as `config` has it.
     place: as `TaskEnv` takes it."""
-    asked = asked_for(within).repeat_interleave(ROBOTS, 0)
-    if not len(asked):
+    commands = asked_for(within).repeat_interleave(ROBOTS, 0)
+    if not len(commands):
         return []
-    env = TaskEnv(Walk(robot, config), len(asked), robots=robots, seed=seed, **place)
-    trial = run_trial(actor, env, seconds=SECONDS, seed=seed, commands=asked.unsqueeze(0))
-    return sides(trial, asked)
+    env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
+    trial = run_trial(actor, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
+    return sides(trial, commands)
 
 
 def sides(trial: Trial, asked: Tensor) -> list[Side]:
@@ -77,7 +77,7 @@ def sides(trial: Trial, asked: Tensor) -> list[Side]:
     last = trial.seen["achieved"][-round(LAST_S / trial.dt) :].mean(0).view(-1, ROBOTS, 3).mean(1)
     upright = ~trial.fell.any(0).view(-1, ROBOTS).any(1)
     asked = asked[::ROBOTS]
-    found = []
+    results = []
     for axis, name in enumerate(AXES):
         for sign in (1, -1):
             mine = torch.nonzero(sign * asked[:, axis] > 0.0).squeeze(-1)
@@ -92,5 +92,5 @@ def sides(trial: Trial, asked: Tensor) -> list[Side]:
             dead = (*answers, True).index(True)
             up_to = abs(pairs[dead - 1][0]) if dead else 0.0
             first = abs(pairs[dead][0]) if dead < len(pairs) else None
-            found.append(Side(name, sign, up_to, first, pairs))
-    return found
+            results.append(Side(name, sign, up_to, first, pairs))
+    return results

@@ -81,9 +81,9 @@ def swings(height: Floats, usable: Bools, dt: float) -> tuple[Floats, NDArray[np
     last = last[whole]
     robot = robot[whole]
     clean = unusable[last + 2, robot] == unusable[first - 1, robot]
-    found = np.stack((first, last, robot))[:, clean]
-    peaks = [height[a : b + 1, r].max() for a, b, r in found.T]
-    return np.array(peaks), found
+    stretches = np.stack((first, last, robot))[:, clean]
+    peaks = [height[a : b + 1, r].max() for a, b, r in stretches.T]
+    return np.array(peaks), stretches
 
 
 def foot_place(robot: Robot) -> Floats:
@@ -166,37 +166,37 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
     base_height: of the robot at home [m].
     """
     command = row["command"]
-    found = []
+    problems = []
     if row["falls"]:
-        found.append(f"{row['falls']} falls")
+        problems.append(f"{row['falls']} falls")
     if not row.get("achieved"):
-        return found
+        return problems
     error = np.abs(np.subtract(row["achieved"], command))
     if error[:2].max() > MOST_ERROR:
-        found.append(f"off by {error[:2].max():.2f} m/s")
+        problems.append(f"off by {error[:2].max():.2f} m/s")
     if error[2] > MOST_ERROR:
-        found.append(f"off by {error[2]:.2f} rad/s")
+        problems.append(f"off by {error[2]:.2f} rad/s")
     if row["dead"]:
-        found.append("brings less than half of the command")
+        problems.append("brings less than half of the command")
     if float(np.abs(command).max()) > 0.0:
-        found += skating(row, command, base_height)
+        problems += skating(row, command, base_height)
     if row["joint_speed_share"] > 1.0:
-        found.append(f"joints at {row['joint_speed_share']:.1f} of their speed limit")
-    return found
+        problems.append(f"joints at {row['joint_speed_share']:.1f} of their speed limit")
+    return problems
 
 
 def skating(figures: Mapping[str, Any], command: Sequence[float], base_height: float) -> list[str]:
     """What of `stepping_figures` is beyond the limits of a robot that moves, in words."""
-    found = []
+    problems = []
     lift = worst(figures["lift_m"], min)
     least = LEAST_LIFT_M * base_height / 0.5
     if lift < least:
-        found.append(f"a foot lifts by {100 * lift:.1f} cm")
+        problems.append(f"a foot lifts by {100 * lift:.1f} cm")
     slides = worst(figures["stance_mps"], max)
     speed = math.hypot(*command[:2])
     if slides > MOST_STANCE_MPS[0 if speed <= 0.5 else 1 if speed <= 1.0 else 2]:
-        found.append(f"a foot stands at {slides:.2f} m/s")
-    return found
+        problems.append(f"a foot stands at {slides:.2f} m/s")
+    return problems
 
 
 def worst(values: Sequence[float | None], of: Any) -> float:

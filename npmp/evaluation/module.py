@@ -122,8 +122,8 @@ def write_rollouts(
             qpos = result.qpos[:frames, i].numpy()
             steps = int(result.steps[i])
             heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            shown = slice(1, max(steps, 1) + 1)  # of the control steps that were tracked
-            off = qpos[shown] - motion.qpos[:frames][shown]
+            tracked = slice(1, max(steps, 1) + 1)  # of the control steps that were tracked
+            off = qpos[tracked] - motion.qpos[:frames][tracked]
             deviation = np.linalg.norm(off[:, :3], axis=-1)
             clips.append(
                 {

@@ -207,14 +207,14 @@ def by_command(
 
     Returns: a row per command. `command`; `falls` of its robots and `success`, the share without
     one. From a second after the change until the first fall: `achieved`, the mean velocity (3,);
-    `dead`, whether a component that was asked for brings less than half; the base's roll (RMS),
+    `dead`, whether a commanded component brings less than half; the base's roll (RMS),
     pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
     fastest and the most loaded joint over its limit; `stepping_figures`; `faults` in words.
     """
     each = env.num_envs // len(commands)
     robot = env.robot
-    asked = led(env, commands.repeat_interleave(each, 0), seed)
-    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
+    schedule = led(env, commands.repeat_interleave(each, 0), seed)
+    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     pairs = gait.opposite(robot)

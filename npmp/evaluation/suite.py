@@ -251,8 +251,8 @@ def run_scenario(
     if scenario.push.force_n > 0:
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
         acting = Pushed(acting, force.to(env.device), turned=True)
-    asked = torch.tensor(setting.command).expand(1, trials, 3)
-    trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
+    command = torch.tensor(setting.command).expand(1, trials, 3)
+    trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = row_of(scenario, trial, setting.command, success)
     if scenario.plain:
         row["skating"] = skating(trial, robot, setting.command)
@@ -364,29 +364,29 @@ def red_flags(
     Falls at the start and joint speeds are those of all scenarios, the rest is measured on those
     that are only a command.
     """
-    of_plain = {name: found for name, found in outcomes.items() if scenarios[name].plain}
-    plain = [found.trial for found in of_plain.values()]
-    turning = [found.trial for found in of_plain.values() if found.row["command"][2]]
+    of_plain = {name: measured for name, measured in outcomes.items() if scenarios[name].plain}
+    plain = [measured.trial for measured in of_plain.values()]
+    turning = [measured.trial for measured in of_plain.values() if measured.row["command"][2]]
     limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
     trials = [outcome.trial for outcome in outcomes.values()]
     speeds = joint_speeds(trials, robot).values()
     starts = [trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials]
-    found = {
+    measured = {
         "start_falls": torch.cat(starts).float().mean().item(),
         "speed": max(row["p999_rps"] / row["limit_rps"] for row in speeds),
     }
     if plain:
-        found |= {
+        measured |= {
             name: max(drives(trial, limit)[name] for trial in plain)
             for name in ("jerk", "heat", "saturation")
         }
-        found["spread_mps"] = max(spread(trial) for trial in plain)
+        measured["spread_mps"] = max(spread(trial) for trial in plain)
     if turning:
-        found["slip_mps"] = max(slip(trial) for trial in turning)
+        measured["slip_mps"] = max(slip(trial) for trial in turning)
     flags = []
     for name, (symptom, cure) in CURES.items():
-        if name in found:
-            value = found[name]
+        if name in measured:
+            value = measured[name]
             begins = getattr(most, name)
             flag = {"name": name, "value": value, "from": begins, "raised": value > begins}
             flags.append(flag | {"symptom": symptom, "cure": cure})

@@ -179,8 +179,8 @@ class _Problem:
     def residuals(self, x: Floats) -> Floats:
         """(R,): misses, then the priors."""
         values = self.parameters(x[None])
-        known = np.isfinite(self.prior) & self.free
-        of_priors = (values[0] - self.stand.nominal)[known] / self.prior[known]
+        has_prior = np.isfinite(self.prior) & self.free
+        of_priors = (values[0] - self.stand.nominal)[has_prior] / self.prior[has_prior]
         return np.concatenate((self.scaled(values).ravel(), of_priors))
 
     def jacobian(self, x: Floats) -> Floats:
@@ -203,11 +203,11 @@ class _Problem:
         for row, changes in zip(moved, together.values(), strict=False):
             for c, _ in changes:
                 row[c] += step[c]
-        found = self.scaled(self.parameters(moved))  # the last row is x itself
-        slopes = np.zeros((*found.shape[1:], len(x)))
-        for other, changes in zip(found, together.values(), strict=False):
+        misses = self.scaled(self.parameters(moved))  # the last row is x itself
+        slopes = np.zeros((*misses.shape[1:], len(x)))
+        for other, changes in zip(misses, together.values(), strict=False):
             for c, tree in changes:
-                slopes[:, tree, c] = (other[:, tree] - found[-1][:, tree]) / step[c]
+                slopes[:, tree, c] = (other[:, tree] - misses[-1][:, tree]) / step[c]
         return slopes
 
     def start(self) -> Floats:

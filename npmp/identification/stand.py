@@ -51,9 +51,9 @@ class Stand:
         self.substeps = substeps
         self._threads = threads
         self.rate_hz = 1.0 / (substeps * model.opt.timestep)
-        found = [model.joint(name) for name in joints]
-        self._q = np.array([int(joint.qposadr[0]) for joint in found])
-        self._v = np.array([int(joint.dofadr[0]) for joint in found])
+        views = [model.joint(name) for name in joints]
+        self._q = np.array([int(joint.qposadr[0]) for joint in views])
+        self._v = np.array([int(joint.dofadr[0]) for joint in views])
         self._u = np.array([model.actuator(name).id for name in joints])
         limited = model.actuator_forcelimited[self._u]
         limit = model.actuator_forcerange[self._u, 1]
@@ -62,7 +62,7 @@ class Stand:
         self.inertia = model.dof_M0[self._v].copy()
         v = self._v
         u = self._u
-        none = np.zeros(len(found))
+        none = np.zeros(len(views))
         of_joint = (model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v])
         of_drive = (model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2])
         self.nominal = np.stack((*of_joint, none, none, *of_drive), -1)

@@ -28,12 +28,12 @@ def write_truth(path: Path, robot: Robot, stand: Stand, parameters: Floats) -> N
 def read_truth(path: Path, robot: Robot) -> Floats:
     """(n, 7) of a truth.json. Raises InputError for any other file, or another robot's."""
     content = read_json(path)
-    said = content if isinstance(content, dict) else {}
-    if (said.get("schema"), said.get("robot")) != (SCHEMA, robot.name):
+    entries = content if isinstance(content, dict) else {}
+    if (entries.get("schema"), entries.get("robot")) != (SCHEMA, robot.name):
         raise InputError(f"{path}: no truth.json of npmp sysid excite robot={robot.name}")
     try:
         return np.array(
-            [[float(said["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names]
+            [[float(entries["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names]
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: damaged ({error})") from error

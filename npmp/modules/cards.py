@@ -121,8 +121,8 @@ def _training(content: CardContent) -> str:
         content.machine,
     ]
     versions = content.contract.get("versions", {})
-    made = ", ".join(f"{name} {number}" for name, number in versions.items())
-    return f"**Training.** {', '.join(word for word in words if word)}. Made with {made}."
+    packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"**Training.** {', '.join(word for word in words if word)}. Made with {packages}."
 
 
 def _scores(content: CardContent) -> str:

@@ -44,8 +44,8 @@ class CommandDecoder(Recurrent):
         self, z: Tensor, observation: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
         (high, low, before), (cell, deep, _) = (part.split(self._parts, -1) for part in state)
-        told = torch.cat((observation, self.scale(self.command(z))), -1)
-        latent, memory = self.policy(told, before, DecoderState(high, cell))
+        inputs = torch.cat((observation, self.scale(self.command(z))), -1)
+        latent, memory = self.policy(inputs, before, DecoderState(high, cell))
         action, below = self.decoder(latent.mean, observation, DecoderState(low, deep))
         hidden = torch.cat((memory.hidden, below.hidden, latent.mean), -1)
         cells = torch.cat((memory.cell, below.cell, torch.zeros_like(latent.mean)), -1)

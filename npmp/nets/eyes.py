@@ -104,5 +104,5 @@ class Eyes(nn.Module):
     @staticmethod
     def load(folder: str | Path) -> Eyes:
         """Those of a folder. Raises InputError as `artifact.load`."""
-        given = "eyes", "eyes", "npmp.eyes", 3, EyesContract, Eyes
-        return artifact.load(Path(folder), *given).requires_grad_(False)
+        args = "eyes", "eyes", "npmp.eyes", 3, EyesContract, Eyes
+        return artifact.load(Path(folder), *args).requires_grad_(False)

@@ -94,12 +94,12 @@ class Encoder(nn.Module):
         first = self.body[0]
         assert isinstance(first, nn.Linear)  # for the type checker
         width = features.shape[-1]
-        known = nn.functional.linear(features, first.weight[:, :width], first.bias)
+        projected = nn.functional.linear(features, first.weight[:, :width], first.bias)
         of_latent = first.weight[:, width:].t()
         rest = self.body[1:]
 
         def step(t: int, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-            mu, raw = self.head(rest(torch.addmm(known[t], z_prev, of_latent))).chunk(2, -1)
+            mu, raw = self.head(rest(torch.addmm(projected[t], z_prev, of_latent))).chunk(2, -1)
             return mu, self._sigma(raw)
 
         return step

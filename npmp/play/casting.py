@@ -63,11 +63,11 @@ def recovery_of(
     there = name is not None or shipped in policies.names()
     if not there or name == "none" or Walk.name not in actors:
         return None
-    found = load_recovery(name or shipped, robot)
+    recovery = load_recovery(name or shipped, robot)
     try:
-        HandoverActor(actors[Walk.name], found.actor, robot)
+        HandoverActor(actors[Walk.name], recovery.actor, robot)
     except InputError:
         if name is not None:
             raise
         return None
-    return found
+    return recovery

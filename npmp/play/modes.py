@@ -71,8 +71,8 @@ class World:
         if not isinstance(self.randomization, str):
             raise ValueError(f"randomization must be a name, got {self.randomization!r:.40}")
         if self.terrain not in GROUNDS:
-            known = ", ".join(GROUNDS)
-            raise ValueError(f"terrain must be one of {known}; got {self.terrain!r:.40}")
+            available = ", ".join(GROUNDS)
+            raise ValueError(f"terrain must be one of {available}; got {self.terrain!r:.40}")
         ranges.share(self, "level")
 
 
@@ -113,8 +113,8 @@ class Cast:
             "imitate": imitates and self.make_motions is not None,
             "wander": skill is not None,
         }
-        known = (Walk.name, Dribble.name, Mapped.name)
-        others = (task for task in self.policies if task not in known)
+        covered = (Walk.name, Dribble.name, Mapped.name)
+        others = (task for task in self.policies if task not in covered)
         return *(name for name, able in possible.items() if able), *others
 
     @cached_property
@@ -253,11 +253,11 @@ class Steer(Mode):
         self.actor = cast.policies[Walk.name]
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
-        asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
-        asked = Walk.resolve(asked, None, self.actor.policy.contract.input_settings)
-        walk = Walk(cast.robot, asked)
+        config = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
+        config = Walk.resolve(config, None, self.actor.policy.contract.input_settings)
+        walk = Walk(cast.robot, config)
         if cast.recovery is not None:
-            walk = WalkOn(cast.robot, asked, cast.recovery.task, dropped=False)
+            walk = WalkOn(cast.robot, config, cast.recovery.task, dropped=False)
             self.rescuer = GetUpActor(cast.recovery.actor)
         super().__init__(cast, world, seed, walk, self.actor.skill)
 
@@ -285,10 +285,10 @@ class Navigating(Mode):
         self.actor = cast.policies[Walk.name]
         config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
         settings = self.actor.policy.contract.input_settings
-        asked = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
-        if camera_of(asked.camera).look == "mujoco":
+        resolved = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
+        if camera_of(resolved.camera).look == "mujoco":
             raise InputError("look=mujoco draws in one thread: npmp play has several")
-        super().__init__(cast, world, seed, Mapped(cast.robot, asked), self.actor.skill)
+        super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.actor.skill)
 
     def point(self, x: float, y: float) -> None:
         """The goal, as near as the house allows."""
@@ -433,8 +433,8 @@ class Perform(Mode):
         config = cast.settings.get(task, kind.config_type())
         if hasattr(config, "terrain_fields"):
             config = replace(config, terrain_fields=1)  # the one that is drawn
-        asked = kind.resolve(config, None, self.actor.policy.contract.input_settings)
-        super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
+        resolved = kind.resolve(config, None, self.actor.policy.contract.input_settings)
+        super().__init__(cast, world, seed, kind(cast.robot, resolved, None), self.actor.skill)
 
     def over(self, step: EnvStep) -> bool:
         """At the episode's end."""

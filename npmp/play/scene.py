@@ -183,13 +183,13 @@ class Scene:
         self._walls = []
         self._boxes = np.zeros((0, 2, 3))
         self._hides = np.zeros((0, 4), dtype=bool)
-        found = session.mode.ground
-        self._grid.visible = found is None
-        self._floor = 0.0 if found is None else float(found[0].min())
-        if found is None:
+        ground = session.mode.ground
+        self._grid.visible = ground is None
+        self._floor = 0.0 if ground is None else float(ground[0].min())
+        if ground is None:
             return
-        heights = found[0]
-        self._corner = np.array(found[1])
+        heights = ground[0]
+        self._corner = np.array(ground[1])
         n = len(heights)
         across = np.linspace(0.0, PERIOD_M, n)
         x, y = np.meshgrid(across, across)
@@ -309,9 +309,9 @@ def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
 
 
 def _glb(parts: list[trimesh.Trimesh]) -> bytes:
-    found = trimesh.Scene(parts).export(file_type="glb")
-    assert isinstance(found, bytes)  # of this type; for the type checker
-    return found
+    data = trimesh.Scene(parts).export(file_type="glb")
+    assert isinstance(data, bytes)  # of this type; for the type checker
+    return data
 
 
 def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Trimesh:

@@ -83,8 +83,8 @@ def allowed(bound: str, host: str, origin: str | None) -> bool:
     except ValueError:
         return False
     machine = socket.gethostname().lower()
-    known = name in ("localhost", machine, f"{machine}.local", bound.lower()) or _is_address(name)
-    return known and (origin is None or netloc == host)
+    is_own = name in ("localhost", machine, f"{machine}.local", bound.lower()) or _is_address(name)
+    return is_own and (origin is None or netloc == host)
 
 
 def _is_address(name: str) -> bool:
@@ -195,9 +195,9 @@ class Server:
             why = "not from here: open the page by this machine's address or name, or give host=\n"
             return _response(status.FORBIDDEN, "text/plain", why.encode())
         if upgrade.lower() == "websocket":
-            known = path == "/steer" or self._viewer_of(path) is not None
+            exists = path == "/steer" or self._viewer_of(path) is not None
             absent = _response(status.NOT_FOUND, "text/plain", b"no such websocket\n")
-            return None if known else absent
+            return None if exists else absent
         if path == "/health":
             seen = self._seen
             moves = self.player.moves
@@ -431,7 +431,7 @@ def _axes(value: Any) -> list[float]:
 
 
 def _parsed(message: str | bytes) -> dict[str, Any]:
-    """What a viewer said. Raises InputError unless it is a small object of JSON without NaN."""
+    """A viewer's message. Raises InputError unless it is a small object of JSON without NaN."""
     if len(message) > WISH_BYTES:
         raise InputError(f"a message of more than {WISH_BYTES} bytes")
 
@@ -439,12 +439,12 @@ def _parsed(message: str | bytes) -> dict[str, Any]:
         raise ValueError(name)
 
     try:
-        said = json.loads(message, parse_constant=refuse)
+        content = json.loads(message, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise InputError("a message that is no JSON") from error
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise InputError("a message that is no object")
-    return said
+    return content
 
 
 def _response(

@@ -61,8 +61,8 @@ def reasons(timeout_s: float = 20.0) -> Mapping[str, str]:
     for name in BACKENDS:
         try:
             command = [sys.executable, "-P", "-c", PROBE]
-            given: dict[str, Any] = {"env": environment(name), "timeout": timeout_s}
-            probe = subprocess.run(command, capture_output=True, text=True, **given)
+            options: dict[str, Any] = {"env": environment(name), "timeout": timeout_s}
+            probe = subprocess.run(command, capture_output=True, text=True, **options)
         except subprocess.TimeoutExpired:
             results[name] = f"no answer in {timeout_s:g} s"
             continue

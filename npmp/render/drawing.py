@@ -140,33 +140,33 @@ class Film:
     def __init__(self, folder: Path):
         self.model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
         with np.load(folder / "shot.npz", allow_pickle=False) as file:
-            self.given = given = {name: file[name] for name in file.files}
+            self.given = inputs = {name: file[name] for name in file.files}
         self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
         self.camera = mujoco.MjvCamera()
         self.look = mujoco.MjvOption()
-        self.camera.azimuth, self.camera.elevation, self.camera.distance = given["camera"]
+        self.camera.azimuth, self.camera.elevation, self.camera.distance = inputs["camera"]
         eye = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_CAMERA, EYE)
         if eye >= 0:
             self.camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
             self.camera.fixedcamid = eye
         self.look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
-        self.look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
+        self.look.geomgroup[ROBOT_GROUP] = bool(inputs["robot"])
         self.lights = [np.array(self.model.light_pos[i]) for i in range(self.model.nlight)]
-        self.turns = rolled(given["ball"], float(given["ball_m"])) if "ball" in given else None
-        width, height = (int(v) for v in given["size"])
+        self.turns = rolled(inputs["ball"], float(inputs["ball_m"])) if "ball" in inputs else None
+        width, height = (int(v) for v in inputs["size"])
         self.renderer = mujoco.Renderer(self.model, height, width, max_geom=MAX_GEOMS)
         self.scene, self.brush = self.renderer.scene, Brush(self.renderer.scene)
 
     def draw(self, t: int) -> FloatArray:
         """The picture (height, width, 3) of frame t."""
-        given = self.given
-        pose(self.model, self.data, given["qpos"][t])
-        self.camera.lookat[:] = given["lookat"][t]
+        inputs = self.given
+        pose(self.model, self.data, inputs["qpos"][t])
+        self.camera.lookat[:] = inputs["lookat"][t]
         self._compose(t)
         picture = np.asarray(self.renderer.render(), dtype=np.float64)
-        if "ghost" not in given:
+        if "ghost" not in inputs:
             return picture
-        pose(self.model, self.ghost, given["ghost"][t])
+        pose(self.model, self.ghost, inputs["ghost"][t])
         self._compose(t)
         first = self.scene.ngeom
         only = mujoco.MjvOption()
@@ -174,7 +174,7 @@ class Film:
         only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
         perturb = mujoco.MjvPerturb()
         mujoco.mjv_addGeoms(self.model, self.ghost, only, perturb, dynamic, self.scene)
-        back = GHOST_BACK_M * Camera(given["lookat"], *given["camera"]).axes[2]
+        back = GHOST_BACK_M * Camera(inputs["lookat"], *inputs["camera"]).axes[2]
         for i in range(first, self.scene.ngeom):
             geom = self.scene.geoms[i]
             geom.rgba[:], geom.matid, geom.pos[:] = GHOST, -1, geom.pos + back
@@ -182,7 +182,7 @@ class Film:
 
     def _compose(self, t: int) -> None:
         """The scene of frame t, without the ghost."""
-        given = self.given
+        inputs = self.given
         scene = self.scene
         brush = self.brush
         self.renderer.update_scene(self.data, self.camera, self.look)
@@ -193,18 +193,18 @@ class Film:
         # scene is the headlight
         for i, place in enumerate(self.lights, scene.nlight - len(self.lights)):
             scene.lights[i].pos = around + place
-        if "figure" in given:
-            brush.figure(given["figure"][t], given["bones"])
-        if "path" in given:
-            brush.path(given["path"])
+        if "figure" in inputs:
+            brush.figure(inputs["figure"][t], inputs["bones"])
+        if "path" in inputs:
+            brush.path(inputs["path"])
         if self.turns is not None:
-            brush.ball(given["ball"][t], float(given["ball_m"]), self.turns[t])
-            spot = [*given["target"][t], 0.003]
+            brush.ball(inputs["ball"][t], float(inputs["ball_m"]), self.turns[t])
+            spot = [*inputs["target"][t], 0.003]
             brush.shape(CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET)
         arrows = ("command", COMMANDED, ARROW_UP_M), ("achieved", ACHIEVED, ARROW_UP_M - 0.07)
         for name, rgba, up in arrows:
-            if name in given and given["robot"]:
-                brush.velocity(given["qpos"][t], given[name][t], rgba, up)
+            if name in inputs and inputs["robot"]:
+                brush.velocity(inputs["qpos"][t], inputs[name][t], rgba, up)
 
 
 def main(folder: Path, out: BinaryIO) -> None:

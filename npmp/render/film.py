@@ -77,8 +77,8 @@ def draw(
 
         camera = camera_of(shot, size)
         camera = replace(camera, lookat=camera.lookat[frames])
-        given = shot, frames, camera, size, chosen_backend, progress_here
-        pictures, chosen_backend = _drawn(*given)
+        args = shot, frames, camera, size, chosen_backend, progress_here
+        pictures, chosen_backend = _drawn(*args)
         if words:
             writer = Caption(shot, camera, size)
             pairs = zip(pictures, frames, strict=True)
@@ -114,7 +114,7 @@ def _given(
 ) -> dict[str, Any]:
     """Inputs of the process that draws, but for the model."""
     clip = shot.clip
-    given: dict[str, npt.ArrayLike] = {
+    inputs: dict[str, npt.ArrayLike] = {
         "qpos": shot.qpos[frames],
         "size": size,
         "robot": shot.has("robot"),
@@ -122,19 +122,19 @@ def _given(
         "camera": (camera.azimuth, camera.elevation, camera.distance),
     }
     if clip.reference is not None and shot.has("ghost"):
-        given["ghost"] = clip.reference[frames]
+        inputs["ghost"] = clip.reference[frames]
     if (figure := shot.figure) is not None:
-        given["figure"] = figure[frames]
-        given["bones"] = np.zeros((0, 2), dtype=np.int64) if clip.bones is None else clip.bones
+        inputs["figure"] = figure[frames]
+        inputs["bones"] = np.zeros((0, 2), dtype=np.int64) if clip.bones is None else clip.bones
     if clip.command is not None:
-        given["command"] = clip.command[frames]
+        inputs["command"] = clip.command[frames]
     if clip.achieved is not None:
-        given["achieved"] = smoothed(clip.achieved, clip.rate_hz)[frames]
+        inputs["achieved"] = smoothed(clip.achieved, clip.rate_hz)[frames]
     if clip.ball is not None and clip.target is not None:
-        given |= {"ball": clip.ball[frames], "ball_m": clip.ball_m, "target": clip.target[frames]}
+        inputs |= {"ball": clip.ball[frames], "ball_m": clip.ball_m, "target": clip.target[frames]}
     if shot.path is not None:
-        given["path"] = shot.path
-    return {name: np.asarray(value) for name, value in given.items()}
+        inputs["path"] = shot.path
+    return {name: np.asarray(value) for name, value in inputs.items()}
 
 
 def _drawn(
@@ -190,10 +190,10 @@ def _attempt(
             process.kill()
             process.wait()
         errors.seek(0)
-        said = errors.read().decode("utf-8", errors="replace")
+        message = errors.read().decode("utf-8", errors="replace")
     if done < count:
         slow = f"it was too slow ({done} of {count} frames)"
-        return None, slow if code == -9 else backend.reason(code, said)
+        return None, slow if code == -9 else backend.reason(code, message)
     if not pictures.any():
         return None, "its frames are black"
     return pictures, ""

@@ -123,8 +123,8 @@ class Shot:
             raise InputError("camera=robot: what is filmed has no camera; task=mapped has one")
         if not any(self.has(part) for part in self.shown):
             there = ", ".join(part for part, there in self._there.items() if there)
-            asked = ", ".join(self.shown) or "nothing"
-            raise InputError(f"nothing to show: {self.clip.name!r} has {there}, not {asked}")
+            requested = ", ".join(self.shown) or "nothing"
+            raise InputError(f"nothing to show: {self.clip.name!r} has {there}, not {requested}")
 
     @property
     def _there(self) -> dict[str, bool]:

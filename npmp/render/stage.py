@@ -79,10 +79,10 @@ def stage(
     # fog, as far tiles flicker
     depth.fogstart = 1.3 * distance / REACH_M
     depth.fogend = (4.0 * distance + 8.0) / REACH_M
-    shown = set(drawn_geoms(model))
+    visible = set(drawn_geoms(model))
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
-            model.geom_group[geom] = ROBOT_GROUP if geom in shown else HIDDEN_GROUP
+            model.geom_group[geom] = ROBOT_GROUP if geom in visible else HIDDEN_GROUP
     if glass:
         _see_through(model)
     return model

@@ -27,10 +27,10 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     place = getattr(find_spec("matplotlib"), "origin", None)  # importing it takes a while
     path = Path(place or "").parent / "mpl-data" / "fonts" / "ttf" / name
-    found = ImageFont.truetype(str(path), size) if path.is_file() else ImageFont.load_default(size)
-    # load_default's is one where a size is given; for the type checker
-    assert isinstance(found, ImageFont.FreeTypeFont)
-    return found
+    result = ImageFont.truetype(str(path), size) if path.is_file() else ImageFont.load_default(size)
+    # load_default with a size returns one; for the type checker
+    assert isinstance(result, ImageFont.FreeTypeFont)
+    return result
 
 
 class Caption:

@@ -27,29 +27,29 @@ COLUMNS = {
 
 def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str, Any]) -> Path:
     """Write the page; returns its path. part: of the log that it was judged on, in words."""
-    found = evaluation.figures
+    result = evaluation.figures
     words = (
-        f"{found['kind']} on {part}: {number(found['seconds'])} s at {number(found['rate_hz'])} "
+        f"{result['kind']} on {part}: {number(result['seconds'])} s at {number(result['rate_hz'])} "
         "Hz. RMSE of the torque, one step ahead of measured torques, and on the model's own "
         "torques from each trace's first on (equal where a model takes no torque). Constant gains: "
         "the best PD law, fitted to what the model was fitted to."
     )
-    if found["kind"] in ("pd", "hybrid") and "position_mae_rad" in found:
+    if result["kind"] in ("pd", "hybrid") and "position_mae_rad" in result:
         words += " Torques are those at the log's pendulum, without what accelerates the rotor."
-    rollout = found["rollout_rmse_nm"]
-    baseline = found["baseline_rmse_nm"]
+    rollout = result["rollout_rmse_nm"]
+    baseline = result["baseline_rmse_nm"]
     rmse = "RMSE of the torque"
     ratio = f"{number(baseline / max(rollout, 1e-12))} times as much"
     cards = [
         ("On its own", f"{number(rollout)} Nm", rmse),
-        ("One step", f"{number(found['rmse_nm'])} Nm", rmse),
+        ("One step", f"{number(result['rmse_nm'])} Nm", rmse),
         ("Constant gains", f"{number(baseline)} Nm", ratio),
     ]
     sections = [
-        Section("torque", "Torque", [Words(words), *_over_seconds(found), *_curves(evaluation)]),
-        *(_table(found, what) for what in ("actuators", "recordings") if len(found[what]) > 1),
+        Section("torque", "Torque", [Words(words), *_over_seconds(result), *_curves(evaluation)]),
+        *(_table(result, what) for what in ("actuators", "recordings") if len(result[what]) > 1),
     ]
-    title = f"Actuator model: {found['kind']}"
+    title = f"Actuator model: {result['kind']}"
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 

@@ -65,7 +65,7 @@ def write_curves(
     top = Path(os.path.commonpath([folder.parent for folder in folders]))
     rows = []
     for group, row, one in zip(groups, table, apart, strict=True):
-        found = {name: _numbers(figure) for name, figure in row.items()}
+        numbers = {name: _numbers(figure) for name, figure in row.items()}
         about = {"label": group.label, "settings": group.settings}
         runs = [
             {
@@ -77,7 +77,7 @@ def write_curves(
             }
             for run in group.runs
         ]
-        rows.append({**about, "figures": found, "end": _numbers(one), "runs": runs})
+        rows.append({**about, "figures": numbers, "end": _numbers(one), "runs": runs})
     write_json(path, {**asked, "notes": notes(groups), "groups": rows}, indent=1)
 
 

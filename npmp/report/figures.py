@@ -209,10 +209,10 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
     keep = {0, n - 1}
     for stretch in np.array_split(np.arange(n), max((limit - 2) // 3, 1)):
         finite = np.isfinite(y[stretch])
-        known = stretch[finite]
+        valid = stretch[finite]
         gaps = stretch[~finite]
-        if known.size:
-            keep |= {int(known[y[known].argmin()]), int(known[y[known].argmax()])}
+        if valid.size:
+            keep |= {int(valid[y[valid].argmin()]), int(valid[y[valid].argmax()])}
         if gaps.size:
             keep.add(int(gaps[0]))
     index = np.array(sorted(keep))
@@ -304,8 +304,8 @@ def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
     colour = COLOURS[line.css]
     (drawn,) = sheet.axes.plot(x, y, color=colour, linewidth=WIDTHS.get(line.css, 1.6))
     sheet.tag(drawn, f"line {line.css}", name=line.name)
-    known = np.concatenate([[False], np.isfinite(y), [False]])
-    alone = known[1:-1] & ~known[:-2] & ~known[2:]
+    finite = np.concatenate([[False], np.isfinite(y), [False]])
+    alone = finite[1:-1] & ~finite[:-2] & ~finite[2:]
     if alone.any():
         sheet.axes.plot(x[alone], y[alone], ".", color=colour, markersize=7, markeredgewidth=0)
 
@@ -317,9 +317,9 @@ def _scale(
     replay's clip."""
     axes = sheet.axes
     numbers = {"box": sheet.box, "x": axes.get_xlim(), "y": axes.get_ylim()}
-    found = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
-    found |= {"log": str(int(axes.get_yscale() == "log")), "unit": unit, "xlabel": x_label}
-    return found if clip is None else found | {"clip": str(clip)}
+    attrs = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
+    attrs |= {"log": str(int(axes.get_yscale() == "log")), "unit": unit, "xlabel": x_label}
+    return attrs if clip is None else attrs | {"clip": str(clip)}
 
 
 def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
@@ -430,11 +430,11 @@ def stance(
         counted: the frames that decide what is lowest: those before a fall.
     """
     h = np.asarray(height, dtype=np.float64)
-    known = h[counted][np.isfinite(h[counted])]
-    if known.size == 0:
+    valid = h[counted][np.isfinite(h[counted])]
+    if valid.size == 0:
         return np.zeros(h.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.isfinite(h) & (h < np.percentile(known, 5) + margin_m))
+        return np.asarray(np.isfinite(h) & (h < np.percentile(valid, 5) + margin_m))
 
 
 def footfall_chart(

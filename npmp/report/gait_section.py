@@ -65,21 +65,21 @@ def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
 def _row(row: Mapping[str, Any]) -> list[str | Cell]:
     achieved = row.get("achieved")
     faults = Cell("; ".join(row["faults"]), words=True)
-    said = [faults, Cell(str(row["falls"]), bad=row["falls"] > 0)]
+    cells = [faults, Cell(str(row["falls"]), bad=row["falls"] > 0)]
     if not achieved:
-        return [_command(row), "–", *said, *["–"] * 3]
+        return [_command(row), "–", *cells, *["–"] * 3]
     reached = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
     beside = (_beside(row.get(key)) for key in ("module", "recorded"))
-    return [_command(row), reached, *said, _number(row["joint_speed_share"]), *beside]
+    return [_command(row), reached, *cells, _number(row["joint_speed_share"]), *beside]
 
 
 def _feet_row(row: Mapping[str, Any]) -> list[str]:
     if not row.get("achieved"):
         return [_command(row), *["–"] * 5]
-    shown = ("lift_m", 100, 1), ("stance_mps", 1, 2), ("step_rate_hz", 1, 1), ("phase", 1, 2)
+    columns = ("lift_m", 100, 1), ("stance_mps", 1, 2), ("step_rate_hz", 1, 1), ("phase", 1, 2)
     each = (
         " ".join(_number(None if v is None else scale * v, digits) for v in row[key])
-        for key, scale, digits in shown
+        for key, scale, digits in columns
     )
     return [_command(row), *each, _number(row["opposite_correlation"])]
 

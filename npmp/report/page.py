@@ -74,18 +74,18 @@ def build(
     clips: list[ClipRollout] = []
     read = None
     robot = None if walking is None else walking.task.robot
-    shown = []
+    replay_clips = []
     if rollouts is not None:
         read = read_rollouts(rollouts)
         robot = robots.load(read.robot)
         place = {clip["name"]: i for i, clip in enumerate(evaluated)}
         clips = sorted(read.clips, key=lambda clip: place.get(clip.name, len(place)))
-        shown = [
+        replay_clips = [
             ReplayClip(c.name, c.qpos, c.rate_hz, c.reference_qpos, c.tracked_frames) for c in clips
         ]
     if walking is not None:
-        shown.append(policy_page.clip_of(walking.task, walking.trial, WALKING))
-    replay, index = (None, {}) if robot is None else replay_section(robot, shown)
+        replay_clips.append(policy_page.clip_of(walking.task, walking.trial, WALKING))
+    replay, index = (None, {}) if robot is None else replay_section(robot, replay_clips)
     trial = None
     if walking is not None:
         of = walking.task, walking.figures, walking.trial, index.get(WALKING)
@@ -207,8 +207,8 @@ def _clip_fold(
     def chart(title: str, unit: str, *lines: Line) -> parts.Chart:
         # a fall must not flatten the part that counts
         top = np.nanmax(np.asarray(lines[0].y)[tracked], initial=0.0)
-        shown = (0.0, 1.35 * float(top)) if lost is not None and top > 0 else None
-        return figures.line_chart(lines, title=title, unit=unit, y_range=shown, **common)
+        y_range = (0.0, 1.35 * float(top)) if lost is not None and top > 0 else None
+        return figures.line_chart(lines, title=title, unit=unit, y_range=y_range, **common)
 
     difference = np.abs(clip.joint_difference_rad())
     worst = Line("worst joint", t, difference.max(axis=1), "other")
@@ -243,8 +243,8 @@ _METRIC_ORDER = (
 
 
 def _metric_place(name: str) -> int:
-    found = (i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name))
-    return next(found, len(_METRIC_ORDER))
+    matches = (i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name))
+    return next(matches, len(_METRIC_ORDER))
 
 
 def metric_chart(name: str, x: FloatArray, y: FloatArray, x_label: str) -> parts.Chart:

@@ -242,7 +242,7 @@ def asset(name: str) -> Markup:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The templates, with escaping on."""
-    made = Environment(
+    jinja_env = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         trim_blocks=True,
@@ -250,10 +250,10 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    made.filters |= {"number": number, "kind": lambda part: type(part).__name__.lower()}
-    made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER, "POLICY": POLICY}
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
+    jinja_env.filters |= {"number": number, "kind": lambda part: type(part).__name__.lower()}
+    jinja_env.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER, "POLICY": POLICY}
+    jinja_env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return jinja_env
 
 
 def assemble(
@@ -273,14 +273,14 @@ def assemble(
     """
     if provenance is None:
         provenance = {"versions": versions(), "machine": machine_summary()}
-    shown = [part for part in (*sections, _provenance(provenance, out.parent)) if part is not None]
-    replay = any(isinstance(part, ReplayPlayer) for section in shown for part in section.parts)
+    kept = [part for part in (*sections, _provenance(provenance, out.parent)) if part is not None]
+    replay = any(isinstance(part, ReplayPlayer) for section in kept for part in section.parts)
     # the charts listen before the replay starts to speak
     scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
     template = environment().get_template("page.html")
     subtitle = scrub(subtitle, out.parent)
     text = template.render(
-        title=title, subtitle=subtitle, notes=notes, cards=cards, sections=shown, scripts=scripts
+        title=title, subtitle=subtitle, notes=notes, cards=cards, sections=kept, scripts=scripts
     )
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -141,12 +141,12 @@ def _tables(found: Mapping[str, Any]) -> list[parts.Table]:
     rows = [
         [key, *(parts.number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors
     ]
-    shown = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
+    listed = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
     plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
     others = [
         (key, parts.number(value), parts.Cell(MEANINGS.get(key, ""), words=True))
         for key, value in plain
-        if key not in shown
+        if key not in listed
     ]
     tables = [parts.Table(("mean absolute error", *ways.values()), rows)] if rows else []
     return [*tables, parts.Table(("figure", "value", ""), others)]
@@ -215,12 +215,12 @@ def _gait(task: Task, trial: Trial) -> parts.Section:
     """Which feet stand when, and how the base leans."""
     length = round((GAIT_S[1] - GAIT_S[0]) / trial.dt)
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
-    shown = slice(start, start + length)
-    time = _time(trial)[shown]
-    stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
+    window = slice(start, start + length)
+    time = _time(trial)[window]
+    stands = (trial.seen["feet"][window, 0, :, 0] < NEAR).numpy()
     names = parts.foot_labels(task.robot.foot_bodies)
     chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
-    base = trial.seen["base"][shown, 0].numpy()
+    base = trial.seen["base"][window, 0].numpy()
     channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
     charts = [
         figures.line_chart([Line(title, time, scale * base[:, k])], title=title, unit=unit, clip=0)
@@ -242,15 +242,15 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
         for row in rows
     ]
     unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
-    shown = parts.Bars("By size of push", bars, full=1.0, unit=unit)
-    return parts.Section("pushes", "Recovery from pushes", [shown])
+    chart = parts.Bars("By size of push", bars, full=1.0, unit=unit)
+    return parts.Section("pushes", "Recovery from pushes", [chart])
 
 
 def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     """How many stay up, and how far they get, by kind and size of ground."""
     charts = []
     went = [row["progress"] for row in rows]
-    shown = min(0.0, *went), max(1.0, *went) + 0.05
+    y_range = min(0.0, *went), max(1.0, *went) + 0.05
     for kind, (title, unit) in _MEASURES.items():
         if not (mine := [row for row in rows if row["terrain"] == kind]):
             continue
@@ -258,7 +258,7 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
             Line(name, [row["value"] for row in mine], [row[name] for row in mine], css)
             for name, css in (("upright", "robot"), ("progress", "ref"))
         ]
-        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=shown))
+        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=y_range))
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
     cells = [[row["terrain"], *(parts.number(row[name]) for name in columns[1:])] for row in rows]
     words = (

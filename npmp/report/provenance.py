@@ -17,13 +17,13 @@ VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
 
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers, of those that are installed."""
-    found = {"python": platform.python_version(), "npmp": __version__}
+    installed = {"python": platform.python_version(), "npmp": __version__}
     for name in VERSIONED_PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def machine_summary() -> dict[str, Any]:

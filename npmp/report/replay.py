@@ -162,21 +162,21 @@ def replay_section(
     """
     packed, remarks = pack(robot.model(), clips, robot.foot_bodies)
     notes = [Words(remark, "") for remark in remarks]
-    shown = packed["clips"]
-    if not shown:
+    packed_clips = packed["clips"]
+    if not packed_clips:
         return Section("replay", "Replay", notes), {}
-    ghost = any(c["layers"] > 1 for c in shown)
-    recording = any("points" in c for c in shown)
+    ghost = any(c["layers"] > 1 for c in packed_clips)
+    recording = any("points" in c for c in packed_clips)
     if ghost:
         lead = "The robot in blue, its reference as a grey ghost; lines on the floor: base paths."
     else:
         lead = "The robot in blue; the line on the floor is its base's path."
     if recording:
         lead += " The recording beside the robot, and where its keypoints are on the robot."
-    if any("lost" in c for c in shown):
+    if any("lost" in c for c in packed_clips):
         lead += f" Faded, with the badge “{end}”: what no figure counts."
-    if any("velocity" in c for c in shown):
+    if any("velocity" in c for c in packed_clips):
         lead += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
     player = ReplayPlayer(packed, foot_labels(robot.foot_bodies), ghost, recording, end)
     section = Section("replay", "Replay", [Words(f"{lead} {words}".strip()), player, *notes])
-    return section, {clip["name"]: i for i, clip in enumerate(shown)}
+    return section, {clip["name"]: i for i, clip in enumerate(packed_clips)}

@@ -234,7 +234,7 @@ def _histograms(data: RetargetReport) -> parts.Section:
     seconds = np.array([motion.duration_s for motion in motions])
     longest = {"bins": 20, "top": float(seconds.max()) * 1.001}
     percent = "(% of its limit, fastest joint of each frame)"
-    shown: list[tuple[str, str, float, Sequence[FloatArray], dict[str, Any]]] = [
+    rows: list[tuple[str, str, float, Sequence[FloatArray], dict[str, Any]]] = [
         ("Marker error", "(cm, RMS of each frame)", 100, errors, {"least": 0.5}),
         ("Foot slide", "(cm/s, each step in stance)", 100, slides, {"threshold": 100 * SLIDING}),
         ("Feet in the floor", "(mm, deepest foot of each frame)", 1000, depths, {"least": 0.5}),
@@ -244,7 +244,7 @@ def _histograms(data: RetargetReport) -> parts.Section:
     ]
     charts = [
         figures.histogram(factor * np.concatenate(values), title=title, unit=unit, **more)
-        for title, unit, factor, values, more in shown
+        for title, unit, factor, values, more in rows
         if values
     ]
     words = parts.Words("Shares of all kept frames without mirror images.")
@@ -388,15 +388,15 @@ def _problems(data: RetargetReport) -> parts.Section | None:
 
 
 def _provenance(data: RetargetReport) -> dict[str, Any]:
-    made = data.cleaned.motions.provenance
+    provenance = data.cleaned.motions.provenance
     licences = sorted({motion.licence for motion in data.cleaned.motions.motions})
     out = dict(data.provenance) | {"licence of the recordings": "; ".join(licences)}
     if data.seconds is not None:
         out["took"] = f"{data.seconds:.1f} s"
     for key in ("options", "cleaning", "offsets", "body_scale", "recordings"):
-        if key in made:
+        if key in provenance:
             try:
-                out[key] = json.loads(made[key])
+                out[key] = json.loads(provenance[key])
             except ValueError:
-                out[key] = made[key]
+                out[key] = provenance[key]
     return out

@@ -95,8 +95,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def differs(settings: Mapping[str, Any]) -> str:
     """What of a scenario's settings is not as on an ideal robot on flat ground, as its
     configuration has it."""
-    found = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
-    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in found.items() if key]
+    changes = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
+    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in changes.items() if key]
     push = settings["push"]
     if push["force_n"]:
         times = f", {push['count']} times every {push['every_s']:g} s" if push["count"] > 1 else ""
@@ -143,7 +143,7 @@ def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
     lines = []
     for side in sides:
         dead = Cell(number(side["up_to"]), side["up_to"], bad=side["up_to"] > 0.0)
-        pairs = ", ".join(f"{asked:g}: {got:.2f}" for asked, got in side["achieved"])
+        pairs = ", ".join(f"{command:g}: {got:.2f}" for command, got in side["achieved"])
         lines.append((f"{side['axis']} {'-' if side['sign'] < 0 else '+'}", dead, pairs))
     words = (
         f"Ground as task= has it, {ROBOTS} robots a command. Not answered is a command of which "

@@ -129,14 +129,14 @@ class Learner(Resumable, ABC):
         """
         figures: list[dict[str, float]] = []
         num = rollout.rewards.shape[1]
-        known = None
+        precomputed = None
         for _ in range(passes):
             order = torch.randperm(num, generator=generator, device=rollout.rewards.device)
             for chosen in order.tensor_split(minibatches):
-                if known is None or self.outdated():
+                if precomputed is None or self.outdated():
                     with torch.no_grad():
-                        known = self.known(rollout)
-                part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], known)
+                        precomputed = self.known(rollout)
+                part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], precomputed)
                 figures.append(self.update(rollout.sequences(chosen), part, beta))
         return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
 

@@ -123,7 +123,7 @@ def adapt(spec: mujoco.MjSpec, said: Description, path: Path, where: str) -> Non
       InputError: for names that do not exist, drives that neither give, and a model that cannot be
         adapted.
     """
-    known = model_drives(spec)
+    own_drives = model_drives(spec)
     strip(spec, path)
     bare = spec.copy()
     drop_visuals(bare)
@@ -132,7 +132,9 @@ def adapt(spec: mujoco.MjSpec, said: Description, path: Path, where: str) -> Non
     joints = [model.joint(i).name for i in range(1, model.njnt)]
     bodies = [model.body(i).name for i in range(1, model.nbody)]
     entry = said.drives if isinstance(said.drives, DrivesEntry) else DrivesEntry()
-    drives = {joint: _drive(entry, joint, joints, known, f"{where}: drives") for joint in joints}
+    drives = {
+        joint: _drive(entry, joint, joints, own_drives, f"{where}: drives") for joint in joints
+    }
     for name, place in said.feet.at.items():
         at = f"{where}: feet.at.{name}"
         if name in bodies:
@@ -181,10 +183,10 @@ def _drive(
             match_names(value, joints, f"{where}.{key}")
             value = value[joint]
         if value == MODEL:
-            found: float | None = getattr(own, key)
-            if found is None and key != "armature":
+            own_value: float | None = getattr(own, key)
+            if own_value is None and key != "armature":
                 raise InputError(f"{where}: the model gives joint '{joint}' no {key}; give it here")
-            return found
+            return own_value
         # kd: the joints' own damping may be enough
         if isinstance(value, str) or value < 0 or (value == 0 and key != "kd"):
             raise InputError(f"{where}.{key} must be above 0 or '{MODEL}', got {value!r}")
@@ -659,5 +661,5 @@ def _places(spec: mujoco.MjSpec, file: str, folder: str) -> list[Path]:
     base = Path(spec.modelfiledir)
     name = Path(file).name
     tried = base / folder / file, base / file, base / folder / name, base / name
-    found = not file or any(place.is_file() for place in tried)
-    return [] if found else list(dict.fromkeys(tried))
+    exists = not file or any(place.is_file() for place in tried)
+    return [] if exists else list(dict.fromkeys(tried))

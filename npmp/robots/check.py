@@ -198,12 +198,12 @@ def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
 def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
     """X forward, Y left: feet whose names say left or right, front or hind must be there."""
     points = _feet_points(robot, _at(model, robot.home_qpos)).mean(axis=1)
-    told = np.array([sides(foot) for foot in robot.foot_bodies])
-    wrong = (told * points[:, :2] < -1e-3).any(axis=1)
+    named_sides = np.array([sides(foot) for foot in robot.foot_bodies])
+    wrong = (named_sides * points[:, :2] < -1e-3).any(axis=1)
     if wrong.any():
         feet = ", ".join(foot for foot, off in zip(robot.foot_bodies, wrong, strict=True) if off)
         return Check("axes", False, f"feet not where their names say (X forward, Y left): {feet}")
-    if not told.any():
+    if not named_sides.any():
         return Check("axes", True, "names of feet do not tell sides; not checked")
     return Check("axes", True, "X forward, Y left: feet are where their names say")
 
@@ -572,5 +572,5 @@ _EDIT = {
 def what_to_edit(failed: Sequence[str]) -> str:
     """The parts of robot.yaml that failing checks are about; the model itself where none is."""
     parts = (_EDIT.get(name, ("symmetries",) * name.startswith("symmetry")) for name in failed)
-    said = dict.fromkeys(itertools.chain(*parts))
-    return f"edit there {', '.join(said)}" if said else "the model itself must be changed"
+    entries = dict.fromkeys(itertools.chain(*parts))
+    return f"edit there {', '.join(entries)}" if entries else "the model itself must be changed"

@@ -142,18 +142,18 @@ class Description:
 def read_description(content: Any, where: str) -> Description:
     """The content of a robot.yaml. Raises InputError."""
     try:
-        found = from_mapping(Description, content, at="robot")
+        description = from_mapping(Description, content, at="robot")
     except InputError as error:
         # YAML 1.1 takes 5e-06 for a word
         power = re.search(r"got '([-+]?\d+)([eE][-+]?\d+)'", str(error))
         hint = f"; a power of ten needs a dot in YAML: {power[1]}.0{power[2]}" if power else ""
         raise InputError(f"{where}: {error}{hint}") from None
-    given = [key for key in _ADAPTED if key in content]
-    if found.drives is None and given:
+    keys = [key for key in _ADAPTED if key in content]
+    if description.drives is None and keys:
         raise InputError(
-            f"{where}: {given[0]} is for a model with `drives:` here; any other says it itself"
+            f"{where}: {keys[0]} is for a model with `drives:` here; any other says it itself"
         )
-    return found
+    return description
 
 
 def one_of(value: str, choices: Iterable[str], kind: str, where: str) -> str:

@@ -59,14 +59,14 @@ def refuse_excess(path: Path) -> None:
     model = _Counter(path)
     model.read()
     for file, name in model.assets:
-        for found in places(name, (path.parent, file.parent), model.folders):
-            regular_file(found, at_most=MAX_ASSET)
-            with found.open("rb") as asset:
+        for asset_path in places(name, (path.parent, file.parent), model.folders):
+            regular_file(asset_path, at_most=MAX_ASSET)
+            with asset_path.open("rb") as asset:
                 start = asset.read(24)
             width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:], "big")
             if start.startswith(b"\x89PNG") and width * height > MAX_PIXELS:
                 raise InputError(
-                    f"{found}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are"
+                    f"{asset_path}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are"
                     " taken"
                 )
 
@@ -212,8 +212,8 @@ class _Counter:
     def other(self, name: str) -> int:
         """Elements of another file, the larger where two could be meant; 0 where none is there,
         which MuJoCo says."""
-        found = places(name, (self.path.parent, self.main.path.parent), {""}) if name else ()
-        return max((_Counter(path, self).read() for path in found), default=0)
+        paths = places(name, (self.path.parent, self.main.path.parent), {""}) if name else ()
+        return max((_Counter(path, self).read() for path in paths), default=0)
 
     def limit(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Refuse an element whose numbers are beyond what a robot needs."""
@@ -221,9 +221,9 @@ class _Counter:
         limits += [((key,), most) for key, most in _EACH.items() if key in attributes]
         limits += [((key,), _SIZES) for key in attributes if tag == "size" and key not in _EACH]
         for keys, most in limits:
-            found = math.prod(_product(attributes.get(key, "")) for key in keys)
-            if found > most:
-                what = f"{tag} of {' x '.join(keys)} {found:,.0f}"
+            product = math.prod(_product(attributes.get(key, "")) for key in keys)
+            if product > most:
+                what = f"{tag} of {' x '.join(keys)} {product:,.0f}"
                 raise InputError(f"{self.path}: {what}; at most {most:,} are taken")
 
 

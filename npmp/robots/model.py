@@ -50,8 +50,8 @@ def _located(path: Path) -> str:
     folders = {"", *(compiler.get("meshdir", "") for compiler in compilers)}
     for mesh in root.iter("mesh"):
         name = mesh.get("filename", "")
-        found = sorted(places(name, (path.parent,), folders), key=lambda p: -_shared(p, name))
-        mesh.set("filename", str(found[0].resolve() if found else name))
+        paths = sorted(places(name, (path.parent,), folders), key=lambda p: -_shared(p, name))
+        mesh.set("filename", str(paths[0].resolve() if paths else name))
     if not compilers:
         compilers = [ElementTree.SubElement(ElementTree.SubElement(root, "mujoco"), "compiler")]
     for compiler in compilers:
@@ -68,12 +68,12 @@ def joint_speeds(path: Path) -> dict[str, float]:
     speeds = {}
     for joint in xml_of(path).iterfind("joint"):
         limit = joint.find("limit")
-        given = "" if limit is None else limit.get("velocity", "")
+        velocity = "" if limit is None else limit.get("velocity", "")
         try:
-            speed = float(given or 0)
+            speed = float(velocity or 0)
         except ValueError:
             name = joint.get("name")
-            raise InputError(f"{path}: joint '{name}' has the velocity {given!r:.40}") from None
+            raise InputError(f"{path}: joint '{name}' has the velocity {velocity!r:.40}") from None
         if 0 < speed < math.inf:
             speeds[joint.get("name", "")] = speed
     return speeds

@@ -180,12 +180,12 @@ def with_joints(joint_names: Iterable[str]) -> list[str]:
 
 def user_names() -> tuple[str, ...]:
     """Users' robots, sorted: folders with a robot.yaml in ./robots and those of NPMP_ROBOTS."""
-    found = {
+    robots = {
         path.parent.name
         for folder in plugins.folders("robots")
         for path in folder.glob("*/robot.yaml")
     }
-    return tuple(sorted(found - set(names())))
+    return tuple(sorted(robots - set(names())))
 
 
 def find(robot: str | Path) -> Path:
@@ -241,45 +241,45 @@ def is_at_hand(robot: str | Path) -> bool:
 def build(content: Any, path: Path) -> Robot:
     """The robot that a robot.yaml's content describes; `path` is where it lies, or would. Raises
     InputError."""
-    said = read_description(content, str(path))
-    mjcf = locate(said.mjcf, path.parent)
+    description = read_description(content, str(path))
+    mjcf = locate(description.mjcf, path.parent)
     spec = read_spec(mjcf)
-    adaptation = None if said.drives is None else said
+    adaptation = None if description.drives is None else description
     if adaptation is not None:
         adapt(spec, adaptation, mjcf, str(path))
         drop_visuals(spec)
     model = compile_spec(spec, mjcf)
     joints = hinge_names(model, mjcf)
     bodies = _names(model.body, 1, model.nbody)
-    match_names(said.joints, joints, f"{path}: joints")
-    for foot in said.feet.bodies:
+    match_names(description.joints, joints, f"{path}: joints")
+    for foot in description.feet.bodies:
         one_of(foot, bodies, "body", f"{path}: feet.bodies")
-    if said.feet.points:
-        match_names(said.feet.points, said.feet.bodies, f"{path}: feet.points")
-    for name, marker in said.markers.items():
+    if description.feet.points:
+        match_names(description.feet.points, description.feet.bodies, f"{path}: feet.points")
+    for name, marker in description.markers.items():
         one_of(marker.body, bodies, "body", f"{path}: markers.{name}.body")
-    for body in itertools.chain(*said.ignore_collisions):
+    for body in itertools.chain(*description.ignore_collisions):
         one_of(body, bodies, "body", f"{path}: ignore_collisions")
     kp, kd, torque_limit = _drives(model, joints, mjcf)
-    rows = [said.joints[name] for name in joints]
-    feet = said.feet
+    rows = [description.joints[name] for name in joints]
+    feet = description.feet
     markers = {
         name: Marker(marker.body, frozen(marker.position), marker.weight)
-        for name, marker in said.markers.items()
+        for name, marker in description.markers.items()
     }
     points = frozen([feet.points.get(foot, (feet.offset,)) for foot in feet.bodies])
     home = np.array([row.home for row in rows])
-    known = model, feet.bodies, markers
+    args = model, feet.bodies, markers
     symmetries = {
-        name: make_symmetry(name, entry, *known, f"{path}: symmetries.{name}")
-        for name, entry in said.symmetries.items()
+        name: make_symmetry(name, entry, *args, f"{path}: symmetries.{name}")
+        for name, entry in description.symmetries.items()
     }
     sites = _names(model.site, 0, model.nsite)
     return Robot(
-        name=said.name,
+        name=description.name,
         mjcf=mjcf,
-        source=said.source,
-        licence=said.licence,
+        source=description.source,
+        licence=description.licence,
         joint_names=joints,
         body_names=bodies,
         foot_bodies=feet.bodies,
@@ -287,7 +287,7 @@ def build(content: Any, path: Path) -> Robot:
         foot_offset=frozen(feet.offset),
         foot_points=points,
         markers=MappingProxyType(markers),
-        imu_site=one_of(said.imu_site, sites, "site", f"{path}: imu_site"),
+        imu_site=one_of(description.imu_site, sites, "site", f"{path}: imu_site"),
         home_qpos=frozen(_standing(model, home, feet.bodies, feet.radius, points)),
         kp=frozen(kp),
         kd=frozen(kd),
@@ -295,11 +295,11 @@ def build(content: Any, path: Path) -> Robot:
         joint_lower=frozen([row.lower for row in rows]),
         joint_upper=frozen([row.upper for row in rows]),
         velocity_limit=frozen([row.velocity for row in rows]),
-        control_rate_hz=said.control_rate_hz,
-        physics_rate_hz=_physics_rate(model, said, mjcf, path),
+        control_rate_hz=description.control_rate_hz,
+        physics_rate_hz=_physics_rate(model, description, mjcf, path),
         symmetries=MappingProxyType(symmetries),
         model_sha256=_model_sha256(model),
-        ignored_collisions=said.ignore_collisions,
+        ignored_collisions=description.ignore_collisions,
         adaptation=adaptation,
     )
 
@@ -329,10 +329,10 @@ def _drives(
     qd)."""
     actuators = tuple(model.actuator(i).name for i in range(model.nu))
     if actuators != joint_names:
-        found = ", ".join(actuators) or "none"
+        actual = ", ".join(actuators) or "none"
         raise InputError(
             f"{mjcf}: expected one position actuator per joint, with its name and in its order (or"
-            f" `drives:` in robot.yaml): {', '.join(joint_names)}; found {found}"
+            f" `drives:` in robot.yaml): {', '.join(joint_names)}; found {actual}"
         )
     kp = model.actuator_gainprm[:, 0]
     offset, stiffness, damping = model.actuator_biasprm[:, :3].T

@@ -89,13 +89,13 @@ class Drives:
     def current_squares(self) -> Tensor | None:
         """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the
         control step began; None where not all laws tell a current."""
-        found = torch.zeros(self._shape)
+        result = torch.zeros(self._shape)
         for k in range(min(self._shape[0], self._count)):
             squares = self._kinds[k].current_squares if k in self._kinds else None
             if squares is None:
                 return None
-            found[k :: self._count] = squares
-        return found
+            result[k :: self._count] = squares
+        return result
 
     def controls(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
         """What the drives are given at a physics step (n, nu): torques [Nm], ideal ones their
@@ -104,11 +104,11 @@ class Drives:
         Args:
           target: (n, nu) of the joints [rad]. qpos: (n, nq). qvel: (n, nv), at its start.
         """
-        given = target.clamp(self._low, self._high)
+        ctrl = target.clamp(self._low, self._high)
         for k, kind in self._kinds.items():
             rows = slice(k, None, self._count)
-            given[rows] = kind.torque(target[rows], qpos[rows], qvel[rows]).to(given)
-        return given
+            ctrl[rows] = kind.torque(target[rows], qpos[rows], qvel[rows]).to(ctrl)
+        return ctrl
 
     def snapshot(self) -> Tensor:
         """A copy of all that the next torques depend on, (n, size) float64."""

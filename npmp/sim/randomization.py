@@ -189,7 +189,7 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
         if name not in drives:
             raise InputError(f"randomization.physics.nominal: {unknown('joint', name, drives)}")
         v, u = int(model.joint(name).dofadr[0]), drives[name]
-        for values, at, given in (
+        for values, at, value in (
             (model.dof_armature, v, joint.armature),
             (model.dof_damping, v, joint.damping),
             (model.dof_frictionloss, v, joint.friction_loss),
@@ -197,8 +197,8 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
             (model.actuator_biasprm, (u, 1), None if joint.kp is None else -joint.kp),
             (model.actuator_biasprm, (u, 2), None if joint.kd is None else -joint.kd),
         ):
-            if given is not None:
-                values[at] = given
+            if value is not None:
+                values[at] = value
     mujoco.mj_setConst(model, mujoco.MjData(model))
     return model
 
@@ -345,8 +345,8 @@ class PhysicsRandomizer:
 
     def drawn(self, i: int) -> dict[str, list[float]]:
         """What was drawn for simulation i by name, each in [-1, 1]."""
-        found = {name: self.unit[i, columns].tolist() for name, columns in self.columns.items()}
-        return {name: values for name, values in found.items() if values}
+        draws = {name: self.unit[i, columns].tolist() for name, columns in self.columns.items()}
+        return {name: values for name, values in draws.items() if values}
 
     def draw(self, ids: Tensor, generator: torch.Generator) -> None:
         """New physics for simulations ids (k,)."""

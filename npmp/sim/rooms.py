@@ -58,11 +58,11 @@ def _divide(room: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> Non
 
 def _clutter(stands: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> None:
     apart = grid.of(BESIDE_M)
-    found = 0
+    placed = 0
     for _ in range(200):
         size = rng.integers(grid.of(BOX_M[0]), grid.of(BOX_M[1]) + 1, 2)
         low = rng.integers(apart, grid.points - apart - size)
         around = tuple(slice(a - apart, a + b + apart) for a, b in zip(low, size, strict=True))
-        if not stands[around].any() and found < CLUTTER:
+        if not stands[around].any() and placed < CLUTTER:
             stands[around][apart:-apart, apart:-apart] = True
-            found += 1
+            placed += 1

@@ -201,7 +201,7 @@ class Sweep:
         # of jobs that differ in their seed only none is best
         if not any(scores) or self.launcher.lower is None:
             return None
-        means = {own: sum(found) / len(found) for own, found in scores.items()}
+        means = {own: sum(values) / len(values) for own, values in scores.items()}
         settings = (min if self.launcher.lower else max)(means, key=lambda key: means[key])
         return settings, means[settings], len(scores[settings])
 

@@ -91,8 +91,8 @@ def trained_config(kind: type[Task], training: Mapping[str, Any]) -> Any:
     Raises:
       InputError: for settings that the task does not have.
     """
-    given: Mapping[str, Any] = training.get("settings", {})
-    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    settings: Mapping[str, Any] = training.get("settings", {})
+    renamed = {_RENAMED.get(name, name): value for name, value in settings.items()}
     return from_mapping(kind.config_type, renamed, at="the policy's settings")
 
 

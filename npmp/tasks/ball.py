@@ -97,7 +97,7 @@ def _shapes(
 ) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
     """Of a foot and the links that carry it: body without the world, place, turn (3, 3), half sides
     and radius."""
-    found = []
+    shapes = []
     body = foot
     while int(model.body_parentid[body]) > 0:  # the trunk carries no leg
         for geom in np.flatnonzero((model.geom_group == COLLISION) & (model.geom_bodyid == body)):
@@ -119,13 +119,13 @@ def _shapes(
                 )
             turn = np.zeros(9)
             mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
-            found.append((body - 1, model.geom_pos[geom], turn.reshape(3, 3), half, radius))
+            shapes.append((body - 1, model.geom_pos[geom], turn.reshape(3, 3), half, radius))
         body = int(model.body_parentid[body])
-    if not found:
+    if not shapes:
         raise InputError(
             f"'{model.body(foot).name}' of '{robot}' has no collision geoms to push a ball with"
         )
-    return found
+    return shapes
 
 
 def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:

@@ -119,10 +119,10 @@ class RecordedVelocities(NamedTuple):
             raise InputError(
                 "the dataset holds no clips of two frames or more: there are no velocities"
             )
-        found = [mean_velocities(motion, window_s) for motion in moving]
+        velocities = [mean_velocities(motion, window_s) for motion in moving]
         weight = torch.tensor([motion.weight for motion in moving], dtype=torch.float64)
-        each = weight.repeat_interleave(torch.tensor([len(velocity) for velocity in found]))
-        return RecordedVelocities(torch.cat(found), each.cumsum(0))
+        each = weight.repeat_interleave(torch.tensor([len(velocity) for velocity in velocities]))
+        return RecordedVelocities(torch.cat(velocities), each.cumsum(0))
 
     def within(self, command_range: CommandRange) -> RecordedVelocities:
         """Those in a range; where there are none all of them, to be clipped. Clipping the others

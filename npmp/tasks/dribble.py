@@ -479,8 +479,8 @@ class Dribble(Task):
             return TaskLoss(owed, style)
         with torch.no_grad():
             seen = self.see(after, goals)
-            asked = dribble_command(seen[..., :2], seen[..., 2:], c.teacher)
-        off = course_loss(heading_velocity(after), asked, CourseConfig(), dt)
+            command = dribble_command(seen[..., :2], seen[..., 2:], c.teacher)
+        off = course_loss(heading_velocity(after), command, CourseConfig(), dt)
         return TaskLoss(owed + c.teacher_weight * off, style)
 
 

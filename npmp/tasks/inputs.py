@@ -121,31 +121,31 @@ class GroundMap:
         feet = env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
         place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(-3, -2)
         place = place - drift[..., None, :2]
-        found = height(place)
+        heights = height(place)
         if self.config.ground_hidden:
-            found = found.masked_fill(_hidden(state, place, found, height), math.nan)
-        return found + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
+            heights = heights.masked_fill(_hidden(state, place, heights, height), math.nan)
+        return heights + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
 
     def read(self, env: Any) -> Tensor:
         """Heights at `SEEN` from each foot, above where the floor is under a robot in its home
         pose, (n, F g) [m]; each call draws noise and holes anew."""
-        known = self.past[:, -1] if self.past.shape[1] else self._heights(env)
-        noise = torch.randn(known.shape, generator=env.generator, device=known.device)
-        holes = torch.zeros_like(known, dtype=torch.bool)
+        heights = self.past[:, -1] if self.past.shape[1] else self._heights(env)
+        noise = torch.randn(heights.shape, generator=env.generator, device=heights.device)
+        holes = torch.zeros_like(heights, dtype=torch.bool)
         if self.config.ground_holes:
-            drawn = torch.rand(known.shape, generator=env.generator, device=known.device)
+            drawn = torch.rand(heights.shape, generator=env.generator, device=heights.device)
             holes = drawn < self.config.ground_holes
-        return self._looked(known, noise, holes)
+        return self._looked(heights, noise, holes)
 
     def imagined(
         self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
     ) -> Tensor:
         """As `ExtraInput.imagined`; what robots see is not delayed."""
         height = partial(env.ground.above, patch=patch)
-        known = self._mapped(env, state, self.config.ground_drift_m * drift, height)
+        heights = self._mapped(env, state, self.config.ground_drift_m * drift, height)
         noise, other = draws.unbind(-2)
         holes = torch.special.ndtr(other) < self.config.ground_holes
-        return self._looked(known, noise, holes)
+        return self._looked(heights, noise, holes)
 
     def _looked(self, known: Tensor, noise: Tensor, holes: Tensor) -> Tensor:
         seen = known + self.config.ground_noise_m * noise

@@ -79,7 +79,7 @@ class Ways(NamedTuple):
 def ways_of(terrain: Terrain, seed: int) -> Ways:
     """Plan from everywhere to `GOALS` places of each field where robots can start."""
     rng = np.random.default_rng(seed)
-    found = []
+    plans = []
     step = round(CELL_M / terrain.cell)
     parts = zip(terrain.corner, terrain.places, terrain.levels, strict=True)
     for field, (corner, places, level) in enumerate(parts):
@@ -87,8 +87,8 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
         stands = heights > heights.min() + 0.5 * WALL_M * level
         chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
-        found.append((chosen, _lengths(stands, terrain.cell, step, at)))
-    return Ways(torch.stack([goals for goals, _ in found]), torch.stack([x for _, x in found]))
+        plans.append((chosen, _lengths(stands, terrain.cell, step, at)))
+    return Ways(torch.stack([goals for goals, _ in plans]), torch.stack([x for _, x in plans]))
 
 
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
@@ -147,17 +147,17 @@ class Navigate(Walk):
         cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> NavigateConfig:
         """As `Task.resolve`; a record's inputs are no velocities."""
-        known = {name: value for name, value in training.items() if name != "command_range"}
-        asked = training.get("command_range") or ()
-        known["command_range"] = asked if len(asked) == 3 else MODEST_RANGE
-        return super().resolve(config, motions, known)  # type: ignore[return-value]
+        record = {name: value for name, value in training.items() if name != "command_range"}
+        command_range = training.get("command_range") or ()
+        record["command_range"] = command_range if len(command_range) == 3 else MODEST_RANGE
+        return super().resolve(config, motions, record)  # type: ignore[return-value]
 
     def bind(self, env: TaskEnv[Any]) -> None:
         device = env.device
         n = env.num_envs
         assert isinstance(env.ground, RoughGround)  # rooms
-        found = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
-        self.ways = Ways(*(part.to(device) for part in found))
+        ways = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
+        self.ways = Ways(*(part.to(device) for part in ways))
         self.place = torch.zeros(n, 2, device=device)  # of the goal, in the world [m]
         self.which = torch.zeros(n, dtype=torch.long, device=device)  # of its field's goals
         self._limits = torch.tensor(self.config.range, device=device)
@@ -190,10 +190,10 @@ class Navigate(Walk):
         turn = torch.atan2(ahead[:, 1], ahead[:, 0]) - yaw
         turn = torch.atan2(torch.sin(turn), torch.cos(turn))
         speed = _SPEED_MPS * torch.cos(turn).clamp(min=0.0) ** 5
-        found = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
+        command = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
         there = self.way_left(state.root_pos[:, None, :2]) < 0.5 * NEAR_M  # or as near as one gets
-        found = found.clamp(*self._limits.T).masked_fill(there, 0.0)
-        self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
+        command = command.clamp(*self._limits.T).masked_fill(there, 0.0)
+        self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
     # --- episodes ---
 
@@ -288,8 +288,8 @@ class Mapped(Guided):
         cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> NavigateConfig:
         """As `Navigate.resolve`, with the planner's own camera."""
-        found = super().resolve(replace(config, camera="stereo"), motions, training)
-        return replace(found, camera=config.camera)
+        resolved = super().resolve(replace(config, camera="stereo"), motions, training)
+        return replace(resolved, camera=config.camera)
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
@@ -352,7 +352,7 @@ class Mapped(Guided):
 
     def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
         """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): something that is
-        `HIGH_M` above the floor under them; of pictures the floor, too, as it speaks against."""
+        `HIGH_M` above the floor under them; in pictures also the floor, as evidence against."""
         rotation = pose[:, 3:].view(-1, 3, 3)
         rays = self.eye.rays @ rotation.mT
         at = pose[:, :3] + rotation @ self.eye.place
@@ -361,12 +361,12 @@ class Mapped(Guided):
         up = point[..., 2] - floor[:, None]
         seen = depth < self.eye.config.range_m[1]
         doubt, stands = (DOUBT, 1.0) if self.eye.config.eyes else (0.0, BELIEVED)
-        told = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * seen
+        evidence = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * seen
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
         column, row = cell.clamp(0, self.evidence.shape[-1] - 1).unbind(-1)
         robot = ids.unsqueeze(-1).expand_as(row)
-        self.evidence.index_put_((robot, row, column), told, accumulate=True)
+        self.evidence.index_put_((robot, row, column), evidence, accumulate=True)
         self.evidence[ids] = self.evidence[ids].clamp(-SURE, SURE)
 
     def _plan(self, ids: Tensor) -> None:

@@ -262,9 +262,11 @@ class Path(Walk):
     def _ask(self, ids: Tensor) -> None:
         """The commands of robots ids (k,) follow from where they are."""
         ahead = self.target - SPACING_M * self.near
-        found = command_on(self.course, *self.place(), self.near, ahead, self.config, self._turning)
-        found = found.clamp(*self._limits.T)
-        self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
+        command = command_on(
+            self.course, *self.place(), self.near, ahead, self.config, self._turning
+        )
+        command = command.clamp(*self._limits.T)
+        self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
     def judge(self) -> Outcome:
         """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)

@@ -121,8 +121,8 @@ class Recover(Task):
 
     def _drops(self, seed: int) -> tuple[Tensor, ...]:
         if seed not in self._known:
-            found = dropped(self.robot, self.config, seed, self.env.num_threads)
-            self._known[seed] = tuple(part.to(self.env.device) for part in found)
+            drops = dropped(self.robot, self.config, seed, self.env.num_threads)
+            self._known[seed] = tuple(part.to(self.env.device) for part in drops)
         return self._known[seed]
 
     # --- episodes ---
@@ -162,10 +162,10 @@ class Recover(Task):
         return Outcome((1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """How far from upright, 0 to 2, and what is missing of the height asked for, as a share;
+        """How far from upright, 0 to 2, and what is missing of the target height, as a share;
         (...) each."""
-        asked = goal[..., 0]
-        missing = torch.relu(asked - state.root_pos[..., 2] / self.home_height) / asked
+        target = goal[..., 0]
+        missing = torch.relu(target - state.root_pos[..., 2] / self.home_height) / target
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def figures(self, trial: Trial) -> dict[str, Any]:

@@ -38,8 +38,8 @@ class FloorContacts:
         spared = set()
         if may_touch == "legs":
             spared = {f"contact_{spec.body(foot).parent.name}" for foot in robot.foot_bodies}
-        found = add_contact_sensors(spec, robot)
-        self.names = [name for name in found if name not in spared]
+        sensors = add_contact_sensors(spec, robot)
+        self.names = [name for name in sensors if name not in spared]
 
     def touching(self, env: Any) -> Tensor:
         """Whether one of them touches, (n,) bool; as of the last physics step."""

@@ -133,8 +133,8 @@ class Walk(Task):
         """
         config = config or WalkConfig()
         if config.command_range is None:
-            found = MODEST_RANGE if motions is None else command_range_from_motions(motions)
-            config = replace(config, command_range=found)
+            command_range = MODEST_RANGE if motions is None else command_range_from_motions(motions)
+            config = replace(config, command_range=command_range)
         self.robot = robot
         self.config = config
         self.episode_s = config.episode_s
@@ -178,16 +178,16 @@ class Walk(Task):
           InputError: where nothing says a range of commands, or the settings let a policy observe
             something else.
         """
-        known = {name: training[name] for name in SETTINGS if name in training}
-        for name, value in known.items():
-            given = getattr(config, name)
+        trained = {name: training[name] for name in SETTINGS if name in training}
+        for name, value in trained.items():
+            configured = getattr(config, name)
             usual = getattr(cls.config_type, name)
-            if name == "camera" and given not in (None, usual):
-                given = recorded(camera_of(given))
-                known[name] = getattr(config, name) if given == value else value
-            if given not in (usual, value):
-                raise InputError(f"task.{name}={given}: the policy learned with {value}")
-        return with_range(replace(config, **known), motions, training)
+            if name == "camera" and configured not in (None, usual):
+                configured = recorded(camera_of(configured))
+                trained[name] = getattr(config, name) if configured == value else value
+            if configured not in (usual, value):
+                raise InputError(f"task.{name}={configured}: the policy learned with {value}")
+        return with_range(replace(config, **trained), motions, training)
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """As `Task.add_to_scene`: sensors of contacts with the floor."""

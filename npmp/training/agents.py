@@ -101,25 +101,30 @@ class LatentAgent(Agent):
     ) -> PolicyInput:
         habit = None
         if self.behavior is not None:
-            asked = env.task.goal()
+            goal = env.task.goal()
             if self.behavior.goal_width:
-                asked = env.task.see(env.state, asked)
-            habit = self.behavior.habit(env.state, asked, memory.z, self.share)
+                goal = env.task.see(env.state, goal)
+            habit = self.behavior.habit(env.state, goal, memory.z, self.share)
         return PolicyInput(env.observe(), env.task.observe(), memory.z, habit)
 
     def learn_habits(
         self, env: TaskEnv[Any], recordings: Task | None, generator: torch.Generator, *, seed: int
     ) -> dict[str, float]:
         """Fit the behaviour prior to what the module does of itself. Returns figures of it."""
-        assert self.behavior is not None  # asked for only where there is one
-        shown = shown_by(
+        assert self.behavior is not None  # called only with a behaviour prior
+        demonstration = shown_by(
             self.skill, env, recordings, steps=HABIT_STEPS, noise=HABIT_NOISE,
             generator=generator, seed=seed + 1,
         )  # fmt: skip
         window = goal_steps(env.dt)
         with phase("warm-up: fitting the behaviour prior"):
             figures = fit_behavior(
-                self.behavior, shown, env.task, generator, window=window, updates=HABIT_UPDATES
+                self.behavior,
+                demonstration,
+                env.task,
+                generator,
+                window=window,
+                updates=HABIT_UPDATES,
             )
         self.behavior.requires_grad_(False)
         return figures

@@ -175,9 +175,9 @@ def fit_policy(
         before = RobotState.unpack(shown.before[t, robot])
         draws = drawn(SEQUENCE, BATCH, 2, extra)
         drift = drawn(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
-        asked = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
-        given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
-        mean, std, _, _ = policy(given, policy.initial_state(BATCH), shown.first[t, robot])
+        task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
+        inputs = PolicyInput(shown.seen[t, robot], task_inputs, shown.z_prev[t, robot])
+        mean, std, _, _ = policy(inputs, policy.initial_state(BATCH), shown.first[t, robot])
         weight = sound[t, robot].float()
         there = Latent(shown.mean[t, robot], shown.std[t, robot])
         entropy = cross_entropy(there, Latent(mean, std))
@@ -208,9 +208,9 @@ def fit_behavior(
     """
     goal, sound = labelled(shown, task, window)
     before = RobotState.unpack(shown.before[: len(goal)])
-    asked = task.see(before, goal) if prior.goal_width else goal
-    features = prior.inputs(before, asked)
-    sound = sound & prior.asked_for(asked[..., : prior.goal_width])
+    observed_goal = task.see(before, goal) if prior.goal_width else goal
+    features = prior.inputs(before, observed_goal)
+    sound = sound & prior.asked_for(observed_goal[..., : prior.goal_width])
     count = len(goal)
     rest = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 

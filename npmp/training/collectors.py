@@ -132,8 +132,8 @@ class OnRay:
         if (cores := int(self._ray.cluster_resources().get("CPU", 0))) < len(seeds):
             raise InputError(f"num_actors={len(seeds)}: a core each is needed, Ray has {cores}")
         kind = self._ray.remote(num_cpus=1, max_restarts=0)(Collector)
-        made = self._ray.put(make)
-        self._new = lambda seed: kind.remote(made, robots, seed, threads=1)
+        make_ref = self._ray.put(make)
+        self._new = lambda seed: kind.remote(make_ref, robots, seed, threads=1)
         self._seeds = list(seeds)
         self._all = [self._new(seed) for seed in seeds]
         self._under_way: dict[int, tuple[Any, tuple[Any, ...]]] = {}
@@ -154,7 +154,7 @@ class OnRay:
         if not done:
             return None
         i = by_reference[done[0]]
-        _, asked = self._under_way.pop(i)
+        _, args = self._under_way.pop(i)
         try:
             batch = self._ray.get(done[0])
             self._barren = 0
@@ -171,7 +171,7 @@ class OnRay:
                     f"{self._barren} collectors died before they had collected anything"
                 ) from error
             self._all[i] = self._new(self._seeds[i] + 7919 * self.deaths)
-            self.ask(i, *asked)
+            self.ask(i, *args)
             return None
 
     def close(self) -> None:
@@ -221,17 +221,17 @@ class Distributed:
     def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
         """The collector that is ready first of these, and its batch."""
         begun = time.perf_counter()
-        said = False
-        while (found := self._collectors.take(wanted)) is None:
-            if not said and time.perf_counter() - begun > SILENT_S:
+        warned = False
+        while (result := self._collectors.take(wanted)) is None:
+            if not warned and time.perf_counter() - begun > SILENT_S:
                 print(
                     f"npmp: {SILENT_S:.0f} s without a batch of actors {wanted}; "
                     "are their cores taken?",
                     file=sys.stderr,
                 )
-                said = True
-        self._busy.remove(found[0])
-        return found
+                warned = True
+        self._busy.remove(result[0])
+        return result
 
     def _batches(self, progress: float) -> list[Batch]:
         """What the next update is made from."""

@@ -119,11 +119,11 @@ class Explorer:
         if self.tracks:
             first = self._switch(env, first)
             free = env.task.free
-        given = PolicyInput(env.observe(), env.task.observe(), memory.skill.z)
-        latent, state = policy.step(given, memory.policy)
+        inputs = PolicyInput(env.observe(), env.task.observe(), memory.skill.z)
+        latent, state = policy.step(inputs, memory.policy)
         latent = prior.where_free(latent, free.unsqueeze(-1), memory.skill.z, policy.alpha)
         z = latent.mean + latent.std * self._randn(latent.mean)
-        action, decoder = skill.decode(z, given.senses, memory.skill.decoder)
+        action, decoder = skill.decode(z, inputs.senses, memory.skill.decoder)
         action = action + self.noise * self._randn(action)
         step = step_of(env, memory, first, free, action, physics_size=self.physics_size)
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), step)

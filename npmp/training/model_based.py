@@ -271,8 +271,10 @@ class ModelBasedTrainer(Trainer):
         key = "algo.policy_batch"
         require_batch(c.policy_batch, max(c.horizon), c.model_hidden, state, key=key)
         if self.demonstrates:
-            shown = 2 * state + self.env.robots.sensing.width + 3 * self.player.skill.latent_dim
-            require_demonstration(self.clone_steps, n, shown)
+            step_width = (
+                2 * state + self.env.robots.sensing.width + 3 * self.player.skill.latent_dim
+            )
+            require_demonstration(self.clone_steps, n, step_width)
 
     @property
     def policy(self) -> HighLevelPolicy:
@@ -291,8 +293,8 @@ class ModelBasedTrainer(Trainer):
 
     @property
     def steps_before(self) -> int:  # type: ignore[override]
-        shown = self.clone_steps if self.demonstrates else 0
-        return (shown + self.config.warmup_steps) * self.env.num_envs
+        clone_steps = self.clone_steps if self.demonstrates else 0
+        return (clone_steps + self.config.warmup_steps) * self.env.num_envs
 
     @property
     def steps_each(self) -> int:
@@ -328,20 +330,20 @@ class ModelBasedTrainer(Trainer):
         c = self.config
         recordings = self.recordings
         policy, skill = self.player
-        shown = cloning.shown_by(
+        demonstration = cloning.shown_by(
             skill, self.env, recordings, steps=self.clone_steps, noise=c.action_noise[0],
             generator=self.generator, seed=self.seed + 1,
         )  # fmt: skip
         self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
-            held = PostureRange(cloning.held_up(shown, round(SOUND_S / self.env.dt)))
+            held = PostureRange(cloning.held_up(demonstration, round(SOUND_S / self.env.dt)))
             self.postures.load_state_dict(held.state_dict())
         window = self.window
         figures = {}
         if self.behavior is not None:
             with phase("warm-up: fitting the behaviour prior"):
                 figures = cloning.fit_behavior(
-                    self.behavior, shown, self.env.task, self.generator, window=window,
+                    self.behavior, demonstration, self.env.task, self.generator, window=window,
                     updates=5 * c.clone_updates,
                 )  # fmt: skip
             self.behavior.requires_grad_(False)
@@ -350,7 +352,8 @@ class ModelBasedTrainer(Trainer):
         assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
         with phase("warm-up: cloning the policy from the module"):
             first, last = cloning.fit_policy(
-                policy, shown, self.env.task, self.generator, window=window, updates=c.clone_updates
+                policy, demonstration, self.env.task, self.generator, window=window,
+                updates=c.clone_updates,
             )  # fmt: skip
         self.average.policy.weights.load_state_dict(policy.weights.state_dict())
         return figures | {"clone_loss_before": first, "clone_loss": last}

@@ -112,12 +112,14 @@ class OnPolicyTrainer(Trainer):
 
     def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the acting network samples."""
-        given = self.agent.observe(env, memory, self.generator)
-        known = self._known(memory)
-        output, log_prob, state = self.learner.act(given, memory.network, first, self.generator)
-        action, after = self.agent.drive(output, given, memory, state)
-        note = {"observations": given, "actions": output, "behaviour_log_prob": log_prob}
-        return Decision(action, after, note | {"critic_observations": known})
+        observations = self.agent.observe(env, memory, self.generator)
+        critic_observations = self._known(memory)
+        output, log_prob, state = self.learner.act(
+            observations, memory.network, first, self.generator
+        )
+        action, after = self.agent.drive(output, observations, memory, state)
+        note = {"observations": observations, "actions": output, "behaviour_log_prob": log_prob}
+        return Decision(action, after, note | {"critic_observations": critic_observations})
 
     def _known(self, memory: AgentMemory) -> Tensor:
         """What the critic sees of the present state: all that there is to know, (n, p)."""

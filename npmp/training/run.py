@@ -203,10 +203,10 @@ class _Run:
         self.resume = resume
         self.before: Figures = {}  # figures to compare with
         self.latest: Figures = {}
-        found = starting_point(resume)
-        self.goes_on = found is not None
-        if found is not None:
-            _, tensors, values = found
+        start = starting_point(resume)
+        self.goes_on = start is not None
+        if start is not None:
+            _, tensors, values = start
             if values.get("belongs_to", "") != plan.belongs_to:
                 raise InputError(
                     f"the run in '{resume}' was trained with another module, teacher, walker= or "

@@ -117,8 +117,8 @@ class Scenes:
 
     def draw(self, n: int) -> Drawn:
         """At least n pictures."""
-        found = list[Drawn]()
-        while sum(len(part.depths) for part in found) < n:
+        batches = list[Drawn]()
+        while sum(len(part.depths) for part in batches) < n:
             now, then = self.poses(min(768, 4 * n))
             depth = self.camera.images(*now, self.terrain.height_at)
             looks = torch.rand(len(depth), NUMBERS, generator=self.generator)
@@ -130,8 +130,8 @@ class Scenes:
             seen[1] = (brighter.exp() * seen[1]).clamp(max=1.0)
             pictures = (255.0 * torch.stack(seen, 1)).round().byte()
             rotations = torch.stack((now[1], then[1]), 1)
-            found.append(Drawn(pictures, then[0] - now[0], rotations, depth))
-        return Drawn(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+            batches.append(Drawn(pictures, then[0] - now[0], rotations, depth))
+        return Drawn(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
 
     def given(self, some: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """What eyes are given of it (`Eyes.forward`)."""
@@ -155,9 +155,9 @@ def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
     of; which share of these is off by 0.2 m."""
     some = (Drawn(*part) for part in zip(*(x.split(256) for x in drawn), strict=True))
     parts = [eyes(*scenes.given(part)) for part in some]
-    made, spread = (torch.cat(part) for part in zip(*parts, strict=True))
+    estimated, spread = (torch.cat(part) for part in zip(*parts, strict=True))
     near = drawn.depths < NEAR_M
-    off = (made - drawn.depths).abs()[near]
+    off = (estimated - drawn.depths).abs()[near]
     sure = spread[near] < UNSURE
     return {
         "error_m": off.mean().item(),
@@ -171,10 +171,10 @@ def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
     """The first `SHOWN` pictures, earlier ones, the depths and those that eyes make, the nearer the
     brighter, without what they are not sure of."""
     some = Drawn(*(part[:SHOWN] for part in drawn))
-    made, spread = eyes(*scenes.given(some))
+    estimated, spread = eyes(*scenes.given(some))
     columns, rows = scenes.camera.config.size
     _, far = scenes.camera.config.range_m
-    depths = torch.cat((some.depths, torch.where(spread < UNSURE, made, far)), -1)
+    depths = torch.cat((some.depths, torch.where(spread < UNSURE, estimated, far)), -1)
     near = (255.0 * (1.0 - depths / far)).clamp(0.0, 255.0).byte().view(-1, 2, rows, columns, 1)
     near = near.expand(-1, -1, -1, -1, 3).repeat_interleave(FINER, 2).repeat_interleave(FINER, 3)
     sheet = torch.cat((some.pictures, near), 1).permute(0, 2, 1, 3, 4).flatten(0, 1)
@@ -201,24 +201,24 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     for update in range(1, config.updates + 1):
         chosen = torch.randint(0, len(drawn.depths), (BATCH,), generator=scenes.generator)
         some = Drawn(*(part[chosen] for part in drawn))
-        given = list(scenes.given(some))
+        inputs = list(scenes.given(some))
         depth = some.depths
         if update % 2 and not camera.place_m[1]:  # seen in a mirror
-            given = [given[0].flip(2), given[1].flip(-1), given[2].flip(-1)]
+            inputs = [inputs[0].flip(2), inputs[1].flip(-1), inputs[2].flip(-1)]
             depth = depth.unflatten(1, (-1, camera.size[0])).flip(2).flatten(1)
         with torch.autocast("cpu", torch.bfloat16, enabled=reduced):
-            made, spread = eyes(*given)
-        loss = loss_of(made, spread, depth)
+            estimated, spread = eyes(*inputs)
+        loss = loss_of(estimated, spread, depth)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(eyes.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         if update % 500 == 0 or update == config.updates:
-            found = judge(eyes, scenes, other)
-            shown = "  ".join(f"{name} {value:.3f}" for name, value in found.items())
-            say(f"{update}/{config.updates}  loss {loss.item():.3f}  {shown}")
-    eyes.contract.training.update(found)
+            figures = judge(eyes, scenes, other)
+            text = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            say(f"{update}/{config.updates}  loss {loss.item():.3f}  {text}")
+    eyes.contract.training.update(figures)
     eyes.save(config.out)
     sheet_of(eyes, scenes, other).save(Path(config.out) / "examples.png")
     return eyes
@@ -226,8 +226,8 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
 
 def main() -> None:
     """Settings as NAME=VALUE."""
-    given = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
-    numbers = {name: int(value) if value.isdecimal() else value for name, value in given.items()}
+    args = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
+    numbers = {name: int(value) if value.isdecimal() else value for name, value in args.items()}
     try:
         learn(from_mapping(SeeingConfig, numbers, at="settings"))
     except InputError as error:

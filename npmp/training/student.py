@@ -128,12 +128,12 @@ class StudentTrainer(Trainer):
         first = torch.ones(n, dtype=torch.bool, device=env.device)
         memory = self.initial_memory(n)
         self.carried = Carried(memory, first)
-        given = agent.observe(env, memory.student, torch.Generator(env.device))
-        width = sum(part.shape[-1] for part in leaves(given)) + agent.outputs
+        inputs = agent.observe(env, memory.student, torch.Generator(env.device))
+        width = sum(part.shape[-1] for part in leaves(inputs)) + agent.outputs
         require_replay(c.kept * c.unroll, n, width)
         require_batch(c.batch, c.unroll, (width,), width, key="algo.batch")
-        shown = first.new_zeros(n, agent.outputs, dtype=torch.float32)
-        step = {"given": given, "shown": shown, "first": first, "z": memory.student.z}
+        target = first.new_zeros(n, agent.outputs, dtype=torch.float32)
+        step = {"given": inputs, "shown": target, "first": first, "z": memory.student.z}
         steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step)
         start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), memory.student.network)
         self.lessons = Lesson(**steps, start=start)  # a ring
@@ -152,14 +152,14 @@ class StudentTrainer(Trainer):
         student = memory.student
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         taught = torch.where(first, drawn < self.share, memory.taught)
-        given = self.agent.observe(env, student, self.generator)
-        one = map_tree(lambda part: part[None], given)
+        inputs = self.agent.observe(env, student, self.generator)
+        one = map_tree(lambda part: part[None], inputs)
         mean, _, state, _ = self.agent.network(one, student.network, first[None])
-        shown, teacher = self.teacher.answer(env, given, memory.teacher, first)
-        output = torch.where(taught.unsqueeze(-1), shown, mean[0])
-        action, after = self.agent.drive(output, given, student, state)
+        target, teacher = self.teacher.answer(env, inputs, memory.teacher, first)
+        output = torch.where(taught.unsqueeze(-1), target, mean[0])
+        action, after = self.agent.drive(output, inputs, student, state)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
-        note = {"given": given, "shown": self.agent.unit * shown, "first": first}
+        note = {"given": inputs, "shown": self.agent.unit * target, "first": first}
         carried = StudentMemory(after, teacher, taught)
         return Decision(action + c.action_noise * noise, carried, note)
 

@@ -40,17 +40,17 @@ class Asked(NamedTuple):
 
 @contextmanager
 def noted(sim: Simulator) -> Iterator[list[Asked]]:
-    """What the simulator is asked for while the context lasts."""
-    asked: list[Asked] = []
+    """The steps of the simulator while the context lasts."""
+    calls: list[Asked] = []
     step = sim.step
 
     def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
         before = None if previous is None else previous.clone()
-        asked.append(Asked(sim.snapshot(), ctrl.clone(), before))
+        calls.append(Asked(sim.snapshot(), ctrl.clone(), before))
         step(ctrl, previous)
 
     with mock.patch.object(sim, "step", noting):
-        yield asked
+        yield calls
 
 
 def bare(sim: Simulator, asked: list[Asked]) -> float:

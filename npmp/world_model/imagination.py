@@ -136,8 +136,8 @@ class Imagination:
         state = RobotState.unpack(carry.state)
         senses = sensing.shown(carry.history, draws.sensors)
         seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
-        given = PolicyInput(senses, seen, carry.z)
-        latent, policy_state = policy.step(given, carry.policy)
+        inputs = PolicyInput(senses, seen, carry.z)
+        latent, policy_state = policy.step(inputs, carry.policy)
         if self.frees:
             latent = prior.where_free(latent, fixed.free, carry.z, policy.alpha)
         z = latent.mean + latent.std * draws.latent
@@ -177,11 +177,11 @@ class Imagination:
         latents = []
         for k in range(horizon):
             draws = Draws(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
-            carry, said = self._step(map_tree(bounded_gradient, carry), fixed, draws)
+            carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
             zs.append(carry.z)
-            latents.append(said)
+            latents.append(distribution)
         mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
         return ImaginedCourse(torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std)
 
@@ -199,7 +199,7 @@ class Imagination:
         course = self.rollout(start, horizon, generator)
         before, after = RobotState.unpack(course.states[:-1]), RobotState.unpack(course.states[1:])
         free = start.free.to(course.std)
-        asked = 1.0 - free
+        commanded = 1.0 - free
 
         loss = self.task.imagined_loss(before, after, course.goals, start.patch)
         each = torch.ones_like(course.std[..., 0])
@@ -220,20 +220,20 @@ class Imagination:
         current = torch.zeros_like(effort)
         if self.model.currents is not None:
             stood: Any = RobotState(*(part.flatten(0, 1) for part in before))
-            told = start.physics.repeat(horizon, 1)
-            rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), told)
+            physics = start.physics.repeat(horizon, 1)
+            rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), physics)
             current = (rms * self.model.current_scale).square().sum(-1).view_as(effort)
         return Imagined(
             task=loss.task.mean(),
             style=loss.style.mean(),
-            effort=mean(effort, asked, counts),
-            smoothness=mean(smoothness, asked, counts),
-            kl=mean(kl, asked, counts),
+            effort=mean(effort, commanded, counts),
+            smoothness=mean(smoothness, commanded, counts),
+            kl=mean(kl, commanded, counts),
             habit=habit.mean(),
-            std=mean(course.std.detach().mean(-1), asked, each),
+            std=mean(course.std.detach().mean(-1), commanded, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
-            current=mean(current, asked, counts),
+            current=mean(current, commanded, counts),
         )
 
     def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:
@@ -245,8 +245,8 @@ class Imagination:
         if self.behavior is not None:
             before = RobotState.unpack(course.states[:-1])
             goals = torch.cat((start.goal[None], course.goals[:-1]))
-            asked = self.task.see(before, goals) if self.behavior.goal_width else goals
-            habit = self.behavior.habit(before, asked, z_prev, self.share)
+            inputs = self.task.see(before, goals) if self.behavior.goal_width else goals
+            habit = self.behavior.habit(before, inputs, z_prev, self.share)
         kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
         return kl, torch.zeros_like(kl) if habit is None else habit.weight
 

@@ -61,11 +61,11 @@ def model_loss(advance: Advance, window: Window) -> tuple[Tensor, dict[str, Tens
     total = (prediction_error(predicted, true) * window.valid).sum()
     with torch.no_grad():
         weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
-        found = RobotState.unpack(course[-1])
+        final = RobotState.unpack(course[-1])
         sought = RobotState.unpack(window.states[-1])
         log = {
-            "model_position_m": ((found.root_pos - sought.root_pos).norm(dim=-1) * weight).sum(),
-            "model_joint_rad": ((found.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
+            "model_position_m": ((final.root_pos - sought.root_pos).norm(dim=-1) * weight).sum(),
+            "model_joint_rad": ((final.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
         }
     return total / window.valid.sum().clamp(min=1.0), log
 
@@ -76,7 +76,7 @@ def current_loss(model: WorldModel, window: Window) -> Tensor:
     states = RobotState.unpack(window.states[:-1].flatten(0, 1))
     setpoints = window.setpoints.flatten(0, 1)
     physics = window.physics.flatten(0, 1)
-    found = model.current_rms(states, setpoints, physics)
-    wrong = found - window.currents.flatten(0, 1).sqrt() / model.current_scale
+    predicted = model.current_rms(states, setpoints, physics)
+    wrong = predicted - window.currents.flatten(0, 1).sqrt() / model.current_scale
     weight = window.valid.flatten()
     return (wrong.square().mean(-1) * weight).sum() / weight.sum().clamp(min=1.0)

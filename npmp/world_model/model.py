@@ -60,12 +60,12 @@ class WorldModel(nn.Module):
         self.ground_size = len(ABOUT_FEET) * count * rough
         self.register_buffer("home", home.clone())
         self.register_buffer("imu_cross", imu_cross, persistent=False)
-        known = 19 + 5 * nu + 4 * count * points
+        feature_size = 19 + 5 * nu + 4 * count * points
         self.about_size = (len(ABOUT_FEET) - 1) * count * points * rough
-        self.inputs = Normalizer(known)
+        self.inputs = Normalizer(feature_size)
         self.changes = Normalizer(2 * (6 + nu))
         layers: list[nn.Module] = []
-        width = known + physics_size + self.about_size
+        width = feature_size + physics_size + self.about_size
         self.currents: nn.Module | None = None  # RMS over a step, in `current_scale`
         self.register_buffer("current_scale", torch.ones(nu), persistent=currents)
         if currents:
@@ -90,8 +90,8 @@ class WorldModel(nn.Module):
         if self.ground_size:  # how high the robot stands, wherever it has climbed to
             state = state.above(ground[..., : self.feet.shape[0]].mean(-1))
         motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
-        known = torch.cat((*motion, heights[..., 0].flatten(1), speeds.flatten(1)), -1)
-        return known, heights[..., 1:].flatten(1) / _NEAR_M
+        features = torch.cat((*motion, heights[..., 0].flatten(1), speeds.flatten(1)), -1)
+        return features, heights[..., 1:].flatten(1) / _NEAR_M
 
     def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
         """Of the points under the feet the heights above the ground (n, F, K, 1), where that is
@@ -111,9 +111,9 @@ class WorldModel(nn.Module):
         """Predicted velocities of the step, in the root frame at its start."""
         out = self.net(self._scaled(state, setpoint, physics))
         now = _velocity(state)
-        found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
+        velocities = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
-        return StepVelocity(*found.split((3, 3, nu, 3, 3, nu), -1))
+        return StepVelocity(*velocities.split((3, 3, nu, 3, 3, nu), -1))
 
     def _scaled(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> Tensor:
         drawn, ground = self._told(physics)
@@ -123,10 +123,10 @@ class WorldModel(nn.Module):
     def current_rms(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> Tensor:
         """The motors' RMS currents over the step, (n, nu), in `current_scale` [A]; arguments as
         `forward`."""
-        assert self.currents is not None  # asked for in the constructor
+        assert self.currents is not None  # enabled in the constructor
         # a current has the sign of its torque, which is the simpler function
-        found: Tensor = self.currents(self._scaled(state, setpoint, physics))
-        return found.abs()
+        rms: Tensor = self.currents(self._scaled(state, setpoint, physics))
+        return rms.abs()
 
     def forward(
         self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None
@@ -159,19 +159,19 @@ class WorldModel(nn.Module):
         False, and changes nothing, for one of other sizes."""
         own = self.state_dict()
         key = "net.0.weight"
-        known = len(self.inputs.mean)
+        num_inputs = len(self.inputs.mean)
         own, learned = (
             {name: tensor for name, tensor in part.items() if not name.startswith("current")}
             for part in (own, learned)
         )
         sizes = {name: tensor.shape for name, tensor in learned.items()}
         first = learned.get(key, own[key][:, :0])
-        if first.dim() != 2 or first.shape[1] < known:
+        if first.dim() != 2 or first.shape[1] < num_inputs:
             return False
         width = own[key].shape[1]
         if first.shape[1] != width:
             common = width - self.about_size
-            kept = first[:, : common if first.shape[1] == common else known]
+            kept = first[:, : common if first.shape[1] == common else num_inputs]
             first = torch.cat((kept, first.new_zeros(len(first), width - kept.shape[1])), -1)
         if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
             return False

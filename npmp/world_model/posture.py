@@ -94,18 +94,20 @@ class SlicedWasserstein(nn.Module):
         for robots that do
           move alike.
         """
-        found = self.scale(_motion(state))
-        steps, robots, width = found.shape
-        draw = torch.rand(robots, generator=generator, dtype=self.chance.dtype, device=found.device)
+        motion = self.scale(_motion(state))
+        steps, robots, width = motion.shape
+        draw = torch.rand(
+            robots, generator=generator, dtype=self.chance.dtype, device=motion.device
+        )
         # rounding may leave the last entry of the cumulated chances below the highest draw
         first = torch.searchsorted(self.chance, draw, right=True).clamp(max=len(self.chance) - 1)
         frames = torch.minimum(
-            first + torch.arange(steps, device=found.device).unsqueeze(-1), self.last[first]
+            first + torch.arange(steps, device=motion.device).unsqueeze(-1), self.last[first]
         )
-        axes = torch.randn(width, self.directions, generator=generator, device=found.device)
+        axes = torch.randn(width, self.directions, generator=generator, device=motion.device)
         axes = axes / axes.norm(dim=0)
         ranked = (
-            (states @ axes).flatten(0, 1).sort(0).values for states in (found, self.states[frames])
+            (states @ axes).flatten(0, 1).sort(0).values for states in (motion, self.states[frames])
         )
         return torch.sub(*ranked).abs().mean()
 

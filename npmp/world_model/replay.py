@@ -94,11 +94,11 @@ class ReplayBuffer:
         self, chosen: Tensor, batch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor] | None:
         """Slots and robots drawn where `chosen` (filled, n) holds; None where it nowhere does."""
-        known = torch.nonzero(chosen)
-        if not len(known):
+        indices = torch.nonzero(chosen)
+        if not len(indices):
             return None
-        drawn = torch.randint(len(known), (batch,), generator=generator, device=self.device)
-        slot, robot = known[drawn].T
+        drawn = torch.randint(len(indices), (batch,), generator=generator, device=self.device)
+        slot, robot = indices[drawn].T
         return slot, robot
 
     def windows(self, batch: int, length: int, generator: torch.Generator) -> Window:
@@ -112,10 +112,10 @@ class ReplayBuffer:
         level = kept.patch[slot, robot, :1]
         ground = kept.ground[before, robot]
         ground = ground - level if ground.numel() else ground
-        told = torch.cat((kept.physics[before, robot], ground), -1)
+        physics = torch.cat((kept.physics[before, robot], ground), -1)
         states = above(kept.state[slots, robot], level)
         currents = kept.currents[slots[1:], robot]
-        return Window(states, kept.setpoint[before, robot], told, valid, currents)
+        return Window(states, kept.setpoint[before, robot], physics, valid, currents)
 
     def starts(
         self, batch: int, generator: torch.Generator, *, free: bool = True, fresh: int = 0
@@ -126,8 +126,8 @@ class ReplayBuffer:
         memories empty, if there are any such.
         """
         recent = self.recent()
-        found = None if free else self._one_of(~recent.free, batch, generator)
-        slot, robot = found or self._draw(batch, 0, generator)
+        indices = None if free else self._one_of(~recent.free, batch, generator)
+        slot, robot = indices or self._draw(batch, 0, generator)
         if fresh:
             # others were sent to another goal
             begun = recent.first & ~recent.decoder.hidden.any(-1)

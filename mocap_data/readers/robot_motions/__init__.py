@@ -46,8 +46,8 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
         return "mjlab" if any(holds(path, *names) for names in kinds) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
-        told = bool(names) and numbers_in_a_row(path) == 7 + len(names)
-        fits = certain == "yes" or (certain == "perhaps" and (told or not ambiguous(path)))
+        matches = bool(names) and numbers_in_a_row(path) == 7 + len(names)
+        fits = certain == "yes" or (certain == "perhaps" and (matches or not ambiguous(path)))
         return "unitree_csv" if fits else None
     return None
 
@@ -99,6 +99,6 @@ def read_robot_motion(
         raise InputError(f"{path} is no robot motion by its contents; {give}")
     check_known("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
-    known = [name for name in inspect.signature(reader).parameters if name != "path"]
-    check_known(f"option for {kind}", options, known)
+    valid = [name for name in inspect.signature(reader).parameters if name != "path"]
+    check_known(f"option for {kind}", options, valid)
     return reader(file, **options)

@@ -144,14 +144,14 @@ def names_of_joints(
       InputError: where option and file contradict each other or the count; MissingOptions where
         nothing says the names: an order is never guessed.
     """
-    given = None if joint_names is None else unique(joint_names, f"{path}: joint")
-    found = None if in_file is None else unique(in_file, f"{path}: joint")
-    if given and found and given != found:
-        pairs = enumerate(zip_longest(given, found, fillvalue="none"))
+    from_option = None if joint_names is None else unique(joint_names, f"{path}: joint")
+    from_file = None if in_file is None else unique(in_file, f"{path}: joint")
+    if from_option and from_file and from_option != from_file:
+        pairs = enumerate(zip_longest(from_option, from_file, fillvalue="none"))
         place, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         differs = f"is {theirs!r} in the file, but {ours!r} by joint_names="
         raise InputError(f"{path}: joint {place} {differs}")
-    names = found or given or (None if documented is None else tuple(documented))
+    names = from_file or from_option or (None if documented is None else tuple(documented))
     if names is None:
         message = f"{path} does not name its {count} joints; give joint_names=[...]"
         raise MissingOptions(message, ("joint_names",))

@@ -206,11 +206,11 @@ def layout_of(path: Path, header: Sequence[str] | None, columns: int) -> Layout:
     ends = [entry[-1:].lower() for entry in names]
     if tuple(names[:6]) == _SEED and all(entry.endswith("_dof") for entry in names[6:]):
         return Layout(first, _EULER, tuple(entry.removesuffix("_dof") for entry in names[6:]))
-    for found, part, what in (
+    for valid, part, what in (
         (sorted(ends[3:7]) == sorted(_QUATERNION), names[3:7], "quaternion belongs"),
         (ends[:3] == ["x", "y", "z"], names[:3], "position x, y, z belongs"),
     ):
-        if not found:
+        if not valid:
             listed = ", ".join(shown(entry) for entry in part)
             raise InputError(f"{path}: the header names {listed} where the root {what}")
     return Layout(first, tuple(ends[3:7]), tuple(names[7:]))

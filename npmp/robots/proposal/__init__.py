@@ -121,7 +121,7 @@ def propose(
             checks = again
             passed_over = "it does not stand for 2 s"
     if passed_over:
-        at = next(i for i, found in enumerate(draft.findings) if found.topic == "home")
+        at = next(i for i, finding in enumerate(draft.findings) if finding.topic == "home")
         line = ProposedValue("keyframe", "the model's is passed over", passed_over)
         draft.findings.insert(at, line)
     return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)

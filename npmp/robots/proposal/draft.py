@@ -98,10 +98,10 @@ class Draft:
 
     def _frame(self, body: str) -> tuple[Array, Array]:
         """Origin (3,) and rotation (3, 3) of a body, also of a foot still to be made."""
-        made = self.content["feet"].get("at", {})
-        if body in made:
-            origin, turn = self._frame(made[body]["body"])
-            return origin + turn @ made[body]["position"], np.eye(3)
+        entries = self.content["feet"].get("at", {})
+        if body in entries:
+            origin, turn = self._frame(entries[body]["body"])
+            return origin + turn @ entries[body]["position"], np.eye(3)
         return self.origin(body), np.array(self.zero.body(body).xmat).reshape(3, 3)
 
     def in_base(self, body: str, position: Any) -> Array:

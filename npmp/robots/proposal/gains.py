@@ -177,14 +177,14 @@ def _write(draft: Draft, gains: Gains, key: str, guesses: Array, why: str) -> No
     """One of the drives' figures and what is said of it: the model's; a number; or one a joint,
     some the model's."""
     topic, unit = _TOPICS[key]
-    known = [getattr(drive, key) for drive in gains.own]
-    draft.findings = [found for found in draft.findings if found.topic != topic]
-    if all(known):
+    own = [getattr(drive, key) for drive in gains.own]
+    draft.findings = [finding for finding in draft.findings if finding.topic != topic]
+    if all(own):
         draft.content["drives"][key] = MODEL
-        draft.note(topic, f"the model's, {contract.span(known)} {unit}")
+        draft.note(topic, f"the model's, {contract.span(own)} {unit}")
         return
-    figures = [value or _round2(guess) for value, guess in zip(known, guesses, strict=True)]
-    entries = [MODEL if value else figure for value, figure in zip(known, figures, strict=True)]
+    figures = [value or _round2(guess) for value, guess in zip(own, guesses, strict=True)]
+    entries = [MODEL if value else figure for value, figure in zip(own, figures, strict=True)]
     table = dict(zip(draft.joint_names, entries, strict=True))
     draft.content["drives"][key] = entries[0] if (len(set(map(str, entries))) == 1) else table
     draft.why[f"drives.{key}"] = why

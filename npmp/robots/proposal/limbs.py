@@ -135,13 +135,13 @@ def check_forward(draft: Draft) -> None:
     be anywhere."""
     places = _beginnings(draft, draft.legs)
     offsets = places - places.mean(axis=0)
-    told = np.array([contract.sides(limb.body) for limb in draft.legs])
-    if not told.any():
+    named_sides = np.array([contract.sides(limb.body) for limb in draft.legs])
+    if not named_sides.any():
         draft.note("axes", "X forward, Y left", "names of feet do not tell; look where the head is")
         return
-    ahead, left = (told.T @ offsets)[:, :2]
+    ahead, left = (named_sides.T @ offsets)[:, :2]
     # forward is left, turned by -90 degrees
-    heading = ahead if told[:, 0].any() else np.array([left[1], -left[0]])
+    heading = ahead if named_sides[:, 0].any() else np.array([left[1], -left[0]])
     heading = heading / max(float(np.linalg.norm(heading)), 1e-9)
     if heading[0] > 0.9:
         draft.note("axes", "X forward, Y left: as the names of the feet say")

@@ -108,7 +108,7 @@ def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
     """Parts of names to swap, such that every image exists."""
     bodies = [draft.model.body(i).name for i in range(1, draft.model.nbody)]
     names = [*draft.joint_names, *bodies, *draft.content["feet"].get("at", {})]
-    found: list[list[str]] = []
+    swaps: list[list[str]] = []
     done: set[str] = set()
     for left, right in words:
         # where a side's word may stand: "left_*", "*_left", "*_left_*", "LeftHip"
@@ -118,6 +118,6 @@ def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
             images = {n: swapped(n, form, other) for n in names if n not in done}
             images = {name: image for name, image in images.items() if image is not None}
             if images and set(images.values()) <= set(names):
-                found.append([form, other])
+                swaps.append([form, other])
                 done |= set(images) | {str(image) for image in images.values()}
-    return found
+    return swaps

@@ -14,11 +14,11 @@ _ROUND = (int(mujoco.mjtGeom.mjGEOM_SPHERE), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
 
 def welded(model: mujoco.MjModel, body: int) -> list[int]:
     """The body and those it is welded to, up to the joint that moves it."""
-    found = [body]
+    bodies = [body]
     while not model.body_jntnum[body] and model.body_parentid[body] > 1:
         body = int(model.body_parentid[body])
-        found.append(body)
-    return found
+        bodies.append(body)
+    return bodies
 
 
 def shapes_of(model: mujoco.MjModel, body: int) -> list[int]:

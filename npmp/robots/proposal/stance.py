@@ -112,9 +112,9 @@ def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
         for angle, joint in zip((0.5, -1.0, 0.5), bent, strict=False):
             first[limb.joints.index(joint)] = sign * np.sign(draft.axis(joint)[1]) * angle
         inside = np.clip(first, low + 1e-6, high - 1e-6)
-        found = least_squares(residual, inside, bounds=(low, high), max_nfev=60)
-        right = _knee_points_right(draft, limb, joints, found.x)
-        solutions.append((float(found.cost) + (0.0 if right else 1e-3), found.x))
+        fit = least_squares(residual, inside, bounds=(low, high), max_nfev=60)
+        right = _knee_points_right(draft, limb, joints, fit.x)
+        solutions.append((float(fit.cost) + (0.0 if right else 1e-3), fit.x))
     best = min(solutions, key=lambda solution: solution[0])[1]
     out = joints.copy()
     out[index] = np.where(np.abs(best) < 2e-3, np.clip(0.0, low, high), best)
@@ -129,8 +129,8 @@ def _longest(away_of: Callable[[Array], Array], low: Array, high: Array) -> floa
         return np.array([away[2] + 10.0, away[0]])
 
     starts = [np.clip(0.0 * low, low + 1e-6, high - 1e-6), 0.5 * (low + high)]
-    found = [least_squares(residual, start, bounds=(low, high), max_nfev=30) for start in starts]
-    return max(float(-away_of(result.x)[2]) for result in found)
+    fits = [least_squares(residual, start, bounds=(low, high), max_nfev=30) for start in starts]
+    return max(float(-away_of(result.x)[2]) for result in fits)
 
 
 def _knee_points_right(draft: Draft, limb: LimbChain, joints: Array, values: Array) -> bool:

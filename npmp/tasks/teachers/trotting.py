@@ -152,7 +152,7 @@ class TrotTeacher:
         velocity = geometry.to_world(state.root_rot, state.root_vel_end)
         forward = geometry.to_local(yaw, velocity)[:, :2]
         most = c.acceleration * dt * memory.asked.new_tensor([1.0, 1.0, 2.0])
-        asked = memory.asked + (task.commands.current - memory.asked).clamp(-most, most)
+        command = memory.asked + (task.commands.current - memory.asked).clamp(-most, most)
         robots = torch.arange(env.num_envs, device=env.device)
 
         def ground(place: Tensor) -> Tensor:
@@ -161,14 +161,14 @@ class TrotTeacher:
         # with the clock at 0 all feet are on the ground
         of_leg = (clock.phase.unsqueeze(-1) + c.swing + self.later) % 1.0
         swings = of_leg < c.swing
-        stands = self._stands(memory.stands, swings, state, forward, asked)
+        stands = self._stands(memory.stands, swings, state, forward, command)
         swings = swings & ~stands.unsqueeze(-1)
         share = (of_leg / c.swing).clamp(max=1.0)  # of the swing that is over
         foot = self.feet(state.root_pos, state.root_rot, state.joint_pos)[:, :, 0]
         anew = (swings & ~memory.swung) | first.unsqueeze(-1)
         lifted = torch.where(anew.unsqueeze(-1), foot, memory.lifted)
         free = ~swings | (share < _SETTLED) | first.unsqueeze(-1)
-        spot = self._footholds(state, yaw, forward, asked, share, clock.period_s, ground)
+        spot = self._footholds(state, yaw, forward, command, share, clock.period_s, ground)
         foothold = torch.where(free.unsqueeze(-1), spot, memory.foothold)
         swinging = self._swinging(lifted, foothold, share, clock.period_s, ground)
         # feet in the root's frame: those that swing as it will be, those that stand as it should be
@@ -176,7 +176,7 @@ class TrotTeacher:
         aim = torch.where(
             swings.unsqueeze(-1),
             (swinging - there.unsqueeze(1)) @ state.root_rot,
-            self._standing(state, yaw, forward, asked, foot, ground),
+            self._standing(state, yaw, forward, command, foot, ground),
         )
         joints = self._bent(aim, state.joint_pos)
         of_leg = torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg)
@@ -186,7 +186,7 @@ class TrotTeacher:
             kp, kd = c.drives
             wanted = self.kp * (target - state.joint_pos) - self.kd * state.joint_vel_end
             target = state.joint_pos + (wanted + kd * state.joint_vel_end) / kp
-        return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
+        return Decision(target - self.home, TrotMemory(command, lifted, foothold, swings, stands))
 
     @staticmethod
     def _stands(
