@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState, prior
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.skill import SkillModule
 
 
@@ -45,7 +45,7 @@ class TrackingActor:
         self.generator = generator
         self.initial_memory = partial(skill_memory, skill)
 
-    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
         """As `Actor.act`; the note is `Latents`."""
         skill = self.skill
         mu, sigma = skill.encode(env.task.context(skill.contract.context_horizon), memory.z)
@@ -55,7 +55,7 @@ class TrackingActor:
             noise = torch.randn(mu.shape, generator=self.generator, device=mu.device)
             z = prior.sample_posterior(memory.z, mu, sigma, skill.alpha, noise)
         action, decoder = skill.decode(z, env.observe(), memory.decoder)
-        return Decision(action, SkillMemory(z, decoder), Latents(z, mu, sigma))
+        return PolicyOutput(action, SkillMemory(z, decoder), Latents(z, mu, sigma))
 
 
 class PriorActor:
@@ -76,7 +76,7 @@ class PriorActor:
         step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)
         return torch.where(first.unsqueeze(-1), drawn, step)
 
-    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
         z = self.latent(memory, first)
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
-        return Decision(action, SkillMemory(z, decoder))
+        return PolicyOutput(action, SkillMemory(z, decoder))

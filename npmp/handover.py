@@ -19,7 +19,7 @@ from npmp.envs.feet import Feet
 from npmp.envs.task_env import TaskEnv
 from npmp.policy import PolicyActor, PolicyMemory, load_actor
 from npmp.robots import Robot
-from npmp.rollout import Actor, Decision
+from npmp.rollout import Actor, PolicyOutput
 from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tree import Tree, where_tree
@@ -50,10 +50,10 @@ class GetUpActor:
         self.recovery = recovery
         self.initial_memory = recovery.initial_memory
 
-    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
         return self.answer(env.observe(), memory)
 
-    def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
+    def answer(self, seen: Tensor, memory: PolicyMemory) -> PolicyOutput:
         """Its decision for observations (n, o)."""
         return self.recovery.answer(seen, seen.new_ones(len(seen), 1), memory)
 
@@ -104,7 +104,7 @@ class HandoverActor:
             self.walking.initial_memory(n), memory, asleep, self.home.new_zeros(n)
         )
 
-    def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> PolicyOutput:
         """As `Actor.act`; in any environment of the robot."""
         seen = env.observe()
         lean, depth, away = self.posture(seen)
@@ -126,7 +126,7 @@ class HandoverActor:
             recovering,
             lasted,
         )
-        return Decision(
+        return PolicyOutput(
             torch.where(recovering.unsqueeze(-1), up.action, walk.action), kept, recovering
         )
 

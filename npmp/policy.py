@@ -30,7 +30,7 @@ from npmp.nets.prior import Habit, Latent, divergence
 from npmp.nets.skill_nets import DecoderState
 from npmp.rl.unroll import unroll_lstm
 from npmp.robots import Robot
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 from npmp.tasks.inputs import SETTINGS
@@ -457,14 +457,14 @@ class PolicyActor:
         self.skill = skill
         self.initial_memory = partial(policy_memory, policy, skill)
 
-    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
         return self.answer(env.observe(), env.task.observe(), memory)
 
-    def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> Decision:
+    def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> PolicyOutput:
         """The decision for observations (n, o) and the task's inputs (n, c)."""
         latent, state = self.policy.step(PolicyInput(senses, asked, memory.z), memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
-        return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
+        return PolicyOutput(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
 
 
 def load_actor(

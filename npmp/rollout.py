@@ -19,7 +19,7 @@ from npmp.progress import counted
 from npmp.tree import Tree, where_tree
 
 
-class Decision(NamedTuple):
+class PolicyOutput(NamedTuple):
     """What an actor does in one control step."""
 
     action: Tensor  # (n, nu) joint targets minus the home pose [rad]
@@ -33,27 +33,27 @@ class Actor(Protocol):
     def initial_memory(self, n: int) -> Tree:
         """The memory of n episodes that begin, leaves (n, ...)."""
 
-    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> PolicyOutput:
         """The next step of all robots; `first` (n,) bool: an episode begins with it."""
 
 
-class Moment(NamedTuple):
+class Transition(NamedTuple):
     """One control step, as a recorder is shown it: after the step, before any reset."""
 
     first: Tensor  # (n,) bool: it was the first of its episode
     memory: Tree  # that the decision was made with
-    decision: Decision
+    decision: PolicyOutput
     step: EnvStep
 
 
-class Carried(NamedTuple):
+class RolloutState(NamedTuple):
     """What one rollout leaves to the next."""
 
     memory: Tree
     first: Tensor  # (n,) bool
 
 
-Recorder = Callable[[Moment], "bool | None"]
+Recorder = Callable[[Transition], "bool | None"]
 """Called after every step; True ends the rollout."""
 
 
@@ -74,14 +74,14 @@ def rollout(
     steps: int,
     record: Recorder | None = None,
     *,
-    carried: Carried | None = None,
+    carried: RolloutState | None = None,
     resets: Callable[[EnvStep], Tensor] | None = at_end,
-) -> Carried:
+) -> RolloutState:
     """Run all robots for so many control steps.
 
     Args:
-      record: is shown every step; see `Moment`. The environment is still in the state that the step
-        led to.
+      record: takes every step; see `Transition`. The environment is still in the state that the
+        step led to.
       carried: of the rollout before; None where all episodes begin now. The environment is not
         reset first.
       resets: which robots (n,) bool start anew after a step; None: none.
@@ -90,12 +90,12 @@ def rollout(
     """
     empty = actor.initial_memory(env.num_envs)
     if carried is None:
-        carried = Carried(empty, torch.ones(env.num_envs, dtype=torch.bool, device=env.device))
+        carried = RolloutState(empty, torch.ones(env.num_envs, dtype=torch.bool, device=env.device))
     memory, first = carried
     for _ in counted(steps):
         decision = actor.act(env, memory, first)
         step = env.step(decision.action)
-        stop = record is not None and record(Moment(first, memory, decision, step))
+        stop = record is not None and record(Transition(first, memory, decision, step))
         memory = decision.memory
         first = torch.zeros_like(first) if resets is None else resets(step)
         if resets is not None:
@@ -103,4 +103,4 @@ def rollout(
             memory = where_tree(first, empty, memory)
         if stop:
             break
-    return Carried(memory, first)
+    return RolloutState(memory, first)

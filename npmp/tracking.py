@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.actors import TrackingActor
-from npmp.rollout import Moment, rollout
+from npmp.rollout import Transition, rollout
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 
@@ -51,7 +51,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     errors: list[Tensor] = []
     latents: list[Tensor] = []
 
-    def record(moment: Moment) -> bool:
+    def record(moment: Transition) -> bool:
         """Keep the step, and end the rollout when all episodes are over."""
         alive.logical_and_(~moment.step.terminated & (steps < remaining))
         steps.add_(alive)

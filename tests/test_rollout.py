@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import EnvStep
-from npmp.rollout import Carried, Decision, Moment, rollout
+from npmp.rollout import PolicyOutput, RolloutState, Transition, rollout
 
 
 class Memory(NamedTuple):
@@ -23,10 +23,10 @@ class Counter:
     def initial_memory(self, n: int) -> Memory:
         return Memory(torch.zeros(n))
 
-    def act(self, env: Any, memory: Memory, first: Tensor) -> Decision:
+    def act(self, env: Any, memory: Memory, first: Tensor) -> PolicyOutput:
         # an episode's first step has an empty memory, no other has
         assert torch.equal(first, memory.count == 0)
-        return Decision(memory.count.unsqueeze(-1), Memory(memory.count + 1))
+        return PolicyOutput(memory.count.unsqueeze(-1), Memory(memory.count + 1))
 
 
 class Toy:
@@ -57,11 +57,11 @@ class Toy:
 
 
 def play(
-    env: Toy, steps: int, carried: Carried | None = None, **options: Any
-) -> tuple[list[list[float]], Carried]:
+    env: Toy, steps: int, carried: RolloutState | None = None, **options: Any
+) -> tuple[list[list[float]], RolloutState]:
     actions: list[list[float]] = []
 
-    def record(moment: Moment) -> None:
+    def record(moment: Transition) -> None:
         assert moment.step.state.age is env.age  # before anybody is reset
         actions.append(moment.decision.action.squeeze(-1).tolist())
 

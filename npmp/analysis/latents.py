@@ -17,7 +17,7 @@ from npmp.envs import RobotBatchConfig, load_motions
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
 from npmp.robots import Robot
-from npmp.rollout import Moment, rollout
+from npmp.rollout import Transition, rollout
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationEnv
 
@@ -92,7 +92,7 @@ def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> L
     row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # kept step by step, then joined
     require_memory(steps * row, f"steps={steps}: the latents of {env.num_envs:,} robots")
 
-    def record(moment: Moment) -> None:
+    def record(moment: Transition) -> None:
         notes.append(moment.decision.note)
 
     env.generator.manual_seed(seed)

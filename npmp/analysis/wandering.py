@@ -16,7 +16,7 @@ from npmp.actors import PriorActor
 from npmp.analysis.description import Module, open_module
 from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.robots import Robot
-from npmp.rollout import Moment, rollout
+from npmp.rollout import Transition, rollout
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation, ImitationConfig, Walk
 
@@ -110,7 +110,7 @@ class _WanderRecorder:
         self.qpos = [env.robots.qpos[:shown].clone()]
         self._place = env.state.root_pos[:, :2]
 
-    def __call__(self, moment: Moment) -> bool:
+    def __call__(self, moment: Transition) -> bool:
         env = self.env
         state = moment.step.state
         # the state after a breakdown is that of before, and stands

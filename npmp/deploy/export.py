@@ -34,7 +34,7 @@ from npmp.nets import DecoderState
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
 from npmp.robots.model import posed
-from npmp.rollout import Decision, Moment, rollout
+from npmp.rollout import PolicyOutput, Transition, rollout
 from npmp.sim.drives import IDEAL
 from npmp.skill import SkillContract, SkillModule
 from npmp.tree import map_tree
@@ -348,7 +348,7 @@ class _AsDeployed:
         memory = self.actor.initial_memory(n)
         return _Memory(memory, memory.skill.z.new_zeros(n, self.joints))
 
-    def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> PolicyOutput:
         seen = env.observe().clone()
         task_inputs = env.task.observe().clone()
         nu = self.joints
@@ -356,7 +356,7 @@ class _AsDeployed:
         task = SimpleNamespace(observe=lambda: task_inputs)
         view: Any = SimpleNamespace(observe=lambda: seen, task=task)
         decision = self.actor.act(view, memory.memory, first)
-        return Decision(
+        return PolicyOutput(
             decision.action, _Memory(decision.memory, decision.action), (seen, task_inputs)
         )
 
@@ -367,7 +367,7 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
     rows: list[_Row] = []
     env.reset()
 
-    def note(moment: Moment) -> None:
+    def note(moment: Transition) -> None:
         senses, command = moment.decision.note
         memory = moment.memory.memory
         rows.append(_Row(senses, command, moment.first, moment.decision.action, memory))

@@ -6,15 +6,15 @@
 
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
-from npmp.envs.task import EnvStep, Outcome, Start, Task, TaskLoss, Trial
+from npmp.envs.task import EnvStep, Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 
 __all__ = [
     "EnvStep",
-    "Outcome",
     "RobotBatch",
     "RobotBatchConfig",
     "Start",
+    "StepResult",
     "Task",
     "TaskEnv",
     "TaskLoss",

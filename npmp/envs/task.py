@@ -33,7 +33,7 @@ class Start(NamedTuple):
     others: tuple[Tensor, Tensor] | None = None
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What one control step of n robots was worth. A robot that failed has not ended."""
 
     rewards: Tensor  # (n, K) one column per objective; their sum is the reward
@@ -55,7 +55,7 @@ class EnvStep(NamedTuple):
     truncated: Tensor  # (n,) bool: the task or the time is over; bootstrap the value of `state`
     error: Tensor  # (n,) the task's error
     ended: Tensor  # (n,) bool: truncated as the task itself is over, not the time
-    seen: Mapping[str, Tensor]  # `Outcome.seen`
+    seen: Mapping[str, Tensor]  # `StepResult.seen`
 
 
 class TaskLoss(NamedTuple):
@@ -72,7 +72,7 @@ class Trial(NamedTuple):
     """A trial of n robots over T control steps, on the CPU; a robot that failed was put back at a
     start and went on."""
 
-    seen: dict[str, Tensor]  # `Outcome.seen` of each step, (T, n, ...) by name
+    seen: dict[str, Tensor]  # `StepResult.seen` of each step, (T, n, ...) by name
     error: Tensor  # (T, n)
     fell: Tensor  # (T, n) bool: this step ended an episode by failure
     # (T + 1, nq) float64, of robot 0, `Ground.integrated`, with the start; jumps where it fell
@@ -80,7 +80,7 @@ class Trial(NamedTuple):
     dt: float  # control period [s]
 
 
-class Traces(NamedTuple):
+class CommandTraces(NamedTuple):
     """What a robot was asked and did, C channels over T control steps."""
 
     channels: tuple[tuple[str, str], ...]  # name and unit of each
@@ -123,7 +123,7 @@ class Task(ABC):
     name: ClassVar[str]
     config_type: ClassVar[type]  # the dataclass that conf/task/NAME.yaml fills
     objectives: tuple[str, ...] = ("reward",)  # names of the K columns of rewards
-    error_name: ClassVar[str] = "error"  # of `Outcome.error` in logs
+    error_name: ClassVar[str] = "error"  # of `StepResult.error` in logs
     # range of each column of `see` by its name, for scaling it; {}: too many to name
     inputs: Mapping[str, tuple[float, float]] = {}
     # other ranges for scaling some of these, where a usual value is far within its range
@@ -195,11 +195,11 @@ class Task(ABC):
         """Ask something of robots ids (k,), which have just been placed at their start."""
 
     @abstractmethod
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """The control step that has just been made. Robots whose simulation broke down
         (`env.robots.broken`) have failed."""
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         """Go on to what the next decision is about: the next frame, a new command."""
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
@@ -309,11 +309,11 @@ class Task(ABC):
         return {**plain, "step": int(self.env.age[i])}
 
     @final
-    def traces(self, trial: Trial) -> Traces | None:
+    def traces(self, trial: Trial) -> CommandTraces | None:
         """What robot 0 was asked and did in a trial; None where there is nothing to draw."""
         if not self.channels:
             return None
-        return Traces(self.channels, *(trial.seen[name][:, 0] for name in self.traced))
+        return CommandTraces(self.channels, *(trial.seen[name][:, 0] for name in self.traced))
 
     @final
     def state_dict(self) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyContract
 from npmp.robots import Robot
-from npmp.rollout import Actor, Decision
+from npmp.rollout import Actor, PolicyOutput
 from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule
 from npmp.tasks.commands import CommandRange
@@ -290,7 +290,7 @@ class Pushed:
         self._t = 0
         self.initial_memory = actor.initial_memory
 
-    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> PolicyOutput:
         force = (
             self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
         )

@@ -11,7 +11,7 @@ from mocap_data.outside import require_memory
 from npmp import geometry
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
-from npmp.rollout import Actor, Moment, at_end_but_time, rollout
+from npmp.rollout import Actor, Transition, at_end_but_time, rollout
 from npmp.tasks.velocity import heading_velocity
 
 
@@ -114,7 +114,7 @@ class _TrialRecorder:
         soles = torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1)
         return soles.nan_to_num(0.0)
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: Transition) -> None:
         state = self.env.state
         step = moment.step
         own = {"first": moment.first, "joint_vel": state.joint_vel_end}

@@ -24,7 +24,7 @@ from npmp import geometry, ranges
 from npmp.envs.feet import Feet, SteppingConfig, stepping
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
+from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
@@ -369,7 +369,7 @@ class Dribble(Task):
         points = torch.stack((goal[..., :2] + goal[..., 9:], goal[..., 4:6]), -2)
         return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world;
         `ball_speed` (n,) [m/s]; `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool:
         the ball is too far away."""
@@ -390,9 +390,11 @@ class Dribble(Task):
             "lost": lost,
         }
         reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        return Outcome(reward, failed, torch.zeros_like(failed), distance.nan_to_num(FAR_M), seen)
+        return StepResult(
+            reward, failed, torch.zeros_like(failed), distance.nan_to_num(FAR_M), seen
+        )
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         """The target jumps where it is due; the drag acts on."""
         left = self.left - 1
         due = left <= 0

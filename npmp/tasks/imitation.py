@@ -20,7 +20,7 @@ from npmp.envs.reference import Reference
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sampling import StartSampler
 from npmp.envs.state import RobotState
-from npmp.envs.task import Outcome, Start, Task, TaskLoss
+from npmp.envs.task import Start, StepResult, Task, TaskLoss
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks import rewards as rew
@@ -213,7 +213,7 @@ class Imitation(Task):
 
     # --- episodes as they are judged ---
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """Eq. 2, 9 and 14 against the frame that should have been reached."""
         env = self.env
         c = self.config.reward
@@ -229,14 +229,14 @@ class Imitation(Task):
         # finite for zero
         finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
         lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
-        return Outcome(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
+        return StepResult(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
 
     @property
     def _lenient(self) -> Tensor:
         """Whether robots fail by falling only, (n,) bool."""
         return self.free | (self.grace > 0)
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         """The next frame. Failures of robots that track are counted: starts are drawn by them."""
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         tracking = ~self._lenient

@@ -26,7 +26,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs.ground import RoughGround
 from npmp.envs.state import RobotState
-from npmp.envs.task import Outcome, Task, Trial
+from npmp.envs.task import StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim.rooms import THICK_M, WALL_M
@@ -213,7 +213,7 @@ class Navigate(Walk):
         self.place = self.place.index_copy(0, ids, goal)
         self._ask(ids)
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """As `Walk.judge`; the error is the length of the way that is left [m]. Also seen:
         `arrived` (n,)."""
         outcome = super().judge()
@@ -223,7 +223,7 @@ class Navigate(Walk):
         seen = {**outcome.seen, "arrived": arrived}
         return outcome._replace(ended=arrived, error=left, seen=seen)
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         super().advance(outcome, generator)
         self._ask(torch.arange(self.env.num_envs, device=self.place.device))
 

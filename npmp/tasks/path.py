@@ -23,7 +23,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.task import Outcome, Task, Trial
+from npmp.envs.task import StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.walk import Walk, WalkConfig, first_step
@@ -268,7 +268,7 @@ class Path(Walk):
         command = command.clamp(*self._limits.T)
         self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)
         in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
         outcome = super().judge()
@@ -278,7 +278,7 @@ class Path(Walk):
         seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
         return outcome._replace(ended=done, error=error, seen={**outcome.seen, **seen})
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         """p_bar moves on, and waits where it is too far ahead."""
         super().advance(outcome, generator)
         c = self.config

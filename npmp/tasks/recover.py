@@ -19,7 +19,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
+from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import BatchSim
@@ -152,14 +152,16 @@ class Recover(Task):
         high = state.root_pos[..., 2] > c.high_enough * goal[..., 0] * self.home_height
         return high & (state.root_rot[..., 2, 2] > math.cos(math.radians(c.upright_deg)))
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """The reward is how upright and how high a robot is, each up to a half. Seen: `up`."""
         env = self.env
         tilt, low = self._short_of(env.state, self.target)
         error = (0.5 * (0.5 * tilt + low.clamp(max=1.0))).nan_to_num(1.0)
         failed = env.robots.broken
         seen = {"up": self.is_up(env.state, self.target)}
-        return Outcome((1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
+        return StepResult(
+            (1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen
+        )
 
     def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
         """How far from upright, 0 to 2, and what is missing of the target height, as a share;

@@ -20,7 +20,7 @@ from npmp.envs.ground import GroundConfig
 from npmp.envs.pictures import PictureCamera
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
-from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
+from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.commands import (
@@ -222,7 +222,7 @@ class Walk(Task):
         velocity = heading_velocity(self.env.state)
         return filtered(self.velocity, velocity, self.config.velocity_filter)
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """Eq. 16, by the command in force. Seen: `command` and `achieved`, the velocity over the
         step, (n, 3) each."""
         env = self.env
@@ -233,9 +233,9 @@ class Walk(Task):
         failed = tilted(env.state, c.tilt_limit_deg) | self.contacts.touching(env) | diverged(env)
         seen = {"command": command, "achieved": heading_velocity(env.state).nan_to_num(0.0)}
         error = velocity_error(velocity, command)
-        return Outcome(reward.unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
+        return StepResult(reward.unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
-    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
         """A new command where one is due."""
         self.velocity = self._filtered()
         self.clock.advance(self.env.dt)

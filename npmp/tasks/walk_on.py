@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs.state import RobotState
-from npmp.envs.task import Outcome, Start
+from npmp.envs.task import Start, StepResult
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim.scene import let_bodies_collide
@@ -58,7 +58,7 @@ class WalkOn(Walk):
         qpos, qvel, state = (part[row] for part in self.fallen)
         return Start(qpos, qvel, RobotState.unpack(state))
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         """As `Walk.judge`, but only a broken simulation is a failure."""
         outcome = super().judge()
         env = self.env

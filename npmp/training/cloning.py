@@ -21,7 +21,7 @@ from npmp.nets.prior import Latent, cross_entropy
 from npmp.policy import HighLevelPolicy, PolicyInput
 from npmp.progress import counted, phase
 from npmp.rl.optimization import descend
-from npmp.rollout import Decision, Moment, rollout
+from npmp.rollout import PolicyOutput, Transition, rollout
 from npmp.skill import SkillModule
 from npmp.training.schedules import linear
 from npmp.tree import stack_trees
@@ -58,7 +58,7 @@ class Demonstrator:
         self.noise = noise
         self.initial_memory = actor.initial_memory
 
-    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
         note = {"before": env.state.pack(), "seen": env.observe(), "z_prev": memory.z}
         action, after, latents = self.actor.act(env, memory, first)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
@@ -66,14 +66,14 @@ class Demonstrator:
         if isinstance(latents, Latents):
             mean, std = self.actor.skill.alpha * memory.z + latents.mu, latents.sigma
         note |= {"mean": mean, "std": std, "first": first}
-        return Decision(action + self.noise * noise, after, note)
+        return PolicyOutput(action + self.noise * noise, after, note)
 
 
 def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstration:
     """Record all robots of an environment for so many control steps."""
     rows: list[dict[str, Any]] = []
 
-    def record(moment: Moment) -> None:
+    def record(moment: Transition) -> None:
         after = env.ground.local(moment.step.state).pack()
         rows.append(moment.decision.note | {"after": after, "failed": moment.step.terminated})
 

@@ -13,7 +13,7 @@ from npmp.actors import SkillMemory
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
 from npmp.policy import Player, PolicyInput, PolicyMemory, policy_memory
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.world_model.replay import Step
 
 
@@ -113,7 +113,7 @@ class Explorer:
         task.free = (free & ~ends) | (~free & ~first & ~jumps & (draw < self.enter))
         return first | ends | jumps
 
-    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
         policy, skill = self.player
         free = torch.zeros_like(first)
         if self.tracks:
@@ -126,4 +126,4 @@ class Explorer:
         action, decoder = skill.decode(z, inputs.senses, memory.skill.decoder)
         action = action + self.noise * self._randn(action)
         step = step_of(env, memory, first, free, action, physics_size=self.physics_size)
-        return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), step)
+        return PolicyOutput(action, PolicyMemory(state, SkillMemory(z, decoder)), step)

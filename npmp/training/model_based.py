@@ -31,7 +31,7 @@ from npmp.nets.init import seeded
 from npmp.policy import EncoderPolicy, HighLevelPolicy, Player
 from npmp.progress import phase
 from npmp.rl.optimization import descend, move_average
-from npmp.rollout import Carried, Moment, rollout
+from npmp.rollout import RolloutState, Transition, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part
 from npmp.training import cloning
@@ -205,7 +205,7 @@ class ModelBasedTrainer(Trainer):
         self.optimizer = torch.optim.Adam(policy.weights.parameters())
         first = torch.ones(env.num_envs, dtype=torch.bool, device=device)
         memory = self._explorer(self.player, 0.0).initial_memory(env.num_envs)
-        self.carried = Carried(memory, first)
+        self.carried = RolloutState(memory, first)
         still = torch.zeros(env.num_envs, env.num_actions, device=device)
         example = step_of(env, memory, first, ~first, still, physics_size=self.physics_size)
         self._require_memory(sum(leaf.shape[-1] for leaf in leaves(example) if leaf.dim() > 1))
@@ -387,7 +387,7 @@ class ModelBasedTrainer(Trainer):
         taken = []
         means = StepMeans(self.env)
 
-        def record(moment: Moment) -> None:
+        def record(moment: Transition) -> None:
             taken.append(moment.decision.note)
             means.add(moment.step, ~moment.decision.note.free)
 

@@ -20,7 +20,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.nets.critic import Critic
 from npmp.nets.init import seeded
 from npmp.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
-from npmp.rollout import Carried, Decision, Moment, rollout
+from npmp.rollout import PolicyOutput, RolloutState, Transition, rollout
 from npmp.state import Numbers, Part
 from npmp.training.agents import Agent, AgentMemory, ModulePolicy, latent_range
 from npmp.training.schedules import prior_weight
@@ -106,11 +106,11 @@ class OnPolicyTrainer(Trainer):
         self.acting_net = self.learner.acting
         self.initial_memory = agent.initial_memory
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-        self.carried = Carried(memory, first)
+        self.carried = RolloutState(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
         self.iteration_count = self.env_steps = 0
 
-    def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> PolicyOutput:
         """As `npmp.rollout.Actor.act`: the acting network samples."""
         observations = self.agent.observe(env, memory, self.generator)
         critic_observations = self._known(memory)
@@ -119,7 +119,7 @@ class OnPolicyTrainer(Trainer):
         )
         action, after = self.agent.drive(output, observations, memory, state)
         note = {"observations": observations, "actions": output, "behaviour_log_prob": log_prob}
-        return Decision(action, after, note | {"critic_observations": critic_observations})
+        return PolicyOutput(action, after, note | {"critic_observations": critic_observations})
 
     def _known(self, memory: AgentMemory) -> Tensor:
         """What the critic sees of the present state: all that there is to know, (n, p)."""
@@ -131,7 +131,7 @@ class OnPolicyTrainer(Trainer):
         rows = []
         means = StepMeans(self.env)
 
-        def record(moment: Moment) -> None:
+        def record(moment: Transition) -> None:
             step = moment.step
             row = {"resets": moment.first, "rewards": step.rewards.nan_to_num()}
             row |= {"terminated": step.terminated, "truncated": step.truncated}

@@ -24,7 +24,7 @@ from npmp.nets import JointDecoder
 from npmp.nets.command_decoder import CommandDecoder
 from npmp.policy import HighLevelPolicy
 from npmp.rl.optimization import descend, move_average
-from npmp.rollout import Actor, Carried, Decision, Moment, rollout
+from npmp.rollout import Actor, PolicyOutput, RolloutState, Transition, rollout
 from npmp.state import Numbers, Part
 from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
 from npmp.training.schedules import linear
@@ -127,7 +127,7 @@ class StudentTrainer(Trainer):
         c = config
         first = torch.ones(n, dtype=torch.bool, device=env.device)
         memory = self.initial_memory(n)
-        self.carried = Carried(memory, first)
+        self.carried = RolloutState(memory, first)
         inputs = agent.observe(env, memory.student, torch.Generator(env.device))
         width = sum(part.shape[-1] for part in leaves(inputs)) + agent.outputs
         require_replay(c.kept * c.unroll, n, width)
@@ -145,7 +145,7 @@ class StudentTrainer(Trainer):
         taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
         return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), taught)
 
-    def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> PolicyOutput:
         """As `npmp.rollout.Actor.act`: the student's mean or the teacher's output, with noise on
         the action."""
         c = self.config
@@ -161,7 +161,7 @@ class StudentTrainer(Trainer):
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         note = {"given": inputs, "shown": self.agent.unit * target, "first": first}
         carried = StudentMemory(after, teacher, taught)
-        return Decision(action + c.action_noise * noise, carried, note)
+        return PolicyOutput(action + c.action_noise * noise, carried, note)
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a lesson."""
@@ -171,7 +171,7 @@ class StudentTrainer(Trainer):
         self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
         means = StepMeans(self.env)
 
-        def record(moment: Moment) -> None:
+        def record(moment: Transition) -> None:
             rows.append(moment.decision.note | {"z": moment.decision.memory.student.z})
             means.add(moment.step)
 

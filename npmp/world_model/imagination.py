@@ -40,7 +40,7 @@ class Carry(NamedTuple):
     goal: Tensor  # (B, g)
 
 
-class Fixed(NamedTuple):
+class Constants(NamedTuple):
     """What stays the same over a rollout, B robots."""
 
     physics: Tensor  # (B, p)
@@ -50,7 +50,7 @@ class Fixed(NamedTuple):
     drift: Tensor  # (B, 3) standard normal, of what `extras` see
 
 
-class Draws(NamedTuple):
+class Noise(NamedTuple):
     """Random numbers of a step, B robots; with a leading axis, of all steps of a rollout."""
 
     latent: Tensor  # (B, d) standard normal
@@ -58,7 +58,7 @@ class Draws(NamedTuple):
     extras: Tensor  # (B, 2, e) standard normal, for `Task.imagine`
 
 
-class ImaginedCourse(NamedTuple):
+class ImaginedTrajectory(NamedTuple):
     """An imagined rollout of H steps, B robots."""
 
     states: Tensor  # (H + 1, B, s) packed RobotState, with the start
@@ -68,7 +68,7 @@ class ImaginedCourse(NamedTuple):
     std: Tensor
 
 
-class Imagined(NamedTuple):
+class ImaginedLosses(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
     task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
@@ -129,7 +129,7 @@ class Imagination:
         self.share = share
         self._step = compiled(self.step, compile)
 
-    def step(self, carry: Carry, fixed: Fixed, draws: Draws) -> tuple[Carry, Latent]:
+    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Latent]:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
         policy, skill = self.player
         sensing = self.sensing
@@ -153,7 +153,7 @@ class Imagination:
         goal = self.task.next_goal(carry.goal, after)
         return Carry(after.pack(), history, z, decoder, policy_state, goal), latent
 
-    def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedCourse:
+    def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
         """Imagine `horizon` steps from real moments (B, ...)."""
         carry = Carry(
             start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
@@ -168,7 +168,7 @@ class Imagination:
         latent = drawn(horizon, *start.z.shape)
         delay, noise = self.sensing.draw((horizon, robots), generator)
         extras = drawn(horizon, robots, 2, extra)
-        fixed = Fixed(
+        fixed = Constants(
             start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
         )
         states = [carry.state]
@@ -176,14 +176,16 @@ class Imagination:
         zs = [carry.z]
         latents = []
         for k in range(horizon):
-            draws = Draws(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
+            draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
             carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
             zs.append(carry.z)
             latents.append(distribution)
         mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
-        return ImaginedCourse(torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std)
+        return ImaginedTrajectory(
+            torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std
+        )
 
     def sensed(self, start: Step) -> Tensor:
         """Exact observations at real moments and before, (B, H + 1, o)."""
@@ -194,7 +196,7 @@ class Imagination:
         before = start.history.unflatten(-1, (self.sensing.lags, self.sensing.width))
         return torch.cat((now, before), -2)
 
-    def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> Imagined:
+    def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedLosses:
         """The losses of a rollout of `horizon` steps, differentiable."""
         course = self.rollout(start, horizon, generator)
         before, after = RobotState.unpack(course.states[:-1]), RobotState.unpack(course.states[1:])
@@ -223,7 +225,7 @@ class Imagination:
             physics = start.physics.repeat(horizon, 1)
             rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), physics)
             current = (rms * self.model.current_scale).square().sum(-1).view_as(effort)
-        return Imagined(
+        return ImaginedLosses(
             task=loss.task.mean(),
             style=loss.style.mean(),
             effort=mean(effort, commanded, counts),
@@ -236,7 +238,7 @@ class Imagination:
             current=mean(current, commanded, counts),
         )
 
-    def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:
+    def _divergence(self, course: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
         """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
         each."""
         latent = Latent(course.mean, course.std)

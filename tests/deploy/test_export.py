@@ -23,7 +23,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy, find_module
-from npmp.rollout import Moment, rollout
+from npmp.rollout import Transition, rollout
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Walk, WalkConfig
@@ -260,7 +260,7 @@ def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
     policy, skill = loaded("anymal_b_walk")
     env, seen = env_of(policy, skill), []
 
-    def note(moment: Moment) -> None:
+    def note(moment: Transition) -> None:
         seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
 
     from npmp.policy import PolicyActor

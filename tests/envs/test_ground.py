@@ -16,7 +16,7 @@ from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.sim.terrain import KINDS, PERIOD_M
 from npmp.tasks.inputs import SEEN, _hidden, ground_names
 from npmp.tasks.velocity import heading_velocity
@@ -73,7 +73,7 @@ class Nudged:
     def initial_memory(self, n: int) -> Tensor:
         return torch.zeros(n, 1)
 
-    def act(self, env: WalkEnv, memory: Tensor, first: Tensor) -> Decision:
+    def act(self, env: WalkEnv, memory: Tensor, first: Tensor) -> PolicyOutput:
         self.steps += 1
         if self.steps == 3:
             edge = ground_of(env).terrain.corner[0, 0] + PERIOD_M + 0.02
@@ -81,7 +81,7 @@ class Nudged:
                 (edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5))
             )
             env.robots.shift(torch.tensor([0]), self.by[None])
-        return Decision(still(env), memory)
+        return PolicyOutput(still(env), memory)
 
 
 def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> None:

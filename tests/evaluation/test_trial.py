@@ -10,7 +10,7 @@ import torch
 
 from mocap_data.store import MotionSet
 from npmp.actors import PriorActor
-from npmp.envs import Outcome, TaskEnv, Trial
+from npmp.envs import StepResult, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import run_trial
@@ -87,7 +87,7 @@ def test_figures_by_hand(robot: Robot) -> None:
 class Brief(Walk):
     """Walking that is over after three control steps of an episode."""
 
-    def judge(self) -> Outcome:
+    def judge(self) -> StepResult:
         return super().judge()._replace(ended=self.env.age >= 2)
 
 

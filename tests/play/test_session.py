@@ -16,7 +16,7 @@ from npmp.handover import load_recovery
 from npmp.play import MODES, Cast, Session, World
 from npmp.play.realtime import BEHIND_S, Player
 from npmp.play.session import MOST_PUSH, PUT_BACK_S
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.tasks import dribble
 from npmp.tasks.navigate import Navigate
 from tests.refusals import refusal
@@ -208,9 +208,9 @@ class Rescuer:
         assert self.skill is not None
         return skill_memory(self.skill, n)
 
-    def act(self, env: Any, memory: SkillMemory, first: Any) -> Decision:
+    def act(self, env: Any, memory: SkillMemory, first: Any) -> PolicyOutput:
         self.acted += 1
-        return Decision(torch.zeros(1, env.num_actions), memory)
+        return PolicyOutput(torch.zeros(1, env.num_actions), memory)
 
 
 def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:

@@ -24,7 +24,7 @@ from npmp.handover import HandoverActor, Recovery, load_recovery
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy, PolicyActor, module_sha256
 from npmp.robots import Robot
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.skill import SkillModule
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.walk import WalkConfig
@@ -41,8 +41,8 @@ class Still:
     def initial_memory(self, n: int) -> Tensor:
         return torch.zeros(n)
 
-    def act(self, env: TaskEnv[Any], memory: Tensor, first: Tensor) -> Decision:
-        return Decision(torch.zeros(env.num_envs, env.num_actions), memory + 1.0)
+    def act(self, env: TaskEnv[Any], memory: Tensor, first: Tensor) -> PolicyOutput:
+        return PolicyOutput(torch.zeros(env.num_envs, env.num_actions), memory + 1.0)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp import report, robots
 from npmp.envs import Trial
-from npmp.envs.task import Traces
+from npmp.envs.task import CommandTraces
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.report import figures, parts, provenance, replay
@@ -83,7 +83,7 @@ def walking_of(robot: robots.Robot, frames: int, achieved: float = 0.4) -> Polic
         "achieved": torch.full((frames, 1, 3), achieved),
     }
     channels = (("Forward velocity", "(m/s)"), ("Lateral velocity", "(m/s)"), ("Yaw", "(rad/s)"))
-    traces = Traces(channels, velocities["command"][:, 0], velocities["achieved"][:, 0])
+    traces = CommandTraces(channels, velocities["command"][:, 0], velocities["achieved"][:, 0])
     level = SimpleNamespace(ground=SimpleNamespace(rough=False))
     task: Any = SimpleNamespace(robot=robot, traces=lambda trial: traces, env=level)
     still, qpos = torch.zeros(frames, 1), torch.from_numpy(swaying(robot, frames + 1))

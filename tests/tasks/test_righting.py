@@ -12,7 +12,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 from tests.refusals import refusal
@@ -48,7 +48,7 @@ def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -
         posed(env, roll)
         memory = actor.initial_memory(n)
         for _ in range(60):  # until the targets are where they go
-            told: Decision = actor.act(env, memory, first)
+            told: PolicyOutput = actor.act(env, memory, first)
             memory = told.memory
             env.robots.state = env.robots.state._replace(setpoint=told.action + env.home)
         targets.append((told.action + env.home)[0].numpy())

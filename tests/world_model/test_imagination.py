@@ -28,7 +28,7 @@ from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
 from npmp.tasks.walk import WalkConfig, WalkEnv
 from npmp.training.exploration import step_of
-from npmp.world_model.imagination import Imagination, Imagined
+from npmp.world_model.imagination import Imagination, ImaginedLosses
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Step
@@ -72,7 +72,7 @@ class Toy:
         return TaskLoss(owed, 10.0 * owed)
 
 
-class Fixed:
+class Constants:
     """A policy that always says the same of its latents, relative to those before."""
 
     def __init__(self, mu: Tensor, std: Tensor, alpha: float):
@@ -125,13 +125,15 @@ def test_imagining_by_hand() -> None:
     12 joints, at 5 A/rad: 12 * 2.25 A^2.
     """
     std = prior_std(0.95)
-    policy = Fixed(torch.tensor([[std, 0.0], [2 * std, 0.0]]), torch.full((2, 2), std), 0.95)
+    policy = Constants(torch.tensor([[std, 0.0], [2 * std, 0.0]]), torch.full((2, 2), std), 0.95)
     state = still(2)._replace(setpoint=torch.full((2, 12), 0.3))
     imagine = toy_imagination(policy, lambda z, seen, memory: (torch.zeros(2, 12), memory))
     imagine.model.currents = torch.nn.Identity()
     start = start_of(state, torch.zeros(2, 2), torch.tensor([[5.0], [8.0]]))
     found = imagine(start, 3, torch.Generator().manual_seed(0))
-    expected = Imagined(*map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, 0.0, std, 0.0, 0.0, 27.0)))
+    expected = ImaginedLosses(
+        *map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, 0.0, std, 0.0, 0.0, 27.0))
+    )
     torch.testing.assert_close(found, expected)
 
 
@@ -144,7 +146,7 @@ def test_no_robot_has_more_than_its_share_of_the_gradient() -> None:
         def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
             return state._replace(root_pos=growth * state.root_pos)
 
-    policy = Fixed(torch.zeros(5, 2), torch.ones(5, 2), 0.95)
+    policy = Constants(torch.zeros(5, 2), torch.ones(5, 2), 0.95)
     imagine = toy_imagination(
         policy, lambda z, seen, memory: (torch.zeros(5, 12), memory), model=Grows()
     )
@@ -165,7 +167,7 @@ def test_latents_follow_eq_3_through_the_rollout() -> None:
         seen.append(z)
         return torch.zeros(1, 12), memory
 
-    policy = Fixed(torch.full((1, 4), 0.1), torch.full((1, 4), 0.2), 0.9)
+    policy = Constants(torch.full((1, 4), 0.1), torch.full((1, 4), 0.2), 0.9)
     start = start_of(still(1), torch.full((1, 4), 2.0), torch.zeros(1, 1))
     toy_imagination(policy, decode)(start, 3, torch.Generator().manual_seed(7))
     g, z = torch.Generator().manual_seed(7), torch.full((1, 4), 2.0)
@@ -189,7 +191,7 @@ def test_robots_that_act_from_the_prior_by_hand(frees: bool) -> None:
         seen.append(z)
         return torch.zeros(2, 12), memory
 
-    policy = Fixed(torch.ones(2, 4), torch.full((2, 4), 2.0), 0.9)
+    policy = Constants(torch.ones(2, 4), torch.full((2, 4), 2.0), 0.9)
     high = still(3)._replace(root_pos=torch.tensor([[0.0, 0.0, 0.25]] * 3))
     free = torch.tensor([False, True])
     start = start_of(still(2), torch.ones(2, 4), torch.ones(2, 1), free)
@@ -216,7 +218,7 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(
     reference = Reference(robot, motions)
     crowd = SlicedWasserstein(reference)
     states = reference.state(torch.tensor([5, 20, 60]))
-    policy = Fixed(torch.zeros(3, 4), torch.ones(3, 4), 0.9)
+    policy = Constants(torch.zeros(3, 4), torch.ones(3, 4), 0.9)
     free = torch.tensor([False, True, True])
     start = start_of(states, torch.ones(3, 4), torch.ones(3, 1), free)
     imagine = toy_imagination(
@@ -242,7 +244,7 @@ def test_staying_up_teaches_the_decoder_alone() -> None:
 
     high = still(3)._replace(root_pos=torch.tensor([[0.0, 0.0, 99.0]] * 3))
     imagine = toy_imagination(
-        Fixed(shift.expand(2, 4), torch.ones(2, 4), 0.9),
+        Constants(shift.expand(2, 4), torch.ones(2, 4), 0.9),
         lambda z, seen, memory: (weight * z.repeat(1, 3), memory),
         Lift(),
         PostureRange(high),
@@ -276,7 +278,7 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
 
     imagined: list[dict[str, Tensor]] = []
 
-    class Watching(Fixed):
+    class Watching(Constants):
         def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
             imagined.append({"task": given.task, "senses": given.senses})
             return super().step(given, state)

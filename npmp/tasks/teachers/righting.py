@@ -21,7 +21,7 @@ from npmp import ranges
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.robots.model import posed
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 
 Keyframes = tuple[tuple[float, float, float], ...]
 
@@ -106,7 +106,7 @@ class RightingTeacher:
         none = self.home.new_zeros(n)
         return RightingMemory(none, none.clone(), none.bool())
 
-    def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> PolicyOutput:
         c = self.config
         state = env.state
         up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
@@ -127,7 +127,7 @@ class RightingTeacher:
         firm = home + c.firm * (home - state.joint_pos).clamp(-c.near, c.near)
         target = torch.where(stands.unsqueeze(-1), firm, crouch)
         target = state.setpoint + (target - state.setpoint).clamp(-most, most)
-        return Decision(target - home, RightingMemory(side, waited, stands))
+        return PolicyOutput(target - home, RightingMemory(side, waited, stands))
 
     def _targets(self, roll: Tensor, side: Tensor) -> Tensor:
         """Joints (n, nu) of the keyframes about rolls of (n,) [rad], 0 to pi, over a side (n,)."""

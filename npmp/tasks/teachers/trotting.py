@@ -21,7 +21,7 @@ from npmp.envs.ground import AROUND, points_around
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.rollout import Decision
+from npmp.rollout import PolicyOutput
 
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
@@ -142,7 +142,7 @@ class TrotTeacher:
         none = self.home.new_zeros(n, 4, dtype=torch.bool)
         return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
-    def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> PolicyOutput:
         c = self.config
         task = env.task
         dt = env.dt
@@ -186,7 +186,9 @@ class TrotTeacher:
             kp, kd = c.drives
             wanted = self.kp * (target - state.joint_pos) - self.kd * state.joint_vel_end
             target = state.joint_pos + (wanted + kd * state.joint_vel_end) / kp
-        return Decision(target - self.home, TrotMemory(command, lifted, foothold, swings, stands))
+        return PolicyOutput(
+            target - self.home, TrotMemory(command, lifted, foothold, swings, stands)
+        )
 
     @staticmethod
     def _stands(
