@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from npmp.progress import listening
-from npmp.training.signals import outliving, terminals
+from npmp.training.signals import outliving, silence, terminals
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
 SHOWN = (
@@ -65,6 +65,7 @@ class LiveLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType
     ) -> None:
         self._held.close()
+        self._silence_gone()
         with outliving(self._terminals):
             if self._written > -math.inf and sys.stderr.isatty():
                 sys.stderr.write("\n")
@@ -99,6 +100,12 @@ class LiveLine:
             self._timed = timed
         self._write(now, last=last)
 
+    def _silence_gone(self) -> None:
+        """Once the terminal is gone, nothing that is said later may fail."""
+        if 2 in self._terminals and not os.isatty(2):
+            silence(self._terminals)
+            self._terminals = []
+
     def _tick(self) -> None:
         while not self._over.wait(TICK_S):
             self._write(time.perf_counter())
@@ -106,6 +113,7 @@ class LiveLine:
     def _write(self, now: float, *, last: bool = False) -> None:
         """Write the line where it is its time. last: whatever time it is."""
         with self._lock, outliving(self._terminals):
+            self._silence_gone()
             on_terminal = sys.stderr.isatty()
             usual = TICK_S if on_terminal else PLAIN_S
             wait = min(usual, PHASE_S) if self._new else usual
