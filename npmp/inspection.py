@@ -13,7 +13,7 @@ from typing import Any
 from mocap_data.errors import InputError, check_known, one_line
 from mocap_data.outside import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
-from mocap_data.readers.others import refuse_other
+from mocap_data.readers.others import check_supported
 from npmp.progress import counted, phase
 from npmp.settings import read_run_settings
 from npmp.training.tables import read_table
@@ -71,7 +71,7 @@ def inspect(
         return findings
     if suffix in READERS:
         return inspect_recording(path, options)
-    refuse_other(path)
+    check_supported(path)
     suffixes = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
     raise InputError(f"{path}: no known kind of file; there are: {suffixes}, and {folders}")
@@ -102,7 +102,7 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
     files = [entry for entry, kind in kinds.items() if kind or is_recording(entry)]
     if not files:
         for entry in inside:
-            refuse_other(entry)
+            check_supported(entry)
         raise InputError(
             f"{path}: no skill module, policy, bundle, actuator model, run, evaluation or "
             f"recordings (looked for {', '.join(FOLDERS)})"

@@ -11,7 +11,7 @@ import numpy as np
 
 from mocap_data.errors import InputError, counted
 from mocap_data.files import json_text
-from mocap_data.sanity import wrong_size
+from mocap_data.sanity import size_warning
 from mocap_data.store import MotionSet
 from npmp import __version__
 from npmp.robots import Robot
@@ -41,7 +41,7 @@ def of_plausible_size(gathered: Recordings) -> Recordings:
     failures. scale_body=auto would scale a dog of 90 m to the robot's size unseen."""
     # keypoints all at one place have no size
     apart = [clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()]
-    wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
+    wrong = {clip.name: why for clip in apart if (why := size_warning(clip))}
     failures = [
         (gathered.files[name], f"{name} {why}; its units look wrong, and scale= is not given")
         for name, why in wrong.items()

@@ -19,8 +19,8 @@ from mocap_data.readers import cmu_h5, options_of, robot_motions
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions.common import RobotMotion
-from mocap_data.sanity import warnings_of
-from mocap_data.stepping import name_doubt
+from mocap_data.sanity import clip_warnings
+from mocap_data.stepping import rate_warning
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
 from retarget.imported import to_reference_motion
@@ -97,7 +97,7 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
         warnings.append(f"{columns}: a root's place and rotations, no keypoints")
     if timed:
         findings["speed_mps"] = speed_of(clip.positions.mean(axis=1), clip.rate_hz)
-        warnings += doubts_of(clip) if named else warnings_of(clip)
+        warnings += doubts_of(clip) if named else clip_warnings(clip)
     if clip.remarks:
         findings["remarks"] = list(clip.remarks)
     if warnings:
@@ -237,7 +237,7 @@ def _doubts_of_motion(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
         pass
     doubts = [root_doubt(motion.qpos)]
     if "rate_hz" in motion.assumed:
-        doubts.append(name_doubt(motion.rate_hz, motion.source))
+        doubts.append(rate_warning(motion.rate_hz, motion.source))
     return [doubt for doubt in doubts if doubt]
 
 

@@ -11,8 +11,8 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import better_unit, size_of, warnings_of
-from mocap_data.stepping import rate_doubt, sliding_doubt
+from mocap_data.sanity import better_unit, size_of, clip_warnings
+from mocap_data.stepping import rate_warning, sliding_warning
 from retarget.limbs import UP, forward_votes
 from retarget.quality import BAD, QualityMeter
 from retarget.skeletons import Skeleton, is_person, marker_positions, skeleton_of
@@ -54,7 +54,7 @@ def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None
 
     markers, chosen: as `skeleton_of`; without a skeleton only the keypoints are checked.
     """
-    doubts = warnings_of(clip)
+    doubts = clip_warnings(clip)
     # of another size, or turned, the body says nothing new
     if any("units?" in doubt or "axis?" in doubt for doubt in doubts):
         return doubts
@@ -148,9 +148,9 @@ def doubts_of_motion(
     feet = meter.feet(motion).mean(axis=2)
     root = motion.qpos[:, :3]
     about = (feet, root, motion.rate_hz, meter.size_m)
-    doubts = [root_doubt(motion.qpos) or sliding_doubt(*about) or _off_floor(motion)]
+    doubts = [root_doubt(motion.qpos) or sliding_warning(*about) or _off_floor(motion)]
     if "rate_hz" in assumed:
-        doubts.append(rate_doubt(*about, motion.source))
+        doubts.append(rate_warning(motion.rate_hz, motion.source))
     return [doubt for doubt in doubts if doubt]
 
 

@@ -18,7 +18,7 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.others import refuse_other
+from mocap_data.readers.others import check_supported
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
@@ -239,7 +239,7 @@ def files_of(source: Any) -> list[Path]:
         files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
             for file in inside:
-                refuse_other(file)
+                check_supported(file)
             raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
         return files
     if path.exists():

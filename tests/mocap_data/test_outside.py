@@ -15,13 +15,13 @@ from tests.refusals import refusal
 
 
 def special_files(folder: Path) -> dict[str, Path]:
-    """What is no regular file, by kind; opening the FIFO would wait for ever."""
+    """Irregular files by kind; opening the FIFO would block."""
     os.mkfifo(folder / "fifo")
     (folder / "folder").mkdir()
     (folder / "link").symlink_to(folder / "fifo")
     (folder / "loop").symlink_to(folder / "loop")
-    found = {name: folder / name for name in ("fifo", "folder", "link", "loop", "absent")}
-    return {**found, "device": Path("/dev/zero"), "null": Path("a\0b")}
+    special = {name: folder / name for name in ("fifo", "folder", "link", "loop", "absent")}
+    return {**special, "device": Path("/dev/zero"), "null": Path("a\0b")}
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
@@ -37,48 +37,30 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     refusal(r"not UTF-8 text \(byte 0\)", outside.read_text, file)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[" * 65 + "]" * 65, "nested more than 64 levels"),
-        (" " * (2 << 20) + '{"a":' * 80 + "1" + "}" * 80, "nested more than 64 levels"),
-        ("[" * 200_000, "no JSON that can be read"),
-        ("1" * 6000, "no JSON that can be read"),
-        ('{"a": 1,\n"b" 2}', "line 2: no valid JSON"),
-        ('{"a": 1', "cut short"),
-    ],
-)
-def test_json_that_is_none(text: str, message: str) -> None:
-    refusal(message, outside.parse_json, text, "a.json")
+@pytest.mark.parametrize("text", ["[" * 200_000, "1" * 6000, '{"a": 1,\n"b" 2}', '{"a": 1'])
+def test_invalid_json(text: str) -> None:
+    assert refusal("JSON", outside.parse_json, text, "a.json").startswith("a.json")
 
 
 def test_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('\ufeff{"a": ["[[[", 1.5]}' + " " * 100, encoding="utf-8")
     assert outside.read_json(tmp_path / "a.json") == {"a": ["[[[", 1.5]}
-    assert outside.parse_json("[" * 64 + "]" * 64, "a")
 
 
-def test_whatever_a_library_raises_becomes_one_line() -> None:
-    for error in (
-        RecursionError(),
-        MemoryError(),
-        KeyError("a\nb"),
-        SystemError(),
-        OSError(5, "Input/output error"),
-    ):
-        with pytest.raises(InputError, match=r"^a\.h5: ") as found, outside.reading("a.h5"):
+def test_errors_of_libraries_become_one_line() -> None:
+    for error in (RecursionError(), MemoryError(), KeyError("a\nb"), OSError(5, "I/O error")):
+        with pytest.raises(InputError, match=r"^a\.h5: ") as caught, outside.reading("a.h5"):
             raise error
-        assert len(str(found.value).splitlines()) == 1
-    with pytest.raises(InputError, match=r"^as it is$"), outside.reading("a.h5"):
-        raise InputError("as it is")
+        assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(InputError, match=r"^unchanged$"), outside.reading("a.h5"):
+        raise InputError("unchanged")
     with pytest.raises(KeyboardInterrupt), outside.reading("a.h5"):
         raise KeyboardInterrupt
 
 
-def test_memory_is_asked_for_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outside.available_memory() > 1 << 20
-    with pytest.raises(InputError, match=r"^a replay needs about 931,322\.6 GiB of memory; "):
-        outside.require_memory(1e15, "a replay")
+    refusal("^a replay needs about 931,322", outside.require_memory, 1e15, "a replay")
     outside.require_memory(1e3, "a replay")
     monkeypatch.setattr(Path, "read_text", lambda self: "")  # neither /proc nor a cgroup
     assert outside.available_memory() > 1 << 20
@@ -100,7 +82,7 @@ def pointer(path: Path, size: int = 1234567) -> Path:
 )
 def test_a_pointer_of_git_lfs_is_named_by_every_reader(suffix: str, tmp_path: Path) -> None:
     path = pointer(tmp_path / f"walk.{suffix}")
-    message = r"is a Git LFS pointer, not the file \(1,234,567 bytes\): git lfs pull"
+    message = r"Git LFS pointer.*1,234,567 bytes"
     refusal(message, mocap_data.read, path)
     refusal(message, outside.read_text, path)
     assert is_recording(path) == (suffix != "pkl")

@@ -1,7 +1,7 @@
-"""Motions of robots made by others: one module per format, one `read_robot_motion` for all.
+"""Robot motions in other projects' formats: one module per format, one `read_robot_motion`.
 
-They are not `Clip`s (keypoints) but already of a robot: `retarget.imported` carries one over to a
-robot of this project by the names of its joints.
+They are not `Clip`s (keypoints): `retarget.imported` maps one to a robot of this project by the
+names of its joints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError, check_known
-from mocap_data.npz import holds
+from mocap_data.npz import has_arrays
 from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import unitree_csv
@@ -23,7 +23,7 @@ from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 
-# by what `kind=` calls them
+# by their names for `kind=`
 KINDS: dict[str, Callable[..., RobotMotion]] = {
     "mjlab": read_mjlab,
     "unitree_csv": read_unitree_csv,
@@ -33,9 +33,9 @@ KINDS: dict[str, Callable[..., RobotMotion]] = {
 def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | None:
     """Which of `KINDS` a file is, None for none of them.
 
-    mjlab by the names of the archive's arrays, Unitree CSV by a file of ours beside it, a header,
-    or rows of a documented robot's length with unit quaternions where the format has them. names:
-    of its columns, as many as a robot's joints or as keypoints, which tells an ambiguous one.
+    mjlab by the names of the archive's arrays, Unitree CSV by its JSON file, a header, or rows of a
+    documented robot's length with unit quaternions in columns 4 to 7. names: of its columns, as
+    many as a robot's joints or as keypoints, which decides an ambiguous file.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -43,7 +43,7 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
         return None
     if suffix == ".npz":
         kinds = ("joint_pos", "body_pos_w"), ("dof_positions", "body_positions")
-        return "mjlab" if any(holds(path, *names) for names in kinds) else None
+        return "mjlab" if any(has_arrays(path, *names) for names in kinds) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
         matches = bool(names) and numbers_in_a_row(path) == 7 + len(names)
@@ -53,8 +53,8 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
 
 
 def ambiguous(path: str | os.PathLike[str]) -> bool:
-    """Whether a CSV could be keypoints as well as a robot's motion: unit quaternions in columns 4
-    to 7, but a number of columns that is three per keypoint and no documented robot's."""
+    """Whether a CSV may be keypoints or a robot's motion: unit quaternions in columns 4 to 7, but a
+    number of columns that is three per keypoint and no documented robot's."""
     if unitree_csv.looks_like(path) != "perhaps":
         return False
     columns = numbers_in_a_row(Path(path))
@@ -89,14 +89,13 @@ def read_robot_motion(
     options, all optional: joint_names, licence; rate_hz for unitree_csv.
 
     Raises:
-      InputError: naming the file: no such file, none of the formats, an unknown option, or contents
-        that are damaged or contradict the options.
+      InputError: with the file: no file, none of the formats, an unknown option, or contents that
+        are damaged or contradict the options.
     """
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        give = f"give kind= of: {', '.join(KINDS)}"
-        raise InputError(f"{path} is no robot motion by its contents; {give}")
+        raise InputError(f"{path} is no robot motion; set kind= to one of: {', '.join(KINDS)}")
     check_known("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     valid = [name for name in inspect.signature(reader).parameters if name != "path"]
