@@ -77,7 +77,7 @@ def sliding_warning(feet: Array, body: Array, rate_hz: float, size: float) -> st
 
 
 def rate_warning(rate_hz: float, name: str) -> str:
-    """The warning of an assumed rate [Hz] that differs from the one in the file's name; "" for none."""
+    """The warning of an assumed rate [Hz] that is not the one in the file's name; "" for none."""
     rates = rates_in(name)
     if len(rates) != 1:
         return ""

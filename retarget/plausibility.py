@@ -11,7 +11,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import better_unit, size_of, clip_warnings
+from mocap_data.sanity import better_unit, clip_warnings, size_of
 from mocap_data.stepping import rate_warning, sliding_warning
 from retarget.limbs import UP, forward_votes
 from retarget.quality import BAD, QualityMeter
