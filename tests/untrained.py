@@ -9,11 +9,11 @@ import torch
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
-from npmp.nets import NetConfig
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
-from npmp.skill import SkillContract, SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets import NetConfig
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 

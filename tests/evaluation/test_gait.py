@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from mocap_data.store import MotionSet
-from npmp.actors import PriorActor
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.reference import Reference
 from npmp.envs.task import Trial
@@ -15,9 +14,10 @@ from npmp.evaluation import gait
 from npmp.evaluation.gait import Stepping, faults, stepping_figures, swings, worst_foot
 from npmp.evaluation.policy import beside, by_command, grid_of, led
 from npmp.evaluation.trial import run_trial
-from npmp.nets import NetConfig
 from npmp.robots import Robot, load
-from npmp.skill import SkillModule
+from npmp.skills.actors import PriorActor
+from npmp.skills.nets import NetConfig
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
 from tests.environments import walk_env
 

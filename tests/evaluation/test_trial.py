@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from mocap_data.store import MotionSet
-from npmp.actors import PriorActor
 from npmp.envs import StepResult, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import run_trial
-from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.actors import PriorActor
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
