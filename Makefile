@@ -17,8 +17,7 @@ WORKERS ?= 2
 # vector instructions.
 CAPABILITY ?= default
 ONEDNN_ISA := $(if $(filter avx512,$(CAPABILITY)),DEFAULT,AVX2)
-NUMERIC := tests/rl tests/nets tests/policy tests/world_model tests/envs tests/evaluation \
-  tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
+NUMERIC := tests/core tests/envs tests/tasks tests/skills tests/evaluation tests/learning
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -11,7 +11,6 @@ from rich.progress import MofNCompleteColumn
 
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import write_json
-from npmp import ranges
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
@@ -20,10 +19,11 @@ from npmp.actuators.evaluation import Evaluation
 from npmp.actuators.evaluation import evaluate as judge
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
+from npmp.core import ranges
+from npmp.core.settings import as_plain, from_mapping
 from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
-from npmp.report import actuator_page
-from npmp.settings import as_plain, from_mapping
+from npmp.view.report import actuator_page
 
 FIGURES = ("rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm", "torque_std_nm")
 CURRENTS = ("current_rmse_a", "rollout_current_rmse_a", "baseline_current_rmse_a", "current_std_a")

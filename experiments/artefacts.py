@@ -10,16 +10,16 @@ from typing import Any, Literal
 from mocap_data import outside, read_motions
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
-from npmp import modules, policies
+from npmp.core.settings import as_text, flat
+from npmp.core.tables import hours_of
 from npmp.experiments import imitate
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import compose, stored_config
 from npmp.experiments.terminal import say, show_table
-from npmp.modules.cards import CardContent, size_of, write_card
-from npmp.policy import HighLevelPolicy
-from npmp.settings import as_text, flat
-from npmp.skill import SkillModule
-from npmp.training.tables import hours_of
+from npmp.skills import modules, policies
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.modules.cards import CardContent, size_of, write_card
+from npmp.skills.skill_module import SkillModule
 
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]

@@ -9,17 +9,19 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import actuators, artifact, modules, policies
+from npmp import actuators
+from npmp.core import artifact
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
-from npmp.policy import HighLevelPolicy, find_module
 from npmp.robots import Robot
 from npmp.sim.drives import IDEAL
-from npmp.skill import SkillModule
+from npmp.skills import modules, policies
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module
+from npmp.skills.skill_module import SkillModule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ def judged_by(
     config: Simulating, run: Run, policy: Path, module: Path, robot: Robot
 ) -> dict[str, Any]:
     """What was judged and how, for a JSON file."""
-    from npmp.report import versions
+    from npmp.view.report import versions
 
     return {
         "policy": policy.name,

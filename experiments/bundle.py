@@ -11,7 +11,8 @@ import numpy as np
 
 from mocap_data.errors import counted
 from mocap_data.files import write_json
-from npmp import ranges, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.deploy import Bundle
 from npmp.deploy.comparison import QUANTILES, channels
 from npmp.deploy.drake import DrakeRobot

@@ -28,11 +28,11 @@ import yaml
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, locked, make_writable, remove_bare
-from npmp.devices import check_device, cpus, seed_everything
+from npmp.core.devices import check_device, cpus, seed_everything
+from npmp.core.settings import flat, shown
 from npmp.experiments import compose
 from npmp.experiments.compose import Job, Values, stored_config
 from npmp.experiments.terminal import OK, USER_ERRORS, guarded, report_error
-from npmp.settings import flat, shown
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
@@ -209,7 +209,7 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
 
 def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
     """How a page was made: command, seed, versions, machine and settings of this process."""
-    from npmp.report import machine_summary, versions
+    from npmp.view.report import machine_summary, versions
 
     return {
         "command": " ".join(a for a in sys.argv if not a.startswith("hydra")),

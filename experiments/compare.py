@@ -30,8 +30,8 @@ from npmp.evaluation.comparison import (
 )
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import console, say, show_table
-from npmp.report import compare_page
-from npmp.report.compare_page import apart_rows, cell
+from npmp.view.report import compare_page
+from npmp.view.report.compare_page import apart_rows, cell
 
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
 

@@ -30,7 +30,7 @@ class CompareLogs(Keys):
 
 def run(config: CompareLogs, run: Run) -> None:
     """Compare first= with second=."""
-    from npmp.report.logs_page import compared_logs
+    from npmp.view.report.logs_page import compared_logs
 
     first, second = read_log(config.first), read_log(config.second)
     refuse_other_joints(first, second)

@@ -29,10 +29,7 @@ from hydra.errors import HydraException
 
 from mocap_data.errors import InputError, check_known, unknown
 from mocap_data.safe_yaml import MAX_NUMBER
-from npmp.experiments import groups
-from npmp.experiments.inferred import inferred
-from npmp.experiments.setting_files import CONF, Values, load
-from npmp.settings import (
+from npmp.core.settings import (
     as_plain,
     default_of,
     from_value,
@@ -41,6 +38,9 @@ from npmp.settings import (
     shown,
     unknown_setting,
 )
+from npmp.experiments import groups
+from npmp.experiments.inferred import inferred
+from npmp.experiments.setting_files import CONF, Values, load
 
 MULTIRUN = ("-m", "--multirun")
 PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from mocap_data.store import read_motions
-from npmp import ranges
+from npmp.core import ranges
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import say, show_table
 from retarget.exporting import MANIFEST, chosen, export, robot_for

@@ -19,8 +19,12 @@ import torch
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, report, robots
-from npmp.devices import seed_everything
+from npmp import robots
+from npmp.core import ranges
+from npmp.core.devices import seed_everything
+from npmp.core.progress import phase
+from npmp.core.settings import as_text, changes, shown
+from npmp.core.signals import Stopped
 from npmp.envs import load_motions
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import (
@@ -34,16 +38,14 @@ from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, writ
 from npmp.experiments.compose import Job, compose, split, stored_config
 from npmp.experiments.recordings import SYNTHETIC
 from npmp.experiments.terminal import INTERRUPTED, console, say
-from npmp.policy import HighLevelPolicy, PolicyActor
-from npmp.progress import phase
+from npmp.learning.imitation import train_module
+from npmp.learning.live import LiveLine
+from npmp.learning.reuse import train_policy
 from npmp.robots import Robot
-from npmp.settings import as_text, changes, shown
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import command_range_from_motions
-from npmp.training.imitation import train_module
-from npmp.training.live import LiveLine
-from npmp.training.reuse import train_policy
-from npmp.training.signals import Stopped
+from npmp.view import report
 from retarget.quality import overall_rms
 
 # Settings of the stages, below what the command line says: on generated gaits for minutes, by

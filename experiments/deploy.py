@@ -16,7 +16,9 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, robots
+from npmp import robots
+from npmp.core import ranges
+from npmp.core.signals import OTHERS, Stopped, signals_noted
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
@@ -43,7 +45,6 @@ from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.training.signals import OTHERS, Stopped, signals_noted
 
 ANY_TILT_DEG = 180.0  # no posture is further from upright
 # reasons to damp that a watchdog did not give

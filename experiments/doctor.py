@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.markup import escape
 
 from mocap_data.files import write_json
-from npmp import ranges
+from npmp.core import ranges
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import INTERNAL_ERROR, OK, console, say, table
-from npmp.installation import Finding, Verdict, look
+from npmp.view.installation import Finding, Verdict, look
 
 SIGNS: Mapping[Verdict, str] = {
     "ok": "[green]ok[/]",

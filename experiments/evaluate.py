@@ -11,7 +11,8 @@ from typing import Any
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, report, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig, as_asked, evaluate_policy, task_for
 from npmp.experiments.backend import (
@@ -26,10 +27,11 @@ from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say, show_table, warn
-from npmp.policy import PolicyActor
-from npmp.report import policy_page
-from npmp.report.gait_section import grid_line
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.skill_module import SkillModule
+from npmp.view import report
+from npmp.view.report import policy_page
+from npmp.view.report.gait_section import grid_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npmp import robots, tasks
-from npmp.artifact import sha256
+from npmp.core.artifact import sha256
 from npmp.deploy import mjlab
 from npmp.deploy.bundle import FEWEST_STEPS, MOST_STEPS
 from npmp.deploy.export import export

@@ -38,7 +38,7 @@ def preset_file(group: str, name: str) -> Path | None:
     path = CONF / group / f"{name}.yaml"
     if path.is_file():
         return path
-    from npmp import plugins
+    from npmp.core import plugins
 
     file = plugins.tasks().get(name) if group == "task" else None
     beside = None if file is None else file.with_suffix(".yaml")
@@ -50,7 +50,8 @@ def names(verb: str, group: str) -> list[str]:
     if group == "algo":
         return list(_algorithms(verb))
     if group == "task":
-        from npmp import plugins, tasks
+        from npmp import tasks
+        from npmp.core import plugins
 
         if verb == "imitate":
             return ["imitation"]
@@ -73,8 +74,8 @@ def schema_of(verb: str, group: str, name: str) -> Any:
         return tasks.find(task_of(name), source="a file").config_type
     from npmp.envs.robot_batch import RobotBatchConfig
     from npmp.evaluation.suite import Scenario
-    from npmp.nets import NetConfig
-    from npmp.nets.high_level import HighLevelConfig
+    from npmp.skills.nets import NetConfig
+    from npmp.skills.nets.high_level import HighLevelConfig
 
     return {
         "net": NetConfig,
@@ -86,7 +87,8 @@ def schema_of(verb: str, group: str, name: str) -> Any:
 
 def run_named_task(verb: str, name: str) -> None:
     """Run the file of a task of the user's own that the command line names. Raises InputError."""
-    from npmp import plugins, tasks
+    from npmp import tasks
+    from npmp.core import plugins
 
     if name in plugins.tasks() and name in names(verb, "task"):
         tasks.find(task_of(name))
@@ -101,9 +103,9 @@ def task_of(name: str) -> str:
 
 def _algorithms(verb: str) -> dict[str, type]:
     if verb == "imitate":
-        from npmp.training.imitation import ALGORITHMS
+        from npmp.learning.imitation import ALGORITHMS
 
         return dict(ALGORITHMS)
-    from npmp.training.reuse import REUSE_ALGORITHMS
+    from npmp.learning.reuse import REUSE_ALGORITHMS
 
     return dict(REUSE_ALGORITHMS)

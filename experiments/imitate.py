@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npmp import modules, ranges, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
 from npmp.experiments.backend import robots_config_of
@@ -14,7 +15,8 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
-from npmp.training.imitation import ImitationSettings, train_module
+from npmp.learning.imitation import ImitationSettings, train_module
+from npmp.skills import modules
 from retarget.tempo import with_tempos
 
 

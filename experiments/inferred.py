@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mocap_data.store import robot_of
-from npmp import modules, policies
-from npmp.registry import Registry
+from npmp.core.registry import Registry
+from npmp.skills import modules, policies
 
 REGISTRIES: Mapping[str, Registry] = {"module": modules.REGISTRY, "policy": policies.REGISTRY}
 

@@ -16,11 +16,11 @@ from rich.progress import MofNCompleteColumn
 
 from mocap_data.errors import InputError, printable
 from mocap_data.files import atomic_path, write_json
+from npmp.core.progress import listening
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.recordings import Reading, check_used, options_of_keys
 from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table
-from npmp.inspection import inspect
-from npmp.progress import listening
+from npmp.view.inspection import inspect
 from retarget.draft import draft_of
 from retarget.findings import FIGURES, MOTIONS, Findings
 from retarget.sources import RATE_KEY, assumes_rate, files_of

@@ -12,15 +12,15 @@ from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.synthetic import GAITS, dog_gait
 from npmp import robots
+from npmp.core.signals import Stopped, signals_noted
 from npmp.envs import load_motions
 from npmp.experiments.backend import Simulating, robots_config_of
 from npmp.experiments.command import Computing, Run, Verb
 from npmp.experiments.compose import compose, group
 from npmp.experiments.groups import task_of
-from npmp.play import Cast, Session
-from npmp.play.casting import actors_of, recovery_of
 from npmp.robots import Robot
-from npmp.training.signals import Stopped, signals_noted
+from npmp.view.play import Cast, Session
+from npmp.view.play.casting import actors_of, recovery_of
 from retarget import retarget_many
 
 # the modes that are tasks
@@ -74,9 +74,9 @@ class Play(Computing):
 def run(config: Play, run: Run) -> int:
     """Serve until a signal comes."""
     try:
-        from npmp.play.realtime import Player
-        from npmp.play.scene import Scene
-        from npmp.play.server import Server
+        from npmp.view.play.realtime import Player
+        from npmp.view.play.scene import Scene
+        from npmp.view.play.server import Server
     except ImportError as error:
         raise InputError(f"npmp play needs viser: pip install 'npmp[play]' ({error})") from error
     cast, mode = cast_of(config, run.chosen["task"])

@@ -18,7 +18,8 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import read_text
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
-from npmp import films, ranges, robots, tasks
+from npmp import robots, tasks
+from npmp.core import ranges
 from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.experiments.backend import Simulating, module_of, motions_of, note_other_drives, policy_of
@@ -27,10 +28,11 @@ from npmp.experiments.compose import compose, group, split
 from npmp.experiments.groups import task_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
 from npmp.experiments.terminal import progress_bar, say
-from npmp.policy import PolicyActor
-from npmp.render import ReplayClip, Shot, View, check_format, draw, write
 from npmp.robots import Robot
+from npmp.skills.high_level_policy import PolicyActor
 from npmp.tasks import Imitation
+from npmp.view import films
+from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
 from retarget.sources import excerpts, read_recordings
 
 

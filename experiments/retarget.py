@@ -18,7 +18,8 @@ from rich.table import Table
 
 from mocap_data import MotionSet, store, write_motions
 from mocap_data.errors import InputError, counted
-from npmp import ranges, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
@@ -148,7 +149,7 @@ def run(config: Retarget, run: Run) -> None:
         f"({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
-        from npmp.report import retarget_page
+        from npmp.view.report import retarget_page
 
         report = retarget_page.RetargetReport(
             robot=robot,
@@ -186,7 +187,7 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
     """
     if chosen is None or chosen is False:
         return None
-    from npmp.report import check_replaceable
+    from npmp.view.report import check_replaceable
 
     place = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
     check_replaceable(place, "report")

@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
-from npmp import modules, policies, ranges, robots, tasks
+from npmp import robots, tasks
+from npmp.core import ranges
+from npmp.core.settings import as_plain
 from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy
-from npmp.settings import as_plain
-from npmp.skill import SkillModule
+from npmp.learning.reuse import ReuseSettings, check_task, train_policy
+from npmp.skills import modules, policies
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.inputs import SETTINGS
-from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 
 @dataclass(frozen=True)

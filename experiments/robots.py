@@ -125,7 +125,7 @@ def show_robot(
     robot: Robot, checks: Sequence[Check], file: Path, folder: Path, provenance: dict[str, Any]
 ) -> None:
     """Write the page and the still of a robot; say where, and why there is no still."""
-    from npmp.report import robot_page
+    from npmp.view.report import robot_page
 
     text = file.read_text(encoding="utf-8")
     written = robot_page.build(folder, robot, checks, text, provenance)

@@ -8,14 +8,16 @@ from typing import Any
 
 from mocap_data.files import write_json
 from mocap_data.store import MotionSet
-from npmp import analysis, ranges, robots
-from npmp.analysis.latents import ACTIVE_NATS
-from npmp.analysis.wandering import write_motions
+from npmp import robots
+from npmp.core import ranges
+from npmp.evaluation import analysis
+from npmp.evaluation.analysis.latents import ACTIVE_NATS
+from npmp.evaluation.analysis.wandering import write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import say
-from npmp.report import skill_page
+from npmp.view.report import skill_page
 
 
 @dataclass(frozen=True, kw_only=True)

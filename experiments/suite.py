@@ -9,20 +9,21 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.evaluation import dead_zones, suite
+from npmp.evaluation.handover import load_recovery
 from npmp.evaluation.policy import teacher_of
 from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
-from npmp.handover import load_recovery
-from npmp.policy import PolicyActor
-from npmp.report import suite_page
 from npmp.sim.randomization import PushConfig
+from npmp.skills.high_level_policy import PolicyActor
 from npmp.tasks.commands import as_command_range
 from npmp.tasks.walk import Walk
+from npmp.view.report import suite_page
 
 
 @dataclass(frozen=True, kw_only=True)

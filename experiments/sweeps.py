@@ -14,8 +14,8 @@ from npmp.experiments.compose import typed
 from npmp.experiments.groups import run_named_task
 from npmp.experiments.sweeping.drive import jobs_table
 from npmp.experiments.sweeping.launch import go_on
+from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STOPPED, Sweep
 from npmp.experiments.terminal import console, say
-from npmp.sweeps.sweep import PLAN, RUNNING, STOPPED, Sweep
 
 
 @dataclass(frozen=True, kw_only=True)

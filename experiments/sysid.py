@@ -11,24 +11,26 @@ from typing import Any
 import numpy as np
 
 from mocap_data.files import write_json
-from npmp import ranges, report, robots
+from npmp import robots
 from npmp.actuators.actuator_log import read_stand_log, write_stand_log
-from npmp.experiments.command import Keys, Run, Verb, made_by
-from npmp.experiments.compose import group
-from npmp.experiments.terminal import say, show_table
-from npmp.identification.estimation import IdentificationConfig, Identified, identify
-from npmp.identification.excitation import (
+from npmp.actuators.identification.estimation import IdentificationConfig, Identified, identify
+from npmp.actuators.identification.excitation import (
     ExcitationConfig,
     drawn,
     excitation,
     simulated,
     write_commands,
 )
-from npmp.identification.preset import PresetConfig, preset, summary, write_preset
-from npmp.identification.robot_log import of_robot
-from npmp.identification.stand import KINDS, stand_of
-from npmp.identification.truth import compared, read_truth, write_truth
-from npmp.report import sysid_page
+from npmp.actuators.identification.preset import PresetConfig, preset, summary, write_preset
+from npmp.actuators.identification.robot_log import of_robot
+from npmp.actuators.identification.stand import KINDS, stand_of
+from npmp.actuators.identification.truth import compared, read_truth, write_truth
+from npmp.core import ranges
+from npmp.experiments.command import Keys, Run, Verb, made_by
+from npmp.experiments.compose import group
+from npmp.experiments.terminal import say, show_table
+from npmp.view import report
+from npmp.view.report import sysid_page
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mocap_data.errors import InputError, one_line, printable
-from npmp.training.live import PLAIN_S, LiveLine
-from npmp.training.signals import Stopped, silence
+from npmp.core.signals import Stopped, silence
+from npmp.learning.live import PLAIN_S, LiveLine
 
 OK = 0
 INTERNAL_ERROR = 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npmp import plugins, ranges
+from npmp.core import plugins, ranges
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
-from npmp.training.collectors import CollectorsConfig
-from npmp.training.live import LiveLine
-from npmp.training.run import Caller
+from npmp.learning.collectors import CollectorsConfig
+from npmp.learning.live import LiveLine
+from npmp.learning.run import Caller
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.settings import as_plain, as_text, default_of, help_of
+from npmp.core.settings import as_plain, as_text, default_of, help_of
 
 Row = tuple[str, str]
 

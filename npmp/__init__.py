@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npmp import envs, robots, tasks
-    from npmp.skill import SkillModule
+    from npmp.skills.skill_module import SkillModule
 
 __version__ = "0.1.0"  # the one place: pyproject.toml reads it
 __all__ = ["SkillModule", "__version__", "envs", "robots", "tasks"]
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     if name in ("envs", "robots", "tasks"):
         return importlib.import_module(f"npmp.{name}")
     if name == "SkillModule":
-        return importlib.import_module("npmp.skill").SkillModule
+        return importlib.import_module("npmp.skills.skill_module").SkillModule
     raise AttributeError(f"module 'npmp' has no attribute {name!r}")
 
 

@@ -27,7 +27,7 @@ from mocap_data.errors import InputError, check_known, counted
 from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
-from npmp import ranges
+from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.self_collision import Pair, SelfCollision
 from retarget import mirror, split, weights

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mocap_data.arrays import set_fields
 from mocap_data.errors import InputError, check_known
-from npmp import ranges
+from npmp.core import ranges
 
 Kind = TypeVar("Kind")
 AUTO = "auto"

@@ -25,14 +25,14 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from mocap_data.errors import InputError
+from npmp.core.settings import flat
 from npmp.evaluation.dead_zones import ANSWERED
 from npmp.evaluation.suite import SuccessConfig
 from npmp.experiments import cli, compose
 from npmp.experiments.sweeping.launch import chosen
-from npmp.play.modes import MODES
-from npmp.settings import flat
 from npmp.sim.rooms import DOOR_M, WALL_M
 from npmp.sim.terrain import PERIOD_M
+from npmp.view.play.modes import MODES
 from tests.refusals import refusal
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,8 +29,7 @@ import pytest
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Verb
-from npmp.experiments.sweeping import job
-from npmp.sweeps import workers
+from npmp.experiments.sweeping import job, workers
 from tests.test_docs import ROOT, blocks, named, tiny, typed, with_code
 
 pytestmark = pytest.mark.commands
@@ -43,7 +42,7 @@ LEFT_OUT = {
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
     "python -m npmp.experiments.benchmarks": "measures for a minute",
-    "python -m npmp.training.seeing": "learns for 16 minutes",
+    "python -m npmp.learning.depth_training": "learns for 16 minutes",
     "MUJOCO_GL=egl": "draws in this process, where MuJoCo was loaded without a renderer",
     "ray get-auth-token": "writes into the home folder",
     "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",

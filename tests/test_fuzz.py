@@ -19,13 +19,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mocap_data.errors import InputError
-from npmp import artifact, checkpoint, robots, state
+from npmp import robots
+from npmp.core import artifact, checkpoint, state
 from npmp.experiments.compose import load
-from npmp.nets import NetConfig
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
-from npmp.skill import SkillContract, SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets import NetConfig
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks import Walk
 
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "60"))

@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from npmp.core.settings import as_plain, flat
 from npmp.experiments import groups
 from npmp.experiments.compose import load
-from npmp.settings import as_plain, flat
 from npmp.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,11 +9,11 @@ import torch
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
-from npmp.nets import NetConfig
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
-from npmp.skill import SkillContract, SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets import NetConfig
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
@@ -41,7 +41,7 @@ def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
 
 
 @pytest.fixture(scope="session")
-def motions(robot: Robot) -> MotionSet:
+def start_poses(robot: Robot) -> MotionSet:
     """Start poses that all differ: the home pose, its joints slowly on the move."""
     frames = 40
     qpos = np.tile(robot.home_qpos, (frames, 1))

@@ -13,7 +13,7 @@ from typing import Any
 
 from mocap_data import MotionSet, demo_clips
 from mocap_data.files import json_text
-from npmp.devices import cpus, seed_everything
+from npmp.core.devices import cpus, seed_everything
 from npmp.envs import load_motions
 from npmp.experiments.command import Run, Verb, run_of
 from npmp.experiments.compose import compose, split

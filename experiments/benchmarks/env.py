@@ -9,7 +9,7 @@ from npmp import robots, tasks
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
-from npmp.training.timing import bare, finished, noted
+from npmp.learning.timing import bare, finished, noted
 
 # control steps of a block
 BLOCK = 16

@@ -15,10 +15,10 @@ from npmp.envs import TaskEnv
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
+from npmp.learning.imitation import make_trainer
+from npmp.learning.model_based import ModelBasedTrainer
+from npmp.learning.timing import bare, finished, noted, timed
 from npmp.tasks import Imitation
-from npmp.training.imitation import make_trainer
-from npmp.training.model_based import ModelBasedTrainer
-from npmp.training.timing import bare, finished, noted, timed
 
 
 def main(arguments: list[str] | None = None) -> None:

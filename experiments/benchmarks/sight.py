@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from npmp import robots
+from npmp.core.settings import as_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
-from npmp.settings import as_plain
+from npmp.learning.timing import bare, finished, noted
 from npmp.tasks.walk import Walk, WalkConfig
-from npmp.training.timing import bare, finished, noted
 
 # control steps of a block; a camera of 10 Hz looks five times
 BLOCK = 25

@@ -13,11 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from mocap_data.errors import one_line
+from npmp.experiments.sweeping.scheduler import SweepRun
+from npmp.experiments.sweeping.sweep import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Sweep,
+    SweepProgress,
+)
+from npmp.experiments.sweeping.workers import Workers
 from npmp.experiments.terminal import OK, USER_ERROR, console, table, warn
-from npmp.sweeps.drive import SweepRun
-from npmp.sweeps.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Sweep, SweepProgress
-from npmp.sweeps.workers import Workers
-from npmp.training.live import clock
+from npmp.learning.live import clock
 
 COLOURS = {
     WAITING: "dim",
@@ -44,7 +52,7 @@ def drive(sweep: Sweep, workers: Workers) -> int:
 
 
 class _Shown:
-    """As `npmp.sweeps.drive.Watch`."""
+    """As `npmp.experiments.sweeping.scheduler.Watch`."""
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep

@@ -31,8 +31,8 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
     from npmp.experiments.cli import command_of
     from npmp.experiments.compose import Job
     from npmp.experiments.groups import run_named_task
+    from npmp.experiments.sweeping.sweep import Sweep
     from npmp.experiments.terminal import guarded
-    from npmp.sweeps.sweep import Sweep
 
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())

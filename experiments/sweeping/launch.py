@@ -11,13 +11,19 @@ import yaml
 
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
+from npmp.core.settings import from_mapping
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
 from npmp.experiments.sweeping.drive import drive
+from npmp.experiments.sweeping.sweep import (
+    SWEPT_VERBS,
+    Launcher,
+    Sweep,
+    SweptJob,
+    refuse_shared_files,
+)
+from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import progress_bar, say
-from npmp.settings import from_mapping
-from npmp.sweeps.sweep import SWEPT_VERBS, Launcher, Sweep, SweptJob, refuse_shared_files
-from npmp.sweeps.workers import Local, Ray, Workers
 
 BEST = "best.yaml"
 # characters of a job's folder; file systems allow 255, and logs and temporary files add some

@@ -17,12 +17,12 @@ from scipy.signal import lfilter
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError, check_known
-from npmp import ranges
 from npmp.actuators import models
 from npmp.actuators.actuator_log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.importers import smoothed
 from npmp.actuators.pendulum import Pendulums
-from npmp.nets.init import seeded
+from npmp.core import ranges
+from npmp.core.seeding import seeded
 
 # of the torque's spread: larger errors count linearly, as logs hold shocks [D]
 HUBER = 0.1

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, check_known
 from mocap_data.outside import read_json
-from npmp import artifact, ranges
 from npmp.actuators.actuator_log import Float32s, Trace
+from npmp.core import artifact, ranges
 
 # 1: a closed form of ten numbers; networks are what they were
 SCHEMA = "npmp.actuator"

@@ -11,7 +11,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import json_text
-from npmp import ranges
+from npmp.core import ranges
 from npmp.deploy.robot import FloatArray
 
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it

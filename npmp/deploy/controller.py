@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from npmp import ranges
+from npmp.core import ranges
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.onnx_policy import Readings

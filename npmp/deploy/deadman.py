@@ -29,10 +29,10 @@ from types import TracebackType
 from typing import Any
 
 from mocap_data.errors import InputError, one_line
+from npmp.core.settings import from_mapping
+from npmp.core.signals import write_aside
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import driver_class
-from npmp.settings import from_mapping
-from npmp.training.signals import write_aside
 
 # without a write of the loop, five control steps of 50 Hz [D]
 SILENCE_S = 0.1

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError, importing
-from npmp import actuators, artifact
+from npmp import actuators
+from npmp.core import artifact
+from npmp.core.tree import map_tree
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import (
     GRAVITY,
@@ -28,16 +30,15 @@ from npmp.deploy.contract import (
 )
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy, check_parity
 from npmp.envs.robot_batch import RobotBatchConfig, imu_position
+from npmp.envs.rollout import PolicyOutput, Transition, rollout
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
-from npmp.nets import DecoderState
-from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
 from npmp.robots.model import posed
-from npmp.rollout import PolicyOutput, Transition, rollout
 from npmp.sim.drives import IDEAL
-from npmp.skill import SkillContract, SkillModule
-from npmp.tree import map_tree
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
+from npmp.skills.nets import DecoderState
+from npmp.skills.skill_module import SkillContract, SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
 # Episodes of random readings from random memory, which excite weights that a walk leaves idle, and

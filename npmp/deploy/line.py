@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
-from npmp import ranges, robots
+from npmp import robots
+from npmp.core import ranges
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotStopped, State
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model

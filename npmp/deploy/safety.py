@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from npmp import ranges
+from npmp.core import ranges
 from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
 

@@ -22,10 +22,10 @@ from torch import Tensor
 from mocap_data.errors import unknown
 from mocap_data.outside import read_json_object
 from mocap_data.safe_yaml import read_yaml
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
+from npmp.core.memory import require_images
+from npmp.core.settings import as_plain, from_mapping
 from npmp.envs.state import RobotState
-from npmp.memory import require_images
-from npmp.settings import as_plain, from_mapping
 
 BEARINGS = 64  # at least, and two per column of an image
 DISTANCES = 64  # a power of 2

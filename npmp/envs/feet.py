@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 from npmp.robots.model import hinges_to, in_world, posed

@@ -15,7 +15,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import actuators, artifact, geometry, ranges
+from npmp import actuators
+from npmp.core import artifact, geometry, ranges
+from npmp.core.memory import require_robots
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
-from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import BatchSim, Simulator, StagedBatchSim, randomization
 from npmp.sim.drives import IDEAL

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npmp import ranges
+from npmp.core import ranges
 from npmp.envs.features import proprioception
 from npmp.envs.state import GRAVITY, RobotState
 

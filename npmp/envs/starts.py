@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos, turned

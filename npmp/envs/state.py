@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npmp import geometry
+from npmp.core import geometry
 
 GRAVITY = 9.81  # [m/s^2]
 

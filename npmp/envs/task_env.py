@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp.checkpoint import prefixed, under
+from npmp.core.checkpoint import prefixed, under
 from npmp.envs.feet import Feet
 from npmp.envs.ground import make_ground
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig

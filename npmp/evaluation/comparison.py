@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scipy import stats
 
 from mocap_data.errors import InputError, unknown
-from npmp.settings import flat, read_run_settings
-from npmp.training.tables import as_number, read_table
+from npmp.core.settings import flat, read_run_settings
+from npmp.core.tables import as_number, read_table
 
 FloatArray = npt.NDArray[np.float64]
 Settings = dict[str, str]  # dotted keys, values as they are shown

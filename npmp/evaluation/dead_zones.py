@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.rollout import Actor
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.rollout import Actor
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.walk import Walk, WalkConfig
 

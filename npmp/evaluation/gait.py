@@ -15,14 +15,14 @@ from mocap_data.arrays import Array as Floats
 from mocap_data.arrays import Bools
 from mocap_data.motion import smoothed
 from mocap_data.store import MotionSet
-from npmp.actors import TrackingActor
 from npmp.envs import TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.actors import TrackingActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import mean_velocities
 from npmp.tasks.imitation import Imitation, ImitationConfig
 

@@ -13,16 +13,16 @@ from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
 from mocap_data.motion import mean_speed, speeds
-from npmp import artifact
+from npmp.core import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.evaluation.rollouts import ARRAYS
+from npmp.evaluation.tracking import Tracking, track
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
-from npmp.tracking import Tracking, track
 
 
 class TrackingTrial:

@@ -12,21 +12,22 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges, tasks
+from npmp import tasks
+from npmp.core import geometry, ranges
+from npmp.core.tree import Tree
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.rollout import Actor, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
-from npmp.policy import HighLevelPolicy, PolicyActor, PolicyContract
 from npmp.robots import Robot
-from npmp.rollout import Actor, PolicyOutput
 from npmp.sim.randomization import PushConfig
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyContract
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.teachers.dribbling import CommanderConfig
 from npmp.tasks.velocity import SETTLING_S
-from npmp.tree import Tree
 
 # a script commands at least so much either way [m/s, rad/s]
 LEAST = 0.01

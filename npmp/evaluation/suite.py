@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError, check_known
-from npmp import ranges
+from npmp.core import ranges
+from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.rollout import Actor
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
 from npmp.evaluation import gait
+from npmp.evaluation.handover import HandoverActor, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import run_trial
-from npmp.handover import HandoverActor, Recovery
 from npmp.robots import Robot
-from npmp.rollout import Actor
-from npmp.settings import from_mapping
 from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.recover import IN_TIME_S

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from npmp.envs.rollout import Actor
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.trial import run_trial
-from npmp.rollout import Actor
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.walk import Walk, WalkConfig
 

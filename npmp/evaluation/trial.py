@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from mocap_data.outside import require_memory
-from npmp import geometry
+from npmp.core import geometry
+from npmp.envs.rollout import Actor, Transition, at_end_but_time, rollout
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
-from npmp.rollout import Actor, Transition, at_end_but_time, rollout
 from npmp.tasks.velocity import heading_velocity
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError, unknown
-from npmp import ranges
-from npmp.settings import from_mapping
+from npmp.core import ranges
+from npmp.core.settings import from_mapping
 
 Point = tuple[float, float, float]
 # a number, "model" for the model's own, or one of these per joint

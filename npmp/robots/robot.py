@@ -30,7 +30,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
-from npmp import plugins
+from npmp.core import plugins
 from npmp.robots.adapt import adapt, drop_visuals
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError, unknown
-from npmp import ranges
+from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
 from npmp.sim.staged import Simulator

@@ -26,7 +26,7 @@ from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
 from mocap_data.outside import require_memory
-from npmp import ranges
+from npmp.core import ranges
 from npmp.sim.rooms import rooms
 from npmp.sim.scene import FLOOR
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
-from npmp import plugins, robots
-from npmp.devices import check_device
+from npmp import robots
+from npmp.core import plugins
+from npmp.core.devices import check_device
+from npmp.core.settings import from_mapping
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.settings import from_mapping
 from npmp.tasks.dribble import Dribble, DribbleConfig, DribbleEnv
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.path import Path, PathConfig
@@ -60,7 +61,7 @@ TASKS: tuple[type[Task], ...] = tuple(
 
 
 def find(name: str, *, source: object = None) -> type[Task]:
-    """The task of a name, ours or one of the user's own (`npmp.plugins.tasks`), whose file is run.
+    """The task of a name. The file of a user's task (`npmp.core.plugins.tasks`) is run.
 
     Args:
       source: the file that names it; then a task of the user's own must be loaded already.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.kinematics import Kinematics
 from npmp.robots import Robot
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.state import pose_from_qpos
 from npmp.tasks.velocity import COMMAND_NAMES, in_heading
 

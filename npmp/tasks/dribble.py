@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.feet import Feet, SteppingConfig, stepping
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos

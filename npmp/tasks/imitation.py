@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npmp import ranges
+from npmp.core import ranges
 from npmp.envs.ground import points_around
 from npmp.envs.state import RobotState
 from npmp.robots import Robot

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.ground import RoughGround
 from npmp.envs.state import RobotState
 from npmp.envs.task import StepResult, Task, Trial

@@ -22,7 +22,7 @@ from torch import Tensor
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.task import StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot

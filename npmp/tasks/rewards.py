@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.kinematics import BodyPoses, in_root_frame
 from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState

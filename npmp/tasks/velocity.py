@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npmp import geometry, ranges
+from npmp.core import geometry, ranges
 from npmp.envs.state import RobotState
 from npmp.envs.task import Trial
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import ranges
+from npmp.core import ranges
 from npmp.envs.camera import DepthCamera, camera_of, recorded
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
-from npmp.envs.pictures import PictureCamera
+from npmp.envs.images import PictureCamera
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial

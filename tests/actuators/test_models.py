@@ -26,7 +26,7 @@ from npmp.actuators.models import (
     reference,
     share,
 )
-from npmp.nets.init import seeded
+from npmp.core.seeding import seeded
 from tests.refusals import refusal
 
 NET = ActuatorNetConfig(lags=(0, 2), width=4, latent_dim=2)

@@ -13,19 +13,21 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp import artifact, policies, robots, tasks
+from npmp import robots, tasks
 from npmp.actuators.models import ActuatorContract, make
+from npmp.core import artifact
 from npmp.deploy import Bundle, OnnxPolicy
 from npmp.deploy.export import EXCITED, EXCITED_STEPS, contract_of, export, record
 from npmp.deploy.onnx_policy import ROLLOUT_TOLERANCE, TOLERANCE, Golden, Readings, check_parity
 from npmp.deploy.rehearsal import rehearse
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy, find_module
-from npmp.rollout import Transition, rollout
+from npmp.envs.rollout import Transition, rollout
 from npmp.sim.randomization import PhysicsConfig
-from npmp.skill import SkillModule
+from npmp.skills import policies
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Walk, WalkConfig
 from npmp.tasks.teachers.trotting import TrotConfig
 
@@ -263,7 +265,7 @@ def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
     def note(moment: Transition) -> None:
         seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
 
-    from npmp.policy import PolicyActor
+    from npmp.skills.high_level_policy import PolicyActor
 
     env.reset()
     rollout(PolicyActor(policy, skill), env, 40, note)

@@ -25,7 +25,7 @@ def test_it_rests_crouched_and_measures_that_it_does(name: str) -> None:
 def test_its_sensors_are_those_that_policies_were_trained_on(kind: str) -> None:
     """Compared with the environment's over one control step of a moving robot, to its float32."""
     torch = pytest.importorskip("torch")
-    from npmp import geometry
+    from npmp.core import geometry
     from npmp.envs.state import RobotState, arrive, pose_from_qpos
 
     robot = robots.load("anymal_b")

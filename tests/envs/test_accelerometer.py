@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from mocap_data.arrays import Array
-from npmp import geometry, robots
+from npmp import robots
+from npmp.core import geometry
 from npmp.envs.robot_batch import imu_position
 from npmp.envs.state import RobotState, arrive, pose_from_qpos
 

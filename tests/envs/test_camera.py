@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.camera import CAMERAS, CameraConfig, DepthCamera, camera_of, recorded
-from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.sim.terrain import Terrain, TerrainConfig
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Walk, WalkConfig
 from tests.refusals import refusal
 

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.features import (
     ReferenceFeatures,
     context_size,

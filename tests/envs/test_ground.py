@@ -14,14 +14,14 @@ from torch import Tensor
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
+from npmp.envs.rollout import PolicyOutput
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
-from npmp.rollout import PolicyOutput
+from npmp.learning.world_model.imagination import above_ground
 from npmp.sim.terrain import KINDS, PERIOD_M
 from npmp.tasks.inputs import SEEN, _hidden, ground_names
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import WalkConfig, WalkEnv
-from npmp.world_model.imagination import above_ground
 from tests.environments import walk_env
 
 

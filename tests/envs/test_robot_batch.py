@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.state import (
     GRAVITY,
     RobotState,

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp import geometry, modules
-from npmp.actors import PriorActor
+from npmp.core import geometry
 from npmp.envs import Trial
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
@@ -23,9 +22,17 @@ from npmp.evaluation.policy import (
     under_pushes,
 )
 from npmp.evaluation.trial import base_of, effort, run_trial
-from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, find_module, module_sha256
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills import modules
+from npmp.skills.actors import PriorActor
+from npmp.skills.high_level_policy import (
+    HighLevelPolicy,
+    PolicyActor,
+    PolicyInput,
+    find_module,
+    module_sha256,
+)
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig

@@ -14,8 +14,8 @@ import torch
 from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
-from npmp import geometry
-from npmp.actors import PriorActor
+from npmp.core import geometry
+from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
@@ -37,9 +37,9 @@ from npmp.evaluation.suite import (
     wilson,
 )
 from npmp.robots import Robot
-from npmp.settings import from_mapping
 from npmp.sim.randomization import PhysicsConfig, PushConfig
-from npmp.skill import SkillModule
+from npmp.skills.actors import PriorActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 
 RANGE = ((-0.5, 0.6), (-0.2, 0.2), (-0.4, 0.4))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from npmp.actors import PriorActor
 from npmp.envs.task import Trial
 from npmp.evaluation import terrains
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
-from npmp.skill import SkillModule
+from npmp.skills.actors import PriorActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
 from tests.environments import walk_env
 

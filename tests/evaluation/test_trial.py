@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from mocap_data.store import MotionSet
-from npmp.actors import PriorActor
 from npmp.envs import StepResult, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import run_trial
-from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.actors import PriorActor
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -31,9 +31,9 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     walking: WalkConfig,
     skill: SkillModule,
     policy: HighLevelPolicy,
-    motions: MotionSet,
+    start_poses: MotionSet,
 ) -> None:
-    env, actor = walk_env(robot, 5, motions=motions, config=walking), PolicyActor(policy, skill)
+    env, actor = walk_env(robot, 5, motions=start_poses, config=walking), PolicyActor(policy, skill)
     ours = run_trial(actor, env, seconds=0.6, seed=3)
     random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
     again = run_trial(actor, env, seconds=0.6, seed=3)

@@ -10,10 +10,10 @@ import torch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp.experiments import imitate
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.experiments.command import Inspects, Says, inspecting, printing, refusing
 

@@ -13,9 +13,9 @@ from pytest import CaptureFixture, MonkeyPatch
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.benchmarks import env, imitate
+from npmp.learning.timing import bare, noted, timed
 from npmp.robots import Robot
 from npmp.sim import BatchSim
-from npmp.training.timing import bare, noted, timed
 from tests.environments import imitation_env
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pytest import CaptureFixture
 
-from npmp import policies
 from npmp.experiments import cli
+from npmp.skills import policies
 from tests.experiments.command import Says
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):

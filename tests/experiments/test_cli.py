@@ -20,9 +20,9 @@ from pytest import CaptureFixture, MonkeyPatch
 
 import npmp
 from mocap_data.errors import InputError
+from npmp.core.settings import help_of
 from npmp.experiments import cli, compose, groups, terminal, usage
 from npmp.experiments.command import Run, Verb
-from npmp.settings import help_of
 from retarget import CleanOptions, Options
 from tests.experiments.command import Says, error_line
 from tests.experiments.test_retarget import save
@@ -555,7 +555,7 @@ def test_retarget_leaves_out_what_cannot_be_read(
 def test_doctor_says_that_it_works(
     tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
-    from npmp.render import backend
+    from npmp.view.render import backend
 
     monkeypatch.setattr(
         backend, "reasons", lambda timeout_s: {"egl": "", "osmesa": "library not found"}
@@ -575,7 +575,7 @@ def test_doctor_says_that_it_works(
 
 
 def test_doctor_knows_a_version_out_of_range() -> None:
-    from npmp import installation
+    from npmp.view import installation
 
     assert installation.check_requirement("numpy>=1.0")[0] == "ok"
     assert installation.check_requirement("numpy<1.0")[0] == "broken"
@@ -583,7 +583,7 @@ def test_doctor_knows_a_version_out_of_range() -> None:
 
 
 def test_a_broken_gl_backend_is_found_out(monkeypatch: MonkeyPatch) -> None:
-    from npmp.render import backend
+    from npmp.view.render import backend
 
     monkeypatch.setattr(backend, "BACKENDS", ("egl",))
     monkeypatch.setattr(backend, "PROBE", "import os; os.abort()")

@@ -26,7 +26,7 @@ from npmp.evaluation.comparison import (
     telling_keys,
 )
 from npmp.experiments import cli
-from npmp.report import compare_page
+from npmp.view.report import compare_page
 from tests.experiments.command import Says
 
 # minutes 1, 2, 4; steps 100, 200, 400: what `make_run` writes by default

@@ -16,12 +16,12 @@ import yaml
 
 from mocap_data import dog_gait, read_motions
 from mocap_data.errors import InputError
+from npmp.core.signals import Stopped
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job, stored_config
-from npmp.training.live import SHOWN
-from npmp.training.signals import Stopped
+from npmp.learning.live import SHOWN
 from retarget.sources import GENERATED
 
 

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from npmp import installation
+from npmp.view import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,12 +17,13 @@ import yaml
 from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.store import MotionSet, write_motions
-from npmp import SkillModule, checkpoint
+from npmp import SkillModule
+from npmp.core import checkpoint
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
-from npmp.training import guard
-from npmp.training import run as training_run
-from npmp.training.model_based import ModelBasedTrainer
+from npmp.learning import guard
+from npmp.learning import run as training_run
+from npmp.learning.model_based import ModelBasedTrainer
 from tests.actuators.servos import save_knee
 from tests.experiments.forked import forked
 
@@ -117,7 +118,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
         "import os, signal, sys",
         "from npmp.experiments import imitate",
         "from npmp import artifact",
-        "from npmp.training import imitation",
+        "from npmp.learning import imitation",
         "die = lambda: os.kill(os.getpid(), signal.SIGKILL)",
         *[line.removeprefix(" " * 8) for line in act.splitlines()],
         f"imitate.main({arguments!r})",

@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 import pytest
 
-from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy, PolicyContract
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillModule
 from tests.experiments.command import Inspects
 
 

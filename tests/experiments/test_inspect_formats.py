@@ -16,9 +16,9 @@ from mocap_data import dog_gait, write_motions
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion
 from mocap_data.store import MotionSet
-from npmp.inspection import inspect
-from npmp.progress import listening
+from npmp.core.progress import listening
 from npmp.robots import Robot
+from npmp.view.inspection import inspect
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
 from tests.experiments.command import Inspects, Says

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from pytest import CaptureFixture, MonkeyPatch
 
-from npmp import modules, policies, robots
+from npmp import robots
+from npmp.core.registry import Registry
 from npmp.evaluation import terrains
 from npmp.experiments import cli
-from npmp.policy import HighLevelPolicy
-from npmp.registry import Registry
+from npmp.skills import modules, policies
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.command import Says

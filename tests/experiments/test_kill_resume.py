@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import torch
 
-from npmp import checkpoint
+from npmp.core import checkpoint
+from npmp.core.signals import OTHERS, Stopped, signals_noted
 from npmp.experiments import cli, imitate
-from npmp.training import imitation
-from npmp.training.signals import OTHERS, Stopped, signals_noted
+from npmp.learning import imitation
 from tests.experiments import killing
 from tests.experiments.forked import forked
 

@@ -11,9 +11,9 @@ import torch
 from pytest import CaptureFixture
 
 from mocap_data.store import MotionSet
-from npmp import modules
 from npmp.experiments import cli
-from npmp.skill import SkillModule
+from npmp.skills import modules
+from npmp.skills.skill_module import SkillModule
 from tests.experiments.command import Says
 
 

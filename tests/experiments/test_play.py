@@ -1,4 +1,4 @@
-"""What `npmp play` makes of its arguments; tests/play has the rest."""
+"""What `npmp play` makes of its arguments; tests/view/play has the rest."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
 
 
 def test_without_viser_it_says_what_is_missing(refused: Says, monkeypatch: MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("npmp.play.")]:
+    for name in [name for name in sys.modules if name.startswith("npmp.view.play.")]:
         if name.rpartition(".")[2] in ("scene", "server"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "viser", None)

@@ -10,7 +10,7 @@ import pytest
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
-from npmp.nets import NetConfig
+from npmp.skills.nets import NetConfig
 from tests.experiments.jobs import job_of
 
 

@@ -14,11 +14,11 @@ from pytest import CaptureFixture, MonkeyPatch
 from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet, write_motions
 from mocap_data.synthetic import demo_clips
-from npmp import films
 from npmp.experiments import cli, render
 from npmp.experiments.command import Run
-from npmp.render import Mount, Shot, camera_of
 from npmp.robots import Robot
+from npmp.view import films
+from npmp.view.render import Mount, Shot, camera_of
 from retarget import retarget
 from retarget.mirror import mirror
 from tests.experiments.command import Says

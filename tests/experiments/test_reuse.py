@@ -10,14 +10,14 @@ import torch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
-from npmp.artifact import read_tensors
+from npmp.core.artifact import read_tensors
 from npmp.envs.features import true_state
 from npmp.experiments import cli
 from npmp.experiments.reuse import main
-from npmp.nets import NetConfig
-from npmp.policy import HighLevelPolicy, find_module
-from npmp.skill import SkillContract, SkillModule
-from npmp.world_model.model_fit import FILE
+from npmp.learning.world_model.model_fit import FILE
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module
+from npmp.skills.nets import NetConfig
+from npmp.skills.skill_module import SkillContract, SkillModule
 from tests.actuators.servos import save_knee
 from tests.environments import walk_env
 

@@ -14,10 +14,10 @@ from mocap_data.store import read_motions
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Run
-from npmp.render.film import Frames
-from npmp.render.stage import ROBOT_GROUP, stage
-from npmp.report import robot_page
 from npmp.robots.menagerie import reference_to
+from npmp.view.render.film import Frames
+from npmp.view.render.stage import ROBOT_GROUP, stage
+from npmp.view.report import robot_page
 from tests.experiments.command import Says
 from tests.refusals import refusal
 from tests.robots import models

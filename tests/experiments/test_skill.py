@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pytest import CaptureFixture
 
-from npmp import modules
 from npmp.experiments import cli
+from npmp.skills import modules
 from tests.experiments.command import Says
 
 

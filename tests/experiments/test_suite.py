@@ -11,7 +11,7 @@ from npmp import robots
 from npmp.evaluation import dead_zones
 from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
-from npmp.policy import HighLevelPolicy
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.jobs import job_of

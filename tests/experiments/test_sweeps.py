@@ -20,11 +20,11 @@ from npmp.experiments import cli
 from npmp.experiments.compose import load
 from npmp.experiments.groups import CONF
 from npmp.experiments.sweeping import launch as launching
+from npmp.experiments.sweeping import scheduler as driving
 from npmp.experiments.sweeping.drive import drive
 from npmp.experiments.sweeping.launch import chosen, complete, what_next
-from npmp.sweeps import drive as driving
-from npmp.sweeps.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
-from npmp.sweeps.workers import Ended, begin
+from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
+from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.command import Says
 from tests.experiments.forked import SERVER
 

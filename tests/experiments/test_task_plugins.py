@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from mocap_data.errors import InputError
-from npmp import plugins, tasks
+from npmp import tasks
+from npmp.core import plugins
 from npmp.experiments import cli, usage
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of

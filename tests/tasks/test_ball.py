@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from npmp import geometry, robots
+from npmp import robots
+from npmp.core import geometry
 from npmp.envs import TaskEnv
 from npmp.envs.state import pose_from_qpos
 from npmp.tasks import Dribble, DribbleConfig

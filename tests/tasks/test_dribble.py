@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from npmp import geometry, robots
+from npmp import robots
+from npmp.core import geometry
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial
 from npmp.envs.state import RobotState
 from npmp.tasks import Dribble, DribbleConfig, DribbleEnv

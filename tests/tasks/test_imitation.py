@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
-from npmp import geometry, tasks
+from npmp import tasks
+from npmp.core import geometry
 from npmp.envs import RobotBatchConfig
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference

@@ -12,9 +12,11 @@ import torch
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.envs.task import Trial
-from npmp.policy import HighLevelPolicy
+from npmp.learning.agents import LatentAgent
+from npmp.learning.student import teacher_of
 from npmp.robots import Robot
-from npmp.skill import SkillModule
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.skill_module import SkillModule
 from npmp.tasks.navigate import (
     BELIEVED,
     INPUTS,
@@ -25,8 +27,6 @@ from npmp.tasks.navigate import (
     NavigateConfig,
     _lengths,
 )
-from npmp.training.agents import LatentAgent
-from npmp.training.student import teacher_of
 from tests.untrained import policy, skill, walking
 
 __all__ = ["policy", "skill", "walking"]

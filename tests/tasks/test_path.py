@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import geometry, robots, tasks
+from npmp import robots, tasks
+from npmp.core import geometry
 from npmp.envs import TaskEnv, Trial
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks import Path as PathTask

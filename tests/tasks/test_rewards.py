@@ -9,7 +9,7 @@ from dm_control.locomotion.tasks.reference_pose.rewards import comic_reward_fn
 
 from mocap_data import rotations
 from mocap_data.store import MotionSet
-from npmp import geometry
+from npmp.core import geometry
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.robots import Robot

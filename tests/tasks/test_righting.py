@@ -9,10 +9,10 @@ import torch
 
 from npmp import robots
 from npmp.envs import TaskEnv
+from npmp.envs.rollout import PolicyOutput
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.rollout import PolicyOutput
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 from tests.refusals import refusal

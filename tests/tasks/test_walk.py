@@ -14,7 +14,8 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import geometry, robots, tasks
+from npmp import robots, tasks
+from npmp.core import geometry
 from npmp.envs.state import RobotState
 from npmp.tasks.commands import (
     Commands,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from npmp import ranges
+from npmp.core import ranges
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import ranges
+from npmp.core import ranges
+from npmp.envs.rollout import PolicyOutput
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.robots.model import posed
-from npmp.rollout import PolicyOutput
 
 Keyframes = tuple[tuple[float, float, float], ...]
 

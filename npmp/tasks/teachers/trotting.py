@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import actuators, geometry, ranges
+from npmp import actuators
+from npmp.core import geometry, ranges
 from npmp.envs.feet import Feet
 from npmp.envs.ground import AROUND, points_around
+from npmp.envs.rollout import PolicyOutput
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.rollout import PolicyOutput
 
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays

@@ -1,0 +1,140 @@
+"""Running a sweep's jobs until all have ended, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from npmp.core.signals import signals_noted
+from npmp.experiments.sweeping.sweep import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Sweep,
+    SweepProgress,
+    failure,
+)
+from npmp.experiments.sweeping.workers import Ended, Workers
+
+# seconds between looks at the jobs' processes, and at their tables
+POLL_S = 0.1
+LOOK_S = 2.0
+# exit codes of a job that failed by itself and would fail again: an internal error, the user's
+FAILURES = (1, 2)
+
+
+class Watch(Protocol):
+    """What is told of a sweep while it runs."""
+
+    def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
+        """Every `LOOK_S`. running: seconds of the attempts that are being made, by job."""
+
+    def ended(self, number: int, what: str) -> None:
+        """An attempt at a job ended, and how."""
+
+    def unsaved(self, error: OSError) -> None:
+        """sweep.json could not be written."""
+
+
+class SweepRun:
+    """One process that looks after a sweep's jobs."""
+
+    def __init__(self, sweep: Sweep, workers: Workers, watch: Watch):
+        self.sweep = sweep
+        self.workers = workers
+        self.watch = watch
+        # jobs of this process, and when they were started
+        self.running: dict[int, float] = {}
+        # attempts of this process
+        self.tries: Counter[int] = Counter()
+        self.progress: dict[int, SweepProgress] = {}
+        self.disk_full = False
+
+    def run(self) -> signal.Signals | None:
+        """Run the jobs that are not finished. The caller holds the sweep's lock.
+
+        Returns: the signal that stopped them, if one did.
+        """
+        jobs = self.sweep.jobs
+        workers = self.workers
+        waiting = [i for i, job in enumerate(jobs) if job.state != FINISHED]
+        for i in waiting:
+            jobs[i].state = WAITING
+            jobs[i].message = ""
+        self.keep()
+        stopping = False
+        next_look = 0.0
+        with signals_noted() as noted:
+            # without a place for a waiting job the sweep goes on: a node may come back
+            while self.running or (waiting and not stopping):
+                while waiting and not stopping and len(self.running) < workers.slots:
+                    i = waiting.pop(0)
+                    jobs[i].state, jobs[i].attempts = RUNNING, jobs[i].attempts + 1
+                    self.tries[i] += 1
+                    self.running[i] = time.monotonic()
+                    workers.start(i, self.sweep.log(i))
+                    self.keep()
+                if noted and not stopping:
+                    stopping = True
+                    for i in self.running:
+                        workers.stop(i)
+                for i in list(self.running):
+                    ended = workers.ended(i)
+                    if ended is not None and self._end(i, ended, stopping=stopping):
+                        waiting.insert(0, i)
+                if time.monotonic() >= next_look:
+                    next_look = time.monotonic() + LOOK_S
+                    self.progress.update({i: self.sweep.progress(i) for i in self.running})
+                    self._refresh()
+                time.sleep(POLL_S)
+            for job in jobs:
+                job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
+            self.keep()
+            self._refresh()
+        return noted[0] if noted else None
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        self.watch.refresh({i: now - begun for i, begun in self.running.items()}, self.progress)
+
+    def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
+        """Note how an attempt ended. Returns whether to try again."""
+        job = self.sweep.jobs[i]
+        job.seconds = round(job.seconds + time.monotonic() - self.running.pop(i), 1)
+        job.host = ended.host or job.host
+        progress = self.progress[i] = self.sweep.progress(i)
+        job.score = progress.score
+        again = False
+        if ended.code == 0:
+            job.state = FINISHED
+        elif ended.code in FAILURES:
+            job.state = FAILED
+            job.message = ended.reason or failure(self.sweep.log(i))
+        elif stopping:
+            job.state = STOPPED
+        # it was killed, or its worker was
+        elif again := self.tries[i] <= self.sweep.launcher.retries:
+            job.state = WAITING
+            job.message = ""
+        else:
+            lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
+            job.state = FAILED
+            job.message = f"died {self.tries[i]} times ({ended.reason or lost})"
+        self.watch.ended(i, "died, is tried again" if again else job.state)
+        self.keep()
+        return again
+
+    def keep(self) -> None:
+        """Write sweep.json; a full disk does not end the sweep."""
+        try:
+            self.sweep.save()
+            self.disk_full = False
+        except OSError as error:
+            if not self.disk_full:
+                self.watch.unsaved(error)
+            self.disk_full = True

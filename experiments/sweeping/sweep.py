@@ -1,0 +1,298 @@
+"""A sweep's folder: what its jobs are (jobs.json), how far they are (sweep.json), their logs and
+their own folders."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mocap_data.errors import InputError, check_known
+from mocap_data.files import locked, write_json
+from mocap_data.outside import read_json_object
+from npmp.core import ranges
+from npmp.core.settings import from_mapping
+from npmp.core.tables import as_number, read_table
+
+STATES = ("waiting", "running", "finished", "failed", "stopped")
+WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES
+
+PLAN = "jobs.json"
+STATE = "sweep.json"
+LOGS = "logs"
+# verbs whose settings cannot name code to run or files to write but out=
+SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What runs a sweep's jobs: processes of this machine, or tasks of Ray on a cluster."""
+
+    # local (processes of this machine) or ray (tasks on the cluster of RAY_ADDRESS, or on one here)
+    kind: str = "local"
+    # CPU cores of each job; also its threads and torch_threads, where they are null
+    cores: int = 1
+    # of each job, with kind=ray
+    gpus: float = 0.0
+    # of each job as Ray names them, with kind=ray: {"a100": 1}
+    resources: dict[str, float] = field(default_factory=dict)
+    # at once, at most; null: as many as there are cores for
+    jobs: int | None = None
+    # how often a job that died is started again, from its checkpoint
+    retries: int = 3
+    # the column of metrics.csv that jobs are compared by; null: the verb's
+    score: str | None = None
+    # whether less of it is better; null: as of the verb's
+    lower: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_known("launcher", [self.kind], ("local", "ray"))
+        ranges.at_least_one(self, "cores", "jobs")
+        ranges.not_negative(self, "retries", "gpus")
+        if self.kind == "local" and (self.gpus or self.resources):
+            raise ValueError("gpus and resources are of hydra/launcher=ray")
+        _refuse_unprintable(self.score or "")
+
+
+@dataclass
+class SweptJob:
+    """One job and its progress."""
+
+    # also of its folder and its log
+    name: str
+    # the settings that it does not share with the other jobs
+    overrides: list[str]
+    state: str = WAITING
+    # wall-clock of all attempts [s]
+    seconds: float = 0.0
+    score: float | None = None
+    attempts: int = 0
+    # where the last attempt ran
+    host: str = ""
+    # why it failed
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        hidden = self.name[:1] in ("", ".") or self.name in (LOGS, PLAN, STATE)
+        if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
+            raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
+        check_known("state", [self.state], STATES)
+        _refuse_unprintable(self.host, *self.overrides)
+        # of a job's own log
+        self.message = "".join(c if c.isprintable() else " " for c in self.message)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An entry of jobs.json."""
+
+    name: str
+    overrides: list[str]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The content of jobs.json."""
+
+    verb: str
+    jobs: list[Planned]
+
+    def __post_init__(self) -> None:
+        _refuse_unprintable(self.verb)
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """The content of sweep.json."""
+
+    launcher: Launcher
+    jobs: list[SweptJob]
+    verb: str = ""
+
+
+@dataclass
+class Sweep:
+    """All jobs of a sweep. configs: each job's settings, complete."""
+
+    folder: Path
+    verb: str
+    launcher: Launcher
+    configs: list[dict[str, Any]] = field(repr=False)
+    jobs: list[SweptJob]
+
+    def create(self) -> None:
+        """Write a new sweep's files. Raises InputError where the folder holds one already."""
+        if any((self.folder / name).exists() for name in (PLAN, STATE)):
+            raise InputError(
+                f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} continues "
+                "it, or choose another out="
+            )
+        for job in self.jobs:
+            place = self.folder / job.name
+            if place.is_dir() and any(place.iterdir()):
+                raise InputError(
+                    f"{place} holds something already; choose another out=, or remove it"
+                )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.save()
+        jobs = [
+            Planned(job.name, job.overrides, config)
+            for job, config in zip(self.jobs, self.configs, strict=True)
+        ]
+        write_json(self.folder / PLAN, asdict(Plan(self.verb, jobs)))
+
+    @classmethod
+    def load(cls, folder: Path) -> Sweep:
+        """The sweep in a folder. Raises InputError where there is none, or a damaged one."""
+        if not (folder / PLAN).is_file():
+            raise InputError(f"{folder}: no sweep (it has no {PLAN})")
+        path = folder / PLAN
+        try:
+            plan = from_mapping(Plan, read_json_object(path), at="plan")
+            path = folder / STATE
+            state = from_mapping(SweepState, read_json_object(path), at="sweep")
+            if [job.name for job in plan.jobs] != [job.name for job in state.jobs]:
+                raise ValueError(f"its jobs are not those of {PLAN}")
+        except ValueError as error:  # InputError too
+            text = str(error)
+            raise InputError(text if str(path) in text else f"{path}: {text}") from error
+        configs = [job.config for job in plan.jobs]
+        return cls(folder, plan.verb, state.launcher, configs, state.jobs)
+
+    def check_foreign(self) -> None:
+        """Raise InputError for what could run code or write outside of the sweep's folder.
+
+        A sweep that is resumed may come from somebody else.
+        """
+        if self.verb not in SWEPT_VERBS:
+            raise InputError(
+                f"{self.folder / PLAN}: no sweep of npmp {self.verb!r} can be resumed; "
+                f"of these: {', '.join(SWEPT_VERBS)}"
+            )
+        for config in self.configs:
+            out = config.get("out")
+            if not isinstance(out, str) or Path(out).name in ("", ".."):
+                raise InputError(f"{self.folder / PLAN}: out={out} names no file")
+            refuse_shared_files(config)
+        root = self.folder.resolve()
+        for path in self.folder.rglob("*"):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise InputError(f"{path} is a link out of the sweep's folder; remove it")
+
+    def save(self) -> None:
+        """Write sweep.json. Raises OSError."""
+        write_json(self.folder / STATE, asdict(SweepState(self.launcher, self.jobs, self.verb)))
+
+    def locked(self) -> AbstractContextManager[None]:
+        """No other process works on the sweep meanwhile. Raises InputError where one does."""
+        return locked(self.folder, f"another npmp works on the sweep in {self.folder}")
+
+    def best(self) -> tuple[tuple[str, ...], float, int] | None:
+        """The settings, less the seed, with the best mean score over finished jobs: they, the score
+        and of how many jobs; None where it is unknown which scores are better."""
+        scores: dict[tuple[str, ...], list[float]] = {}
+        for job in self.jobs:
+            own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
+            if job.state == FINISHED and job.score is not None:
+                scores.setdefault(own, []).append(job.score)
+        # of jobs that differ in their seed only none is best
+        if not any(scores) or self.launcher.lower is None:
+            return None
+        means = {own: sum(values) / len(values) for own, values in scores.items()}
+        settings = (min if self.launcher.lower else max)(means, key=lambda key: means[key])
+        return settings, means[settings], len(scores[settings])
+
+    def failures(self) -> list[str]:
+        """A line for every job that failed."""
+        return [
+            f"{job.name}: {job.message or 'no reason given'} ({self.log(i)})"
+            for i, job in enumerate(self.jobs)
+            if job.state == FAILED
+        ]
+
+    def place(self, i: int) -> Path:
+        """The folder of job i."""
+        return self.folder / self.jobs[i].name
+
+    def log(self, i: int) -> Path:
+        """What job i printed."""
+        return self.folder / LOGS / f"{self.jobs[i].name}.log"
+
+    def progress(self, i: int) -> SweepProgress:
+        """The progress of job i, by its metrics.csv."""
+        path = self.place(i) / "metrics.csv"
+        return SweepProgress.of(path, self.launcher.score, self.configs[i].get("steps"))
+
+
+def _refuse_unprintable(*texts: str) -> None:
+    """Raise ValueError for what a terminal could take for a command."""
+    for text in texts:
+        if not text.isprintable():
+            raise ValueError(f"{text!r} has control characters")
+
+
+def refuse_shared_files(config: Any) -> None:
+    """Raise InputError for settings that name a file to write which all jobs would share."""
+    report = config.get("report", True)
+    if isinstance(report, str) and report != "auto":
+        raise InputError(f"report={report} is one file for all jobs; auto or false is expected")
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """The progress of a training run."""
+
+    env_steps: float | None = None
+    # in all
+    steps: float | None = None
+    # the latest
+    score: float | None = None
+    # without warm-up and compilation
+    steps_per_s: float | None = None
+
+    @classmethod
+    def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
+        """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
+
+        def latest(path: Path, column: str) -> float | None:
+            try:
+                values = [as_number(row.get(column)) for row in read_table(path)]
+            except (OSError, InputError):
+                return None
+            return next((value for value in reversed(values) if math.isfinite(value)), None)
+
+        return cls(
+            latest(path, "env_steps"),
+            float(steps) if isinstance(steps, int | float) else None,
+            latest(path, score) if score else None,
+            latest(path.with_name("timing.csv"), "steps_per_s"),
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left of training."""
+        if self.env_steps is None or not self.steps or not self.steps_per_s:
+            return None
+        return max(0.0, self.steps - self.env_steps) / self.steps_per_s
+
+    @property
+    def share(self) -> float | None:
+        """The share that is done."""
+        if self.env_steps is None or not self.steps:
+            return None
+        return min(1.0, self.env_steps / self.steps)
+
+
+def failure(log: Path) -> str:
+    """How a job's log ends: with its error, or its last line."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    lines = [line.strip() for line in lines if line.strip()]
+    mark = "npmp: error: "
+    errors = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+    return (errors or lines or [""])[-1]

@@ -1,0 +1,220 @@
+"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or
+absent, checked when read.
+
+A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside
+its final name, flushed to disk, then renamed; its SHA-256 lies in a small JSON file of the same
+name, written last. Loading takes the newest pair that agrees.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path, write_json
+from mocap_data.outside import read_json, reading, regular_file, require_memory
+from npmp.core.artifact import read_tensors, sha256, write_tensors
+
+
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Any],
+    *,
+    keep: int = 2,
+) -> Path:
+    """Write checkpoint number `step` and drop all but the newest `keep`.
+
+    Args:
+      tensors: of any dtype; names must be unique. They may share memory.
+      values: whatever JSON can hold.
+
+    Returns: the file of tensors.
+
+    Raises:
+      OSError: when the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
+        half.unlink(missing_ok=True)
+    path = folder / f"checkpoint_{step:010d}.safetensors"
+    with atomic_path(path) as temporary:
+        write_tensors(_alone(tensors), temporary, called=path)
+        digest = sha256(temporary)
+    described = {"step": step, "sha256": digest, "values": values}
+    write_json(path.with_suffix(".json"), described, indent=1)
+    _sync(folder)  # the new names must be on the disk before the old ones go
+    # By step, not by age; but never what was written just now, though leftovers of another run may
+    # be further on.
+    newest = sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:]
+    kept = {path.stem, *(old.stem for old in newest)}
+    for old in (*folder.glob("checkpoint_*.json"), *folder.glob("checkpoint_*.safetensors")):
+        if old.stem not in kept:
+            old.unlink(missing_ok=True)
+    return path
+
+
+def present(folder: Path) -> list[Path]:
+    """The descriptions of a folder's checkpoints, newest first; none where there is no folder yet.
+
+    Raises:
+      InputError: for what is there and is no folder to read: a file, a link to nothing or to
+        itself.
+    """
+    try:
+        with reading(folder):
+            paths = [path for path in folder.iterdir() if path.match("checkpoint_*.json")]
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and not folder.is_symlink():
+            return []
+        raise
+    return sorted(paths, key=_step, reverse=True)
+
+
+def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
+    """The newest whole checkpoint: step, tensors, values. Newer ones that are damaged are named on
+    stderr.
+
+    Raises:
+      InputError: when there is none, or none that is undamaged.
+    """
+    damaged: list[InputError] = []
+    for description in present(folder):
+        try:
+            checkpoint = _load(description)
+        except InputError as error:
+            damaged.append(error)
+            listed = "; ".join(map(str, damaged))
+            continue
+        if damaged:
+            print(
+                f"npmp: passed over: {InputError(listed)}; used is {description.stem}",
+                file=sys.stderr,
+            )
+        return checkpoint
+    if damaged:
+        raise InputError(f"no usable checkpoint in '{folder}': {listed}")
+    raise InputError(f"no checkpoint in '{folder}'")
+
+
+def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
+    content = read_json(description)
+    path = description.with_suffix(".safetensors")
+    step, digest, values = (
+        content.get(key) if isinstance(content, dict) else None
+        for key in ("step", "sha256", "values")
+    )
+    if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
+        raise InputError(f"{description.name} does not describe a checkpoint")
+    require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
+    if sha256(path) != digest:
+        raise InputError(f"{path.name}: its checksum differs")
+    return step, read_tensors(path), values
+
+
+def _alone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, contiguous, copied only where two share their memory, which the
+    format does not allow."""
+    seen: set[int] = set()
+    alone = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage().data_ptr()
+        alone[name] = plain.clone() if memory in seen else plain
+        seen.add(memory)
+    return alone
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _step(path: Path) -> int:
+    digits = path.stem.rpartition("_")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold infinite numbers or none at all."""
+    # a sum is ten times as fast as looking at each, and finite only if all are
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    odd = {name: tensor for name, tensor in floats.items() if not tensor.sum().isfinite()}
+    return [name for name, tensor in odd.items() if not tensor.isfinite().all()]
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under `prefix.name`."""
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors named `prefix.*`, without the prefix: the inverse of `prefixed`."""
+    start = prefix + "."
+    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+
+
+@contextmanager
+def restoring() -> Iterator[None]:
+    """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the
+    user's mistake.
+
+    Raises:
+      InputError: in place of whatever torch, dicts and numbers raise.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        # the first of torch's list
+        message = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
+        raise InputError(
+            f"the checkpoint is of another kind of run: {message}; its own settings are in the "
+            "run's config.yaml"
+        ) from error
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimizer's moments and step counts as named tensors. Learning rates are not among them:
+    schedules set those."""
+    return {
+        f"{index}.{name}": torch.as_tensor(value)
+        for index, entry in optimizer.state_dict()["state"].items()
+        for name, value in entry.items()
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`, for an optimizer over the same parameters.
+
+    Raises:
+      ValueError: for a tensor that fits no parameter, with nothing changed.
+    """
+    content = optimizer.state_dict()
+    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        valid = index.isdecimal() and len(index) < 10 and int(index) < len(shapes)
+        valid = valid and not value.is_complex()
+        if not valid or value.shape not in (shapes[int(index)], ()):
+            raise ValueError(
+                f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} "
+                "parameters"
+            )
+        state.setdefault(int(index), {})[name] = value.clone()
+    content["state"] = state
+    optimizer.load_state_dict(content)

@@ -1,0 +1,105 @@
+"""What a module's latents carry while it imitates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.outside import require_memory
+from mocap_data.store import MotionSet
+from npmp import robots
+from npmp.envs import RobotBatchConfig, load_motions
+from npmp.envs.rollout import Transition, rollout
+from npmp.envs.task_env import TaskEnv
+from npmp.evaluation.analysis.description import Module, open_module
+from npmp.robots import Robot
+from npmp.skills import prior
+from npmp.skills.actors import Latents, TrackingActor
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationEnv
+
+ACTIVE_NATS = 0.01  # a dimension that carries less than this per step is one of the prior
+
+
+class LatentUse(NamedTuple):
+    """What the latents carry while the reference is tracked; d latent dimensions."""
+
+    kl: Tensor  # (d,) mean KL to the prior of each dimension per step, eq. 6 [nats]
+    # (d,) share of each dimension's innovation variance that comes from the encoder's mean
+    mean_share: Tensor
+    std: Tensor  # (d,) standard deviation of z; the prior's is 1
+
+    @property
+    def order(self) -> list[int]:
+        """The dimensions, the one that carries most first."""
+        return [int(i) for i in torch.argsort(self.kl, descending=True, stable=True)]
+
+    def active(self) -> int:
+        """Dimensions that carry more than `ACTIVE_NATS` a step."""
+        return int((self.kl > ACTIVE_NATS).sum())
+
+    def rows(self) -> list[dict[str, float]]:
+        """A mapping per dimension, the one that carries most first."""
+        keys = {"kl_nats": self.kl, "std": self.std, "mean_share": self.mean_share}
+        return [
+            {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
+            for i in self.order
+        ]
+
+
+def latent_use(
+    module: Module,
+    data: str | Path | MotionSet,
+    *,
+    robot: Robot | None = None,
+    split: str | None = None,
+    num_robots: int = 64,
+    steps: int = 200,
+    seed: int = 0,
+    robots_config: RobotBatchConfig | None = None,
+    threads: int = 0,
+) -> LatentUse:
+    """Track motions with sampled latents, and see what each dimension tells the decoder.
+
+    Args:
+      data: motions of the module's robot. split: "train" or "validation"; None: all.
+      robot: the module's by default.
+      steps: control steps of every robot, from random frames, with restarts.
+      robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held
+        as in training.
+      threads: of the physics; 0: all cores.
+
+    Raises:
+      InputError: for a module or dataset that is not there, or that are of different robots.
+    """
+    skill = open_module(module)
+    robot = robot or robots.load(skill.robot)
+    skill.check_robot(robot)
+    skill.check_encoder(robot)
+    motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
+    task = Imitation(robot, motions=motions)
+    like = robots_config or RobotBatchConfig().like(skill)
+    env = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
+    return use_in(skill, env, steps=steps, seed=seed)
+
+
+def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> LatentUse:
+    """The same in an environment that there is already; its generator is reseeded."""
+    notes: list[Latents] = []
+    row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # kept step by step, then joined
+    require_memory(steps * row, f"steps={steps}: the latents of {env.num_envs:,} robots")
+
+    def record(moment: Transition) -> None:
+        notes.append(moment.decision.note)
+
+    env.generator.manual_seed(seed)
+    env.task.sampler.forget()
+    env.reset()
+    rollout(TrackingActor(skill, torch.Generator().manual_seed(seed)), env, steps, record)
+    z, mu, sigma = (torch.cat(part) for part in zip(*notes, strict=True))
+    mean = mu.var(0)
+    kl = prior.kl_per_dimension(mu, sigma, skill.alpha)
+    return LatentUse(kl.mean(0), mean / (mean + sigma.square().mean(0)), z.std(0))

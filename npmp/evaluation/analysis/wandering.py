@@ -1,0 +1,154 @@
+"""What a skill module does without a task: robots on latents of its prior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.files import new_hdf5
+from mocap_data.outside import require_memory
+from mocap_data.store import MotionSet
+from npmp import robots
+from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
+from npmp.envs.rollout import Transition, rollout
+from npmp.evaluation.analysis.description import Module, open_module
+from npmp.robots import Robot
+from npmp.skills.actors import PriorActor
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks import Imitation, ImitationConfig, Walk
+
+
+class Wandering(NamedTuple):
+    """n robots on latents of the prior, for `cap_s` seconds at most: times of those still up then
+    are censored."""
+
+    up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
+    travelled_m: Tensor  # (n,) length of the root's horizontal path until then
+    qpos: Tensor  # (T + 1, shown, nq) float64, of the first robots; continues after a fall
+    dt: float  # control period [s]
+    cap_s: float
+
+    def still_up(self) -> Tensor:
+        """(n,) bool: up until the end."""
+        return self.up_s > self.cap_s - 0.5 * self.dt
+
+    def up_frames(self, i: int) -> int:
+        """Frames of robot i's motion until its fall, the start included."""
+        return round(float(self.up_s[i]) / self.dt) + 1
+
+    def summary(self) -> dict[str, float]:
+        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean),
+        `up_s_median`, `up_to_the_end` (share of robots), `path_m` (mean length of the path),
+        `speed_mps` (all paths by all times).
+        """
+        return {
+            "up_s_mean": self.up_s.mean().item(),
+            "up_s_median": self.up_s.quantile(0.5).item(),
+            "up_to_the_end": self.still_up().float().mean().item(),
+            "path_m": self.travelled_m.mean().item(),
+            "speed_mps": (self.travelled_m.sum() / self.up_s.sum().clamp(min=self.dt)).item(),
+        }
+
+
+def wander(
+    module: Module,
+    data: str | Path | MotionSet | None = None,
+    *,
+    robot: Robot | None = None,
+    split: str | None = None,
+    num_robots: int = 64,
+    seconds: float = 20.0,
+    seed: int = 0,
+    robots_config: RobotBatchConfig | None = None,
+    threads: int = 0,
+    shown: int = 8,
+) -> Wandering:
+    """Let robots wander without a task until they fall, on the AR(1) process of eq. 5 from its
+    stationary distribution.
+
+    Args:
+      data: motions of the robot, from whose random frames it starts, moving as they do; None: from
+        the home pose, at rest.
+      robot, split, robots_config, threads: as of `npmp.evaluation.analysis.latent_use`.
+      seconds: at most; a robot that is still up then counts with this time, so means are censored
+        there.
+      shown: robots whose motion is kept.
+
+    A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its
+    simulation breaks down.
+
+    Raises:
+      InputError: for a module or dataset that is not there, or that are of different robots.
+    """
+    skill = open_module(module)
+    robot = robot or robots.load(skill.robot)
+    skill.check_robot(robot)
+    task: Imitation | Walk
+    if data is None:
+        task = Walk(robot)
+    else:
+        motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
+        task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+    like = robots_config or RobotBatchConfig().like(skill)
+    env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
+    return wander_in(skill, env, seconds=seconds, seed=seed, shown=shown)
+
+
+class _WanderRecorder:
+    """Follows robots until they fall. Ends the rollout when none is up."""
+
+    def __init__(self, env: TaskEnv[Any], shown: int):
+        self.env = env
+        self.shown = shown
+        n = env.num_envs
+        self.up = torch.ones(n, dtype=torch.bool)
+        self.steps = torch.zeros(n)
+        self.travelled = torch.zeros(n)
+        self.qpos = [env.robots.qpos[:shown].clone()]
+        self._place = env.state.root_pos[:, :2]
+
+    def __call__(self, moment: Transition) -> bool:
+        env = self.env
+        state = moment.step.state
+        # the state after a breakdown is that of before, and stands
+        self.up = self.up & ~env.robots.broken & ~env.fallen(state)
+        self.steps += self.up
+        place = state.root_pos[:, :2]
+        self.travelled += torch.where(self.up, (place - self._place).norm(dim=-1), 0.0)
+        self._place = place
+        self.qpos.append(env.robots.qpos[: self.shown].clone())
+        return not self.up.any()
+
+
+def wander_in(
+    skill: SkillModule, env: TaskEnv[Any], *, seconds: float, seed: int, shown: int = 8
+) -> Wandering:
+    """The same in an environment that there is already, from a reset; its generator is reseeded."""
+    env.generator.manual_seed(seed)
+    env.reset()
+    steps = max(1, round(seconds / env.dt))
+    record = _WanderRecorder(env, shown)
+    row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
+    require_memory(steps * row, f"seconds={seconds:g}: the motions of {shown} robots")
+    actor = PriorActor(skill, torch.Generator().manual_seed(seed))
+    rollout(actor, env, steps, record, resets=None)
+    qpos = torch.stack(record.qpos)
+    up_s = record.steps * env.dt
+    return Wandering(up_s, record.travelled, qpos, env.dt, steps * env.dt)
+
+
+def write_motions(path: Path, robot: Robot, trial: Wandering) -> None:
+    """rollouts.h5: a group "prior i" per robot shown with qpos (T, nq), rate_hz and up_frames, the
+    frames until its fall."""
+    with new_hdf5(path, track_order=True) as file:
+        file.attrs["robot"] = robot.name
+        file.attrs["joint_names"] = list(robot.joint_names)
+        for i in range(trial.qpos.shape[1]):
+            qpos = trial.qpos[:, i].numpy()
+            group = file.create_group(f"prior {i}")
+            group.attrs["rate_hz"] = 1.0 / trial.dt
+            group.attrs["up_frames"] = min(trial.up_frames(i), len(qpos))
+            group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)

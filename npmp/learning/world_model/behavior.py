@@ -1,0 +1,116 @@
+"""A behaviour prior: which latents a module itself uses in a state, given what it does next.
+
+    p(z_t | x_t, g_t, z_{t-1}) = N(alpha z_{t-1} + mu, diag(sigma^2)),  (mu, sigma) = f(x, g, z)
+
+x_t is the true state, g_t what was achieved in the half second after (`npmp.learning.cloning`). The
+AR(1) prior keeps a policy near latents that the decoder knows; this one near those that it used
+where it moved like the recordings (a learned prior as in ControlVAE, Yao et al. 2022, with the goal
+in hindsight as in Andrychowicz et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from npmp.envs.features import true_state
+from npmp.envs.state import RobotState
+from npmp.skills.normalizer import Normalizer
+from npmp.skills.prior import Habit, Latent, prior_std
+
+HIDDEN = 256  # units of each of two layers [D]
+EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
+NEIGHBOURS = 20  # of a goal that has examples, 1 % of those kept, within `NEAR` [D]
+NEAR = 0.15  # share of the range of goals that a task asks for [D]
+NEAREST = 0.05  # at least so near, where a task asks for one goal only [m/s, rad/s] [D]
+
+
+class BehaviorPrior(nn.Module):
+    """An MLP to mean and deviation of the latent. `fit` in `npmp.learning.cloning` trains it.
+
+    Where a goal has no example, as running sideways, the network extrapolates. `support` says so,
+    and the AR(1) prior counts there.
+    """
+
+    home: Tensor
+    examples: Tensor
+    goals: Tensor
+    near: Tensor
+
+    def __init__(
+        self, home: Tensor, goals: Sequence[tuple[float, float]], latent_dim: int, alpha: float
+    ):
+        """home: (nu,) [rad]; goals: the g ranges (low, high) that the task asks for, none where its
+        goal is not what is achieved."""
+        super().__init__()
+        goal_width = len(goals)
+        self.alpha = alpha
+        self.start = prior_std(alpha)
+        self.register_buffer("home", home.clone(), persistent=False)
+        ends = torch.tensor(goals).view(-1, 2)
+        width = ends[:, 1] - ends[:, 0]
+        # of what is never asked for, as of what is asked most widely
+        width = torch.where(width > 0.0, width, width.max() if goal_width else width)
+        self.register_buffer("goals", ends, persistent=False)
+        self.register_buffer("near", (NEAR * width).clamp(min=NEAREST), persistent=False)
+        state = 12 + 3 * len(home)
+        self.scale = Normalizer(state + goal_width)
+        self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
+        self.goal_width = goal_width
+        head = nn.Linear(HIDDEN, 2 * latent_dim)
+        nn.init.normal_(head.weight, std=0.01 / HIDDEN**0.5)
+        nn.init.zeros_(head.bias)
+        self.net = nn.Sequential(
+            nn.Linear(state + goal_width + latent_dim, HIDDEN),
+            nn.ELU(),
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.ELU(),
+            head,
+        )
+
+    def inputs(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Unscaled features (..., 12 + 3 nu + g): the true state but for its height, which rough
+        ground shifts, and the goal (..., g) as the task shows it."""
+        return torch.cat((true_state(state, self.home)[..., 1:], goal[..., : self.goal_width]), -1)
+
+    def forward(self, features: Tensor, z_prev: Tensor) -> Latent:
+        """features (..., f) as `inputs`, z_{t-1} (..., d) -> the latent's distribution."""
+        mu, raw = self.net(torch.cat((self.scale(features), z_prev), -1)).chunk(2, -1)
+        # within a factor e^3 of the AR(1) prior's, as the policy's
+        std = self.start * torch.exp(3.0 * torch.tanh(raw / 3.0))
+        return Latent(self.alpha * z_prev + mu, std)
+
+    def asked_for(self, goal: Tensor) -> Tensor:
+        """Which goals (..., g) lie in the range that the task asks for, or near it. -> (...) bool.
+        Recordings at other speeds would take the network's room."""
+        low, high = self.goals.unbind(-1)
+        return ((goal > low - self.near) & (goal < high + self.near)).all(-1)
+
+    def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
+        """Take scales and goals from features (N, f) of what the module did."""
+        self.scale.fit(features, 0.05)
+        count = len(features)
+        device = self.home.device
+        rows = torch.randint(count, (EXAMPLES,), generator=generator, device=device)
+        self.examples.copy_(self._goals(features)[rows])
+
+    def _goals(self, features: Tensor) -> Tensor:
+        return features[..., features.shape[-1] - self.goal_width :]
+
+    def support(self, features: Tensor) -> Tensor:
+        """How much the examples say about the goals of features (..., f): 1 where `NEIGHBOURS` of
+        them lie within `NEAR`, 0 where that takes twice as far. -> (...)."""
+        if not self.goal_width:
+            return torch.ones_like(features[..., 0])
+        goals = self._goals(features).detach().flatten(0, -2)
+        far = torch.cdist(goals / self.near, self.examples / self.near)
+        kth = far.kthvalue(NEIGHBOURS, -1).values.view(features.shape[:-1])
+        return (2.0 - kth).clamp(0.0, 1.0)
+
+    def habit(self, state: RobotState, goal: Tensor, z_prev: Tensor, share: float) -> Habit:
+        """What a policy is held to in states (..., k) with goals (..., g) as the task shows them,
+        z_{t-1} (..., d); share: of the KL, where the goals have examples."""
+        features = self.inputs(state, goal)
+        return Habit(self(features, z_prev), share * self.support(features))

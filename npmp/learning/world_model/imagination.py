@@ -1,0 +1,266 @@
+"""Imagination: policy, decoder and world model as one differentiable rollout, for any task.
+
+A step is a pure function of tensors with every random number drawn in advance, so that it can be
+compiled once and serves any horizon. What no later step depends on (the losses) is computed for all
+steps at once after the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.core.tree import Tree, map_tree
+from npmp.envs.ground import ABOUT_FEET, Ground
+from npmp.envs.sensing import Sensing, SensorDraws
+from npmp.envs.state import RobotState
+from npmp.envs.task import Task
+from npmp.learning.rl.optimization import bounded_gradient
+from npmp.learning.world_model.behavior import BehaviorPrior
+from npmp.learning.world_model.compiling import compiled
+from npmp.learning.world_model.model import WorldModel
+from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
+from npmp.learning.world_model.replay import Step
+from npmp.skills import prior
+from npmp.skills.high_level_policy import Player, PolicyInput
+from npmp.skills.nets import DecoderState
+from npmp.skills.prior import Latent
+from npmp.tasks.rewards import setpoint_costs
+
+
+class Carry(NamedTuple):
+    """What one imagined step leaves to the next, B robots."""
+
+    state: Tensor  # (B, s) packed RobotState
+    history: Tensor  # (B, H + 1, o) exact observations, the latest first
+    z: Tensor  # (B, d)
+    decoder: DecoderState
+    policy: Tree
+    goal: Tensor  # (B, g)
+
+
+class Constants(NamedTuple):
+    """What stays the same over a rollout, B robots."""
+
+    physics: Tensor  # (B, p)
+    joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
+    patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
+    free: Tensor  # (B, 1) bool, acting from the prior
+    drift: Tensor  # (B, 3) standard normal, of what `extras` see
+
+
+class Noise(NamedTuple):
+    """Random numbers of a step, B robots; with a leading axis, of all steps of a rollout."""
+
+    latent: Tensor  # (B, d) standard normal
+    sensors: SensorDraws
+    extras: Tensor  # (B, 2, e) standard normal, for `Task.imagine`
+
+
+class ImaginedTrajectory(NamedTuple):
+    """An imagined rollout of H steps, B robots."""
+
+    states: Tensor  # (H + 1, B, s) packed RobotState, with the start
+    goals: Tensor  # (H, B, g) after each step
+    z: Tensor  # (H + 1, B, d), with the latent before the start
+    mean: Tensor  # (H, B, d) of the policy's latents
+    std: Tensor
+
+
+class ImaginedLosses(NamedTuple):
+    """Means over an imagined rollout, each ()."""
+
+    task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
+    style: Tensor  # the same: how they moved, whatever was asked
+    effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
+    smoothness: Tensor  # change of setpoints, summed over joints [rad]
+    kl: Tensor  # of the policy to what it is held to, per step [nats]
+    habit: Tensor  # weight of the behaviour prior in it
+    std: Tensor  # of the policy's latents
+    posture: Tensor  # distance from the postures that are known to hold
+    wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
+    current: Tensor  # squares of the motors' currents, summed over joints [A^2]; 0: not told
+
+
+class Imagination:
+    """Rolls a policy out in a world model from replayed moments.
+
+    The decoder, and a policy where it does not know the true state, see what the robot's sensors
+    would make of the imagined state. Latents are sampled, the decoder acts by its mean. Physics and
+    patch of ground stay what they are at the start.
+    """
+
+    def __init__(
+        self,
+        player: Player,
+        model: WorldModel,
+        sensing: Sensing,
+        task: Task,
+        ground: Ground,
+        postures: PostureRange,
+        wasserstein: SlicedWasserstein | None = None,
+        *,
+        behavior: BehaviorPrior | None = None,
+        share: float = 0.0,
+        frees: bool = False,
+        compile: bool = False,
+    ):
+        """Put the parts together.
+
+        Args:
+          player: what learns; gradients pass through what of it is frozen.
+          model: frozen.
+          postures: that are known to hold. wasserstein: what robots on the prior are compared with.
+          behavior: what the policy is held to beside the AR(1) prior, by a share of the KL.
+          frees: robots that acted from the prior do so here, and only these are asked to keep to
+            the postures; else all are.
+          compile: the step, at its first use, which takes a minute or so and pays in long runs.
+        """
+        self.player = player
+        self.model = model
+        self.sensing = sensing
+        self.task = task
+        self.ground = ground
+        self.postures = postures
+        self.wasserstein = wasserstein
+        self.frees = frees
+        self.behavior = behavior
+        self.share = share
+        self._step = compiled(self.step, compile)
+
+    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Latent]:
+        """One step of all robots. Returns what the next one needs, and the policy's latents."""
+        policy, skill = self.player
+        sensing = self.sensing
+        state = RobotState.unpack(carry.state)
+        senses = sensing.shown(carry.history, draws.sensors)
+        seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
+        inputs = PolicyInput(senses, seen, carry.z)
+        latent, policy_state = policy.step(inputs, carry.policy)
+        if self.frees:
+            latent = prior.where_free(latent, fixed.free, carry.z, policy.alpha)
+        z = latent.mean + latent.std * draws.latent
+        action, decoder = skill.decode(z, senses, carry.decoder)
+
+        offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
+        setpoint = self.model.home + action
+        if offset is not None:  # what is commanded is, in the encoders' terms, shifted
+            setpoint = setpoint - offset
+        ground = self.ground.about_feet(state, fixed.patch)
+        after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
+        history = sensing.remember(carry.history, sensing.exact(after, offset))
+        goal = self.task.next_goal(carry.goal, after)
+        return Carry(after.pack(), history, z, decoder, policy_state, goal), latent
+
+    def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
+        """Imagine `horizon` steps from real moments (B, ...)."""
+        carry = Carry(
+            start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
+        )
+        free = start.free.unsqueeze(-1)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator, device=start.z.device)
+
+        robots = len(start.z)
+        extra = len(self.task.extra_inputs)
+        latent = drawn(horizon, *start.z.shape)
+        delay, noise = self.sensing.draw((horizon, robots), generator)
+        extras = drawn(horizon, robots, 2, extra)
+        fixed = Constants(
+            start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
+        )
+        states = [carry.state]
+        goals = []
+        zs = [carry.z]
+        latents = []
+        for k in range(horizon):
+            draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
+            carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
+            states.append(carry.state)
+            goals.append(carry.goal)
+            zs.append(carry.z)
+            latents.append(distribution)
+        mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
+        return ImaginedTrajectory(
+            torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std
+        )
+
+    def sensed(self, start: Step) -> Tensor:
+        """Exact observations at real moments and before, (B, H + 1, o)."""
+        offset = start.joint_offset if start.joint_offset.shape[-1] else None
+        now = self.sensing.exact(RobotState.unpack(start.state), offset).unsqueeze(-2)
+        if not self.sensing.lags:
+            return now
+        before = start.history.unflatten(-1, (self.sensing.lags, self.sensing.width))
+        return torch.cat((now, before), -2)
+
+    def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedLosses:
+        """The losses of a rollout of `horizon` steps, differentiable."""
+        course = self.rollout(start, horizon, generator)
+        before, after = RobotState.unpack(course.states[:-1]), RobotState.unpack(course.states[1:])
+        free = start.free.to(course.std)
+        commanded = 1.0 - free
+
+        loss = self.task.imagined_loss(before, after, course.goals, start.patch)
+        each = torch.ones_like(course.std[..., 0])
+        counts = each if loss.weight is None else loss.weight
+
+        def mean(values: Tensor, robots: Tensor, steps: Tensor) -> Tensor:
+            """Of (H, B), over the robots (B,) and steps (H, B) that count."""
+            weight = robots * steps
+            return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+        effort, smoothness = setpoint_costs(after, before)
+        kl, habit = self._divergence(course, start)
+        away = self.postures(above_ground(after, self.ground, start.patch))
+        wasserstein = torch.zeros_like(away[0, 0])
+        if self.wasserstein is not None and start.free.any():
+            crowd = RobotState(*(part[:, start.free] for part in after))
+            wasserstein = self.wasserstein(crowd, generator)
+        current = torch.zeros_like(effort)
+        if self.model.currents is not None:
+            stood: Any = RobotState(*(part.flatten(0, 1) for part in before))
+            physics = start.physics.repeat(horizon, 1)
+            rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), physics)
+            current = (rms * self.model.current_scale).square().sum(-1).view_as(effort)
+        return ImaginedLosses(
+            task=loss.task.mean(),
+            style=loss.style.mean(),
+            effort=mean(effort, commanded, counts),
+            smoothness=mean(smoothness, commanded, counts),
+            kl=mean(kl, commanded, counts),
+            habit=habit.mean(),
+            std=mean(course.std.detach().mean(-1), commanded, each),
+            posture=mean(away, free if self.frees else torch.ones_like(free), each),
+            wasserstein=wasserstein,
+            current=mean(current, commanded, counts),
+        )
+
+    def _divergence(self, course: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
+        """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
+        each."""
+        latent = Latent(course.mean, course.std)
+        z_prev = course.z[:-1]
+        habit = None
+        if self.behavior is not None:
+            before = RobotState.unpack(course.states[:-1])
+            goals = torch.cat((start.goal[None], course.goals[:-1]))
+            inputs = self.task.see(before, goals) if self.behavior.goal_width else goals
+            habit = self.behavior.habit(before, inputs, z_prev, self.share)
+        kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
+        return kl, torch.zeros_like(kl) if habit is None else habit.weight
+
+
+def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:
+    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: a robot
+    that climbs stands no higher. patch: (B, 2), or (B, 0) on flat ground, where nothing changes."""
+    if patch.shape[-1] == 0:
+        return states
+    horizon, robots = states.root_pos.shape[:2]
+    each: Any = RobotState(*(part.flatten(0, 1) for part in states))
+    about = ground.about_feet(each, patch.repeat(horizon, 1))
+    under = about.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
+    return states.above(under.mean(-1).view(horizon, robots))

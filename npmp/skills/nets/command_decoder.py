@@ -1,0 +1,52 @@
+"""A walking policy and the decoder below it as one decoder, whose latent is the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npmp.core.settings import from_mapping
+from npmp.skills.nets.high_level import HighLevelConfig, HighLevelNet
+from npmp.skills.nets.skill_nets import Decoder, DecoderState, NetConfig, Recurrent
+from npmp.skills.normalizer import Normalizer
+
+
+class CommandDecoder(Recurrent):
+    """In the place of `Decoder`: a latent of -1 to 1 in each dimension is the lowest to the highest
+    command. Its memory is that of both, side by side, with the latent between them."""
+
+    def __init__(self, observations: int, actions: int, walker: Mapping[str, Any]):
+        """walker: the module's `net`, the policy's `high_level`, `alpha`, `bound` and
+        `command_range`. Raises InputError or ValueError where these are not sound."""
+        super().__init__()
+        net = from_mapping(NetConfig, walker["net"], at="walker.net")
+        high = from_mapping(HighLevelConfig, walker["high_level"], at="walker.high_level")
+        low, most = torch.tensor(walker["command_range"]).T
+        self.policy = HighLevelNet(
+            observations + len(low), net.latent_dim, walker["alpha"], high, bound=walker["bound"]
+        )
+        self.decoder = Decoder(observations, actions, net)
+        self.scale = Normalizer(len(low))
+        self.range = Normalizer(len(low))  # of what may be asked
+        self.range.mean.copy_(0.5 * (low + most))
+        self.range.std.copy_((0.5 * (most - low)).clamp(min=1e-6))
+        self._parts = high.lstm_width, net.lstm_width, net.latent_dim
+        self.lstm_width = sum(self._parts)
+
+    def command(self, z: Tensor) -> Tensor:
+        """Latents (n, k) as commands."""
+        return self.range.mean + self.range.std * z.clamp(-1.0, 1.0)
+
+    def forward(
+        self, z: Tensor, observation: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        (high, low, before), (cell, deep, _) = (part.split(self._parts, -1) for part in state)
+        inputs = torch.cat((observation, self.scale(self.command(z))), -1)
+        latent, memory = self.policy(inputs, before, DecoderState(high, cell))
+        action, below = self.decoder(latent.mean, observation, DecoderState(low, deep))
+        hidden = torch.cat((memory.hidden, below.hidden, latent.mean), -1)
+        cells = torch.cat((memory.cell, below.cell, torch.zeros_like(latent.mean)), -1)
+        return action, DecoderState(hidden, cells)

@@ -1,0 +1,176 @@
+"""Encoder and decoder of the skill module (robot-NPMP, networks).
+
+Sizes default to a small CPU preset; the paper's are in conf/net/paper.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npmp.core import ranges
+from npmp.skills import prior
+
+# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
+JOINT_SCALE = 0.5
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """Sizes of the skill module's networks. Raises: ValueError for values out of range."""
+
+    latent_dim: int = 32  # the paper's relatives use 60
+    alpha: float = 0.95  # correlation of the AR(1) prior, eq. 5
+    encoder_width: int = 256  # two hidden layers; 1024 in the paper
+    decoder_width: int = 128  # input norm and both branches; 256 in the paper
+    lstm_width: int = 128  # 256 in the paper
+
+    def __post_init__(self) -> None:
+        prior.prior_std(self.alpha)
+        sizes = ("latent_dim", "encoder_width", "decoder_width", "lstm_width")
+        ranges.at_least_one(self, *sizes)
+        ranges.at_most(self, ranges.MAX_WIDTH, *sizes)
+
+
+class DecoderState(NamedTuple):
+    """The LSTM's memory."""
+
+    hidden: Tensor  # (n, lstm_width)
+    cell: Tensor  # (n, lstm_width)
+
+    def reset(self, mask: Tensor) -> DecoderState:
+        """Forget where mask (n,) bool holds."""
+        keep = (~mask).to(self.hidden.dtype).unsqueeze(-1)
+        return DecoderState(self.hidden * keep, self.cell * keep)
+
+
+class Recurrent(nn.Module):
+    """A network with an LSTM's memory of `lstm_width` units."""
+
+    lstm_width: int
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots."""
+        zeros = next(iter(self.state_dict().values())).new_zeros(n, self.lstm_width)
+        return DecoderState(zeros, zeros.clone())
+
+
+class Encoder(nn.Module):
+    """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the
+    prior, eq. 3."""
+
+    def __init__(self, features: int, config: NetConfig):
+        super().__init__()
+        width = config.encoder_width
+        d = config.latent_dim
+        self.alpha = config.alpha
+        self._prior_std = prior.prior_std(config.alpha)
+        self.body = nn.Sequential(
+            nn.Linear(features + d, width), nn.LayerNorm(width), nn.ELU(),
+            nn.Linear(width, width), nn.ELU(),
+        )  # fmt: skip
+        self.head = nn.Linear(width, 2 * d)
+        # starts at the prior: no information, no KL
+        nn.init.normal_(self.head.weight, std=0.01 / width**0.5)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, features: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+        """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu,
+        sigma^2)."""
+        mu, raw = self.head(self.body(torch.cat((features, z_prev), -1))).chunk(2, -1)
+        return mu, self._sigma(raw)
+
+    def over_time(self, features: Tensor) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
+        """`forward` of a sequence whose features (T, n, f) are known: a function of t and z_{t-1}
+        (n, d).
+
+        The first layer's product with the features, most of the work, is made for all steps at
+        once.
+        """
+        first = self.body[0]
+        assert isinstance(first, nn.Linear)  # for the type checker
+        width = features.shape[-1]
+        projected = nn.functional.linear(features, first.weight[:, :width], first.bias)
+        of_latent = first.weight[:, width:].t()
+        rest = self.body[1:]
+
+        def step(t: int, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+            mu, raw = self.head(rest(torch.addmm(projected[t], z_prev, of_latent))).chunk(2, -1)
+            return mu, self._sigma(raw)
+
+        return step
+
+    def _sigma(self, raw: Tensor) -> Tensor:
+        # within a factor e^3 of the prior's deviation either way: neither a delta nor an explosion
+        return self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
+
+
+class Decoder(Recurrent):
+    """(z_t, proprioception, memory) to joint targets centred on the home pose.
+
+    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input
+    and the latent; a linear layer on both branches gives the action.
+    """
+
+    def __init__(self, observations: int, actions: int, config: NetConfig):
+        super().__init__()
+        w = config.decoder_width
+        h = config.lstm_width
+        self.lstm_width = h
+        self.norm = nn.Sequential(nn.Linear(observations, w), nn.LayerNorm(w), nn.Tanh())
+        self.branch1 = nn.Sequential(nn.Linear(w, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
+        self.lstm = nn.LSTMCell(w, h)
+        self.branch2 = nn.Sequential(
+            nn.Linear(h + w + config.latent_dim, w), nn.ELU(), nn.Linear(w, w), nn.ELU()
+        )
+        self.head = nn.Linear(h + w, actions)
+        nn.init.normal_(self.head.weight, std=0.01 / (h + w) ** 0.5)  # starts at the home pose
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, z: Tensor, observation: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """z (n, d), observation (n, o) normalized, state -> action (n, a) [rad], new state."""
+        x, memorized = self.inputs(observation)
+        state = DecoderState(*self.lstm(memorized, (state.hidden, state.cell)))
+        return self.output(state.hidden, x, z), state
+
+    def inputs(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """What comes before the LSTM: observation (..., o) -> the normed input (..., w), the LSTM's
+        input (..., w)."""
+        x = self.norm(observation)
+        return x, self.branch1(x)
+
+    def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
+        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) ->
+        action (..., a) [rad]."""
+        y = self.branch2(torch.cat((hidden, x, z), -1))
+        return self.head(torch.cat((hidden, y), -1))
+
+
+class JointDecoder(Recurrent):
+    """No skill at all: the latent is the joint targets, so a policy learns from scratch.
+
+    In the place of `Decoder`, without weights or memory.
+    """
+
+    def __init__(self, actions: int, config: NetConfig):
+        """Raises: ValueError unless the latent has a dimension per joint."""
+        super().__init__()
+        if config.latent_dim != actions:
+            raise ValueError(
+                f"latents in joint space have latent_dim {actions}, got {config.latent_dim}"
+            )
+        self.lstm_width = config.lstm_width
+        self.scale: Tensor
+        self.register_buffer("scale", torch.full((actions,), JOINT_SCALE))
+
+    def forward(
+        self, z: Tensor, observation: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """As `Decoder.forward`: action = scale z; the observation does not count."""
+        return self.scale * z, state

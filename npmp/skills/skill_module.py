@@ -1,0 +1,286 @@
+"""The skill module: encoder, latent prior, decoder, and the contract under which they work.
+
+On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract):
+nothing in it can run code. The networks' weights are stored as float32 or, at half the size,
+float16; in memory they are always float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError, check_known
+from npmp.core import artifact, ranges
+from npmp.core.memory import require_context
+from npmp.core.settings import from_mapping
+from npmp.envs.features import (
+    ReferenceFeatures,
+    context_size,
+    encoder_context,
+    proprioception,
+    proprioception_layout,
+)
+from npmp.envs.reference import Reference
+from npmp.envs.robot_batch import ACCELEROMETERS, HOLDS
+from npmp.robots import Robot
+from npmp.skills.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
+from npmp.skills.nets.command_decoder import CommandDecoder
+from npmp.skills.normalizer import Normalizer
+
+SCHEMA = "npmp-skill"
+VERSION = 1
+# what turns latents into joint targets: skills, nothing but a scale, or a walking policy
+DECODERS = ("lstm", "joints", "commands")
+_WIDTHS = ("encoder_width", "decoder_width", "lstm_width")
+# what the networks' weights may be on disk
+STORED_AS = {"float32": torch.float32, "float16": torch.float16}
+# what the robot and the code settle; a module with other values was made for something else
+SETTLED = (
+    *("robot", "joint_names", "model_sha256", "home_pose", "kp", "kd", "torque_limit"),
+    *("control_rate_hz", "physics_rate_hz", "observation"),
+)
+
+
+@dataclass(frozen=True)
+class SkillContract:
+    """What a user of a module must know to run it; all of module.json but the schema and its
+    version."""
+
+    robot: str
+    model_sha256: str
+    joint_names: list[str]
+    home_pose: list[float]  # [rad]; setpoint = home_pose + action
+    kp: list[float]  # [Nm/rad]
+    kd: list[float]  # [Nm s/rad]
+    torque_limit: list[float]  # [Nm]
+    control_rate_hz: float
+    physics_rate_hz: float
+    observation: list[tuple[str, int]]  # [name, width] in order, before normalization
+    context_size: int  # the encoder's features before the previous latent
+    context_horizon: int  # reference frames that the encoder looks ahead
+    net: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    weights_dtype: str = "float32"  # of the networks' weights on disk
+    decoder: str = "lstm"  # a name of `DECODERS`
+    walker: dict[str, Any] = field(default_factory=dict)  # of "commands": `CommandDecoder`'s
+
+    def __post_init__(self) -> None:
+        ranges.one_of(self, "decoder", DECODERS)
+        sizes = (self.context_size, *(width for _, width in self.observation))
+        if not self.joint_names or min(sizes) < 1:
+            raise ValueError(
+                "it needs joints, a context_size and an observation whose widths are all above zero"
+            )
+        if not 1 <= self.context_horizon <= 10_000:
+            raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
+        for key, choices in (("hold", HOLDS), ("accelerometer", ACCELEROMETERS)):
+            value = self.training.get(key, choices[0])
+            if isinstance(value, str) and value not in choices:
+                raise ValueError(f"{key} must be one of {', '.join(choices)}; got {value!r:.40}")
+        ranges.one_of(self, "weights_dtype", STORED_AS)
+
+    @staticmethod
+    def for_robot(
+        robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int
+    ) -> SkillContract:
+        """The contract of a module for a robot, at that robot's rates, gains and home pose."""
+        return SkillContract(
+            robot=robot.name,
+            model_sha256=robot.model_sha256,
+            joint_names=list(robot.joint_names),
+            home_pose=robot.home_joints.tolist(),
+            kp=robot.kp.tolist(),
+            kd=robot.kd.tolist(),
+            torque_limit=robot.torque_limit.tolist(),
+            control_rate_hz=float(robot.control_rate_hz),
+            physics_rate_hz=float(robot.physics_rate_hz),
+            observation=list(proprioception_layout(len(robot.joint_names))),
+            context_size=context_size,
+            context_horizon=context_horizon,
+            net=asdict(net),
+        )
+
+
+class SkillModule(nn.Module):
+    """Encoder, AR(1) prior and decoder of one robot's motor skills.
+
+    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a
+    simulator's true state and a reference.
+    """
+
+    def __init__(self, contract: SkillContract):
+        super().__init__()
+        self.contract = contract
+        self.net = from_mapping(NetConfig, contract.net, at="net in the module's contract")
+        self.robot = contract.robot  # name of the robot that it was trained for
+        self.latent_dim = self.net.latent_dim
+        self.alpha = self.net.alpha  # correlation of the AR(1) prior, eq. 5
+        observations = sum(width for _, width in contract.observation)
+        actions = len(contract.joint_names)
+        context = contract.context_size
+        self.encoder = Encoder(context, self.net)
+        self.decoder: Decoder | JointDecoder | CommandDecoder
+        if contract.decoder == "joints":
+            self.decoder = JointDecoder(actions, self.net)
+        elif contract.decoder == "commands":
+            self.decoder = CommandDecoder(observations, actions, contract.walker)
+        else:
+            self.decoder = Decoder(observations, actions, self.net)
+        self.context_scale = Normalizer(context)
+        self.observation_scale = Normalizer(observations)
+        # per dimension, what 99 % of the latents seen in imitation stay within: the range a
+        # high-level policy keeps to
+        self.latent_range: Tensor
+        self.register_buffer("latent_range", torch.full((self.net.latent_dim,), 3.0))
+
+    @staticmethod
+    def for_reference(
+        robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures
+    ) -> SkillModule:
+        """An untrained module whose input scales are those of a reference: fixed from the start, so
+        that no feature drifts under the networks.
+        """
+        require_context(reference.num_frames, features.size, net.encoder_width)
+        home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
+        frames = torch.arange(reference.num_frames, device=home.device)
+        state = reference.state(frames)
+        last = reference.last_frame(reference.clip_of(frames))
+        context = encoder_context(features, state, frames, last, home)
+        contract = SkillContract.for_robot(
+            robot, net, context_size=context.shape[-1], context_horizon=features.horizon
+        )
+        skill = SkillModule(contract)
+        skill.context_scale.fit(context, 0.1)
+        skill.observation_scale.fit(proprioception(state, home), 0.1)
+        return skill
+
+    def in_joint_space(self) -> SkillModule:
+        """A module without skills for the same robot, driven and sensed alike: its latents are
+        joint targets, its prior is white, and of this module it has the input scales alone. With it
+        a policy learns from scratch, by the same code."""
+        return self.without_skills(len(self.contract.joint_names), decoder="joints")
+
+    def without_skills(self, latent_dim: int, **contract: Any) -> SkillModule:
+        """A module for the same robot, driven and sensed alike, with another decoder, as contract
+        says; all but the input scales is zero."""
+        training = self.contract.training
+        sizes = dict.fromkeys(_WIDTHS, 1)
+        net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
+        keys = ("hold", "accelerometer", "command_range")
+        kept = {key: training[key] for key in keys if key in training}
+        plain = SkillModule(replace(self.contract, net=asdict(net), training=kept, **contract))
+        # the encoder is not used, but a module's file has all its parts
+        for parameter in plain.parameters():
+            nn.init.zeros_(parameter)
+        plain.context_scale.load_state_dict(self.context_scale.state_dict())
+        plain.observation_scale.load_state_dict(self.observation_scale.state_dict())
+        return plain.to(self.latent_range.device)
+
+    @property
+    def hold(self) -> str:
+        """How setpoints were held in training, "first_order" or "zero_order"."""
+        return str(self.contract.training.get("hold", "zero_order"))
+
+    @property
+    def accelerometer(self) -> str:
+        """What accelerometers read in training, "imu" or "root"; "root" in records
+        without it."""
+        return str(self.contract.training.get("accelerometer", "root"))
+
+    def initial_state(self, n: int) -> DecoderState:
+        """Empty memory for n robots."""
+        return self.decoder.initial_state(n)
+
+    def encode(self, context: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha
+        z_{t-1} + mu, sigma^2), eq. 3."""
+        return self.encoder(self.context_scale(context), z_prev)
+
+    def decode(
+        self, z: Tensor, proprioception: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory;
+        setpoint = home_pose + action."""
+        return self.decoder(z, self.observation_scale(proprioception), state)
+
+    def save(
+        self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32"
+    ) -> None:
+        """Write the folder, atomically file by file.
+
+        Args:
+          training: what to record of the training; by default the module's own record.
+          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each;
+            normalizers and the latents' range stay float32.
+
+        Raises:
+          OSError: when the folder cannot be written; InputError for an unknown dtype or a weight
+            beyond its range.
+        """
+        check_known("dtype", [dtype], STORED_AS)
+        content = asdict(self.contract) | {"weights_dtype": dtype}
+        content |= {} if training is None else {"training": training}
+        tensors = self.state_dict()
+        for name in tensors:
+            if name.startswith(("encoder.", "decoder.")):
+                tensors[name] = tensors[name].to(STORED_AS[dtype])
+                if not bool(torch.isfinite(tensors[name]).all()):
+                    raise InputError(
+                        f"the weights '{name}' do not fit into {dtype}: one is beyond its range"
+                    )
+        artifact.write(Path(folder), "module", SCHEMA, VERSION, content, tensors)
+
+    @staticmethod
+    def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
+        """Read a module folder. Nothing in it is executed. Weights stored as float16 become
+        float32.
+
+        Raises:
+          InputError: when a file is missing, damaged, of a newer version or does not fit the
+            contract.
+        """
+        module = artifact.load(
+            Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule
+        )
+        return module.to(device).eval()
+
+    def check_robot(self, robot: Robot) -> None:
+        """Refuse a robot that the module was not made for.
+
+        Raises:
+          InputError: naming what differs.
+        """
+        mine = asdict(self.contract)
+        context = {key: mine[key] for key in ("context_size", "context_horizon")}
+        theirs = asdict(SkillContract.for_robot(robot, self.net, **context))
+        for key in SETTLED:
+            if mine[key] != theirs[key]:
+                raise InputError(
+                    f"the module's {key} is {mine[key]}, but for '{robot.name}' it is {theirs[key]}"
+                )
+
+    def check_encoder(self, robot: Robot) -> None:
+        """Refuse an encoder whose features are not those of this robot; only imitation needs it.
+
+        Raises:
+          InputError: naming both sizes; for a module in joint space, which has learned none.
+        """
+        if self.contract.decoder != "lstm":
+            raise InputError(
+                f"the module has no skills: its latents are {self.contract.decoder}, and it tracks "
+                "nothing"
+            )
+        horizon = self.contract.context_horizon
+        size = self.contract.context_size
+        expected = context_size(robot, horizon)
+        if size != expected:
+            raise InputError(
+                f"the module's context_size is {size}, but {horizon} frames ahead make "
+                f"{expected} for '{robot.name}'"
+            )

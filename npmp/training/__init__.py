@@ -1,9 +1,0 @@
-"""Training as library calls: whole runs, and what makes a run survive.
-
-    npmp.training.imitation.train_module(motions, robot, out)     motions -> a skill module
-    npmp.training.reuse.train_policy(module, make_task, out)      a skill module -> a high-level
-    policy
-
-`run` is the loop around any algorithm: logs (`log`, `loggers`), checkpoints, what stops it
-(`guard`, `signals`).
-"""

@@ -1,0 +1,173 @@
+"""What is installed, what works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from npmp.core.devices import cpus
+from npmp.view.render import backend
+
+Verdict = Literal["ok", "absent", "broken"]
+
+INSTALL = "make install (or: pip install -c constraints.txt -e .)"
+
+# What npmp can do with each extra and not without it.
+EXTRAS = {
+    "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
+    "wandb": "logger=wandb",
+    "ray": "hydra/launcher=ray: sweeps on a cluster",
+    "deploy": "npmp deploy: policies for robots",
+    "render": "npmp render out=FILE.mp4",
+    "drake": "npmp deploy trial simulator=drake",
+    "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
+    "play": "npmp play: a robot to steer in the browser",
+    "docs": "make docs",
+    "dev": "make test",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    section: str
+    name: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+def look(timeout_s: float) -> list[Finding]:
+    """Everything, section by section. timeout_s: to wait for each rendering backend."""
+    return [
+        check_python(),
+        *check_packages(),
+        checked("core", "devices", devices),
+        checked("core", "mujoco.batch", batch, f"needs mujoco >=3.17,<4: {INSTALL}"),
+        *(
+            Finding("rendering", name, "absent", reason, backend.ADVICE[name])
+            if reason
+            else Finding("rendering", name, "ok", "renders")
+            for name, reason in backend.reasons(timeout_s).items()
+        ),
+        *check_extras(),
+        checked("robots", "models", models),
+    ]
+
+
+def check_python() -> Finding:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+        return Finding("core", "python", "ok", f"{detail}, {cpus()} CPUs")
+    return Finding("core", "python", "broken", detail, "use Python 3.11 to 3.13")
+
+
+def requirements(extra: str | None = None) -> list[str]:
+    """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp
+    is not installed."""
+    try:
+        lines = [line.partition(";") for line in metadata.requires("npmp") or []]
+    except metadata.PackageNotFoundError:
+        return []
+    plain = [(line.strip(), marker.replace("'", '"')) for line, _, marker in lines]
+    if extra is None:
+        return [line for line, marker in plain if "extra ==" not in marker]
+    return [line for line, marker in plain if f'extra == "{extra}"' in marker]
+
+
+def check_requirement(line: str) -> tuple[Verdict, str, str]:
+    """(verdict, package, detail) of one requirement line."""
+    from packaging.requirements import Requirement
+
+    wanted = Requirement(line)
+    try:
+        version = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return "absent", wanted.name, f"not installed, needs {wanted.specifier or 'any version'}"
+    if not wanted.specifier.contains(version, prereleases=True):
+        return "broken", wanted.name, f"{version} is installed, needs {wanted.specifier}"
+    return "ok", wanted.name, version
+
+
+def check_packages() -> list[Finding]:
+    """Every core package, installed and in range."""
+    results = [check_requirement(line) for line in requirements()]
+    if not results:
+        message = "not installed as a package: versions cannot be checked"
+        return [Finding("core", "npmp", "broken", message, INSTALL)]
+    if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
+        return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]
+    listed = ", ".join(f"{name} {version}" for _, name, version in results)
+    return [Finding("core", "packages", "ok", listed)]
+
+
+def checked(section: str, name: str, look: Callable[[], str], advice: str = INSTALL) -> Finding:
+    """What a look at something says, or what it raised."""
+    try:
+        return Finding(section, name, "ok", look())
+    except Exception as error:
+        return Finding(section, name, "broken", f"{type(error).__name__}: {error}", advice)
+
+
+def devices() -> str:
+    """torch and the devices it sees."""
+    import torch
+
+    threads = f"cpu ({torch.get_num_threads()} threads)"
+    build = torch.version.cuda
+    if torch.cuda.is_available():
+        each = range(torch.cuda.device_count())
+        return ", ".join([threads, *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in each)])
+    why = f"built for CUDA {build}, sees no device" if build else "CPU build"
+    return f"{threads}; torch {torch.__version__}: {why}"
+
+
+def batch() -> str:
+    """Step a few simulations and compare with one alone."""
+    import mujoco
+    import mujoco.batch
+    import numpy as np
+
+    body = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    several = mujoco.batch.Batch(model, 4, 0)
+    data = mujoco.MjData(model)
+    several.step(nstep=10)
+    mujoco.mj_step(model, data, nstep=10)
+    if not np.allclose(np.asarray(several.bind("qpos")), data.qpos):
+        raise RuntimeError("its result differs from a single simulation's")
+    return f"mujoco {mujoco.__version__}: 4 simulations agree with one alone"
+
+
+def models() -> str:
+    """Every robot whose model is here loads and compiles; nothing is downloaded."""
+    from npmp import robots
+
+    described = []
+    for name in robots.names():
+        if not robots.is_at_hand(name):
+            described.append(f"{name} (not downloaded yet)")
+            continue
+        model = robots.load(name).model()
+        described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
+    return ", ".join(described)
+
+
+def check_extras() -> list[Finding]:
+    """Each extra, and the command that installs it."""
+    findings = []
+    for extra, used in EXTRAS.items():
+        if not (results := [check_requirement(line) for line in requirements(extra)]):
+            continue
+        missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
+        listed = missing or [f"{name} {version}" for _, name, version in results]
+        install = f"make install EXTRAS={extra}   or: pip install 'npmp[{extra}]'"
+        state: Verdict = "absent" if missing else "ok"
+        detail = f"{', '.join(listed)} ({used})".lstrip()
+        findings.append(Finding("extras", extra, state, detail, install if missing else ""))
+    return findings

@@ -1,0 +1,346 @@
+"""A session drawn with viser, which also says where the mouse drags and clicks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import mujoco
+import numpy as np
+import trimesh
+import viser
+from numpy.typing import NDArray
+from websockets.asyncio import server as serving
+
+from npmp.robots import Robot
+from npmp.robots.visuals import moving_bodies, shapes
+from npmp.sim.terrain import PERIOD_M
+from npmp.view.play.modes import Floats
+from npmp.view.play.session import Session, Snapshot
+
+FOLLOW = 0.1  # share of its way to the robot that the view goes per step
+JUMP_M = 1.0  # a robot that is suddenly so far away was moved
+GHOST = (90, 140, 220)
+BALL = (240, 140, 40)
+TARGET = (210, 50, 50)
+PUSH = (220, 40, 40)
+GROUND = (176, 178, 172)
+SKIN = (245, 242, 236)
+SKY = (255, 255, 255)
+WALL = (201, 192, 178)
+# walls fade in blocks of this side [m], where they hide the robot
+BLOCK_M = 0.5
+# of a wall that hides the robot
+FADED = 0.15
+# from the robot's middle to its sides, and more [m]
+BESIDE_M = 0.35
+# above the floor, what is looked at [m]
+AIM_M = 0.25
+COLOURS = {
+    "base": (58, 62, 70),
+    "link0": (104, 110, 120),
+    "link1": (140, 146, 156),
+    "link2": (92, 98, 108),
+    "foot0": (200, 80, 60),
+    "foot1": (60, 120, 190),
+    "foot2": (200, 150, 40),
+    "foot3": (60, 150, 100),
+}
+
+# called with what the mouse does: "push" (body, point, drag), "release" (), "floor" (x, y);
+# world, [m]
+Pointed = Callable[[str, Any], None]
+
+
+class Scene:
+    """One robot on its ground, the same for all viewers; the view follows it."""
+
+    def __init__(self, robot: Robot, pointed: Pointed):
+        """Start viser's server on a free local port. pointed: is called in viser's thread."""
+        # viser does not check origins: a page of another website may not connect, our own server
+        # names none. Malformed requests are no news
+        silent = logging.Logger("viser", logging.CRITICAL + 1)
+        closed = functools.partial(serving.serve, origins=[None], logger=silent)
+        with _quiet(), mock.patch.object(serving, "serve", closed):
+            self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
+        # no tunnel to elsewhere
+        self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]
+        self.port: int = self.server.get_port()
+        self._pointed = pointed
+        self.centre = np.zeros(3)
+        self._home = float(robot.home_qpos[2])
+        scene = self.server.scene
+        gui = self.server.gui
+        gui.configure_theme(show_logo=False, show_share_button=False, control_layout="floating")
+        # without a GPU viser's panorama takes three of the five seconds to the first picture
+        scene.configure_environment_map(None)
+        scene.add_light_hemisphere("/sky", sky_color=SKY, ground_color=GROUND, intensity=2.5)
+        scene.set_up_direction("+z")
+        self._world = scene.add_frame("/world", show_axes=False)
+        self._grid = scene.add_grid(
+            "/world/floor",
+            infinite_grid=True,
+            cell_size=0.5,
+            section_size=1.0,
+            fade_distance=25.0,
+            cell_color=(205, 207, 204),
+            section_color=(170, 173, 170),
+            plane_color=(236, 237, 234),
+            plane_opacity=1.0,
+        )
+        self._robot, self._ghosts = self._bodies(robot, robot.model(visuals=True))
+        self._ghost = scene.add_frame("/world/ghost", show_axes=False, visible=False)
+        sphere = trimesh.creation.icosphere(subdivisions=3, radius=1.0)
+        eighths = np.sign(sphere.triangles_center).prod(-1) > 0
+        patches = [
+            _painted(trimesh.Trimesh(sphere.vertices, sphere.faces[part]), colour)
+            for part, colour in ((eighths, BALL), (~eighths, SKIN))
+        ]
+        self._ball = scene.add_glb("/world/ball", _glb(patches), visible=False)
+        flat: Any = {"radius": 0.22, "height": 0.012}
+        arrow: Any = {"shaft_radius": 0.018, "head_radius": 0.05, "head_length": 0.12}
+        self._target = scene.add_cylinder("/world/target", color=TARGET, visible=False, **flat)
+        ends = np.zeros((1, 2, 3))
+        self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
+        self._ground: list[Any] = []  # meshes of one period
+        # blocks of walls among them, their boxes (B, 2, 3) [m] from the corner, and whether each
+        # hides the robot in the tiles around it (B, 4)
+        self._walls: list[Any] = []
+        self._boxes = np.zeros((0, 2, 3))
+        self._hides = np.zeros((0, 4), dtype=bool)
+        self._corner = np.zeros(2)
+        self._floor = 0.0
+        self._listen()
+
+    def _bodies(
+        self, robot: Robot, model: mujoco.MjModel
+    ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
+        """Handles of the moving bodies' meshes, with their places among the robot's bodies; the
+        ghost's, too."""
+        looks = shapes(model, robot.foot_bodies)
+        names = list(robot.body_names)
+        solid = []
+        ghost = []
+        for i, body in enumerate(moving_bodies(model)):
+            parts = [_mesh(look) for look in looks if look["b"] == i]
+            if not parts:
+                continue
+            index = names.index(model.body(body).name)
+            plain = [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
+            mesh = trimesh.util.concatenate(plain)
+            assert isinstance(mesh, trimesh.Trimesh)  # of meshes; for the type checker
+            handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
+            solid.append((index, handle))
+            name = f"/world/ghost/{index}"
+            form = (mesh.vertices, mesh.faces)
+            look: Any = {"color": GHOST, "opacity": 0.35, "cast_shadow": False}
+            ghost.append((index, self.server.scene.add_mesh_simple(name, *form, **look)))
+            self._pushable(handle, names[index])
+        return solid, ghost
+
+    def _pushable(self, handle: Any, body: str) -> None:
+        @handle.on_drag("left")
+        async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
+            start = np.array(event.start_position)
+            end = np.array(event.end_position)
+            if event.phase == "end":
+                self._pointed("release", ())
+            else:
+                self._pointed("push", (body, start + self.centre, end - start))
+
+    def _listen(self) -> None:
+        def on_floor(origin: Floats, direction: Floats) -> tuple[float, float] | None:
+            """Where a ray meets the floor under the robot, world [m]."""
+            if direction[2] > -1e-3:
+                return None
+            place = origin + self.centre - direction * (origin[2] / direction[2])
+            return float(place[0]), float(place[1])
+
+        @self._target.on_drag("left")
+        async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
+            eye = np.array(event.client.camera.position)
+            if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
+                self._pointed("floor", place)
+
+        @self.server.scene.on_click()
+        def _(event: viser.SceneClickEvent) -> None:
+            place = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
+            if place is not None:
+                self._pointed("floor", place)
+
+    # --- drawing
+
+    def ground(self, session: Session) -> None:
+        """Draw the ground of the present mode."""
+        for part in self._ground:
+            part.remove()
+        self._ground = []
+        self._walls = []
+        self._boxes = np.zeros((0, 2, 3))
+        self._hides = np.zeros((0, 4), dtype=bool)
+        ground = session.mode.ground
+        self._grid.visible = ground is None
+        self._floor = 0.0 if ground is None else float(ground[0].min())
+        if ground is None:
+            return
+        heights = ground[0]
+        self._corner = np.array(ground[1])
+        n = len(heights)
+        across = np.linspace(0.0, PERIOD_M, n)
+        x, y = np.meshgrid(across, across)
+        vertices = np.stack((x, y, heights), -1).reshape(-1, 3).astype(np.float32)
+        row, column = (part.ravel() for part in np.mgrid[: n - 1, : n - 1])
+        low = row * n + column
+        corners = (low, low + 1, low + n + 1), (low, low + n + 1, low + n)
+        faces = np.concatenate([np.stack(each, -1) for each in corners])
+        blocks = np.full(len(faces), -1)
+        if session.mode.house:
+            corner = vertices[faces]
+            place = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
+            stands = corner[..., 2].max(1) > self._floor + 0.01
+            blocks = np.where(stands, place[:, 0] * round(PERIOD_M / BLOCK_M) + place[:, 1], -1)
+        for block in np.unique(blocks):
+            used, part = np.unique(faces[blocks == block], return_inverse=True)
+            mesh = self._period(int(block), vertices[used], part.reshape(-1, 3))
+            self._ground.append(mesh)
+            if block >= 0:
+                self._walls.append(mesh)
+                box = np.stack((vertices[used].min(0), vertices[used].max(0)))[None]
+                self._boxes = np.concatenate((self._boxes, box))
+        self._hides = np.zeros((len(self._walls), 4), dtype=bool)
+        self._tiles: tuple[int, int] | None = None
+
+    def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
+        """A mesh of the ground, four times; block: of walls, -1: floor."""
+        level = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
+        tiles = np.zeros((4, 3))
+        look: Any = {"flat_shading": True, "cast_shadow": False, "lod": "off"}
+        look["batched_colors"] = GROUND if block < 0 else WALL
+        if block >= 0:
+            look["batched_opacities"] = np.ones(4)
+        return self.server.scene.add_batched_meshes_simple(
+            f"/world/ground/{block}", vertices, faces, level, tiles, **look
+        )
+
+    def draw(self, seen: Snapshot) -> None:
+        root = seen.bodies[0, :3]
+        aim = np.array([root[0], root[1], root[2] - self._home if self._ground else 0.0])
+        far = np.linalg.norm(aim - self.centre) > JUMP_M
+        self.centre = aim if far else self.centre + FOLLOW * (aim - self.centre)
+        with self.server.atomic():
+            self._world.position = -self.centre
+            _pose(self._robot, seen.bodies)
+            self._ghost.visible = seen.ghost is not None
+            if seen.ghost is not None:
+                _pose(self._ghosts, seen.ghost)
+            self._ball.visible = seen.ball is not None
+            self._target.visible = seen.target is not None
+            self._arrow.visible = seen.push is not None
+            if seen.ball is not None:
+                self._ball.position = seen.ball[0][:3]
+                self._ball.wxyz = seen.ball[0][3:]
+                if self._ball.scale != seen.ball[1]:
+                    self._ball.scale = seen.ball[1]
+            if seen.target is not None:
+                self._target.position = (*seen.target, self._floor + 0.006)
+            if seen.push is not None:
+                point, force = seen.push
+                ends = np.stack((point, point + force / 100.0))[None]
+                self._arrow.points = ends.astype(np.float32)
+            if self._ground:
+                self._lay(root)
+                self._fade(root)
+
+    def _lay(self, root: Floats) -> None:
+        """The four tiles around the robot."""
+        x, y = (int(v) for v in np.floor((root[:2] - self._corner) / PERIOD_M - 0.5))
+        if self._tiles != (x, y):
+            self._tiles = x, y
+            cells = np.array([(x + i, y + j) for i in (0, 1) for j in (0, 1)])
+            self._places = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
+            for part in self._ground:
+                part.batched_positions = self._places.astype(np.float32)
+
+    def _fade(self, root: Floats) -> None:
+        """Let the viewers see through walls between them and the robot."""
+        views = [
+            np.array(client.camera.position) + self.centre
+            for client in self.server.get_clients().values()
+        ]
+        aim = np.array([root[0], root[1], self._floor + AIM_M])
+        wider = np.array([BESIDE_M, BESIDE_M, 0.0])
+        # (B, 4, 3)
+        low, high = (self._boxes[:, None, end] + self._places for end in (0, 1))
+        hides = np.zeros_like(self._hides)
+        for view in views:
+            hides |= between(view, aim, low - wider, high + wider)
+        for i in np.flatnonzero((hides != self._hides).any(1)):
+            self._walls[i].batched_opacities = np.where(hides[i], FADED, 1.0).astype(np.float32)
+        self._hides = hides
+
+    def close(self) -> None:
+        with _quiet():
+            self.server.stop()
+
+
+def between(start: Floats, end: Floats, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Whether the line from start to end (3,) [m] meets boxes from low to high (..., 3) [m]."""
+    way = np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
+    shares = np.stack(((low - start) / way, (high - start) / way))
+    enters = shares.min(0).max(-1)
+    leaves = shares.max(0).min(-1)
+    return np.asarray((enters <= leaves) & (leaves >= 0.0) & (enters <= 1.0))
+
+
+def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
+    """viser prints where it starts and that it stops; users are not to go there."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
+    for index, handle in handles:
+        handle.position = bodies[index, :3]
+        handle.wxyz = bodies[index, 3:]
+
+
+def _glb(parts: list[trimesh.Trimesh]) -> bytes:
+    data = trimesh.Scene(parts).export(file_type="glb")
+    assert isinstance(data, bytes)  # of this type; for the type checker
+    return data
+
+
+def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Trimesh:
+    """Of one colour, and dull: colours of vertices would make it metal, which is black where
+    nothing is mirrored."""
+    linear = (np.array(colour) / 255.0) ** 2.2  # as glTF wants it
+    material = trimesh.visual.material.PBRMaterial(
+        baseColorFactor=(*linear, 1.0), metallicFactor=0.0, roughnessFactor=0.8
+    )
+    mesh.visual = trimesh.visual.TextureVisuals(material=material)
+    return mesh
+
+
+def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
+    """A shape of `npmp.robots.visuals.shapes` in its body's frame."""
+    size = look["s"]
+    kind = look["t"]
+    if kind == "mesh":
+        mesh = trimesh.Trimesh(look["v"], look["f"])
+    elif kind == "sphere":
+        mesh = trimesh.creation.icosphere(subdivisions=2, radius=size[0])
+    elif kind == "capsule":
+        mesh = trimesh.creation.capsule(radius=size[0], height=2.0 * size[1], count=(12, 12))
+    elif kind == "cylinder":
+        mesh = trimesh.creation.cylinder(radius=size[0], height=2.0 * size[1], sections=20)
+    else:
+        mesh = trimesh.creation.box(extents=2.0 * np.array(size))
+    if kind in ("box", "cylinder", "mesh"):
+        mesh.unmerge_vertices()  # edges are edges
+    mesh.apply_transform(trimesh.transformations.quaternion_matrix(look["q"]))
+    mesh.apply_translation(look["p"])
+    return _painted(mesh, COLOURS[look["c"]])

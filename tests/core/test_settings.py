@@ -1,0 +1,138 @@
+"""Values into typed settings; and where the settings stand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.core.settings import changes, from_mapping
+from tests.refusals import refusal
+
+# --- from_mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    rate: float = 0.5
+    sizes: tuple[int, ...] = (8,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    needed: int
+    on: bool = True
+    word: str = "a"
+    span: tuple[float, float] = (0.0, 1.0)
+    ranges: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 1.0), (0.0, 1.0))
+    limit: float | None = None
+    auto: float | str = "auto"
+    pair: tuple[float, float] | None = None
+    weights: Mapping[str, float] | None = None
+    mode: Literal["a", "b"] = "a"
+    place: Path | None = None
+    inner: Inner = dataclasses.field(default_factory=lambda: Inner(rate=0.25))
+
+    def __post_init__(self) -> None:
+        if self.needed < 0:
+            raise ValueError(f"needed must be at least 0, got {self.needed}")
+
+
+def test_values_become_what_the_annotations_say() -> None:
+    made = from_mapping(
+        Outer,
+        {
+            "needed": 3,
+            "span": [0, 2],
+            "ranges": [[0, 1], [2, 3]],
+            "limit": 1,
+            "auto": 2,
+            "pair": [1, 2],
+            "weights": {"foot": 1},
+            "inner": {"sizes": [4, 5]},
+            "name": "x",
+        },
+        ignore=("name",),
+    )
+    assert made == Outer(
+        3,
+        span=(0.0, 2.0),
+        ranges=((0.0, 1.0), (2.0, 3.0)),
+        limit=1.0,
+        auto=2.0,
+        pair=(1.0, 2.0),
+        # rate: what the field defaults to, not the class
+        weights={"foot": 1.0},
+        inner=Inner(rate=0.25, sizes=(4, 5)),
+    )
+    assert isinstance(made.span[0], float) and made.ranges[1] == (2.0, 3.0)
+    assert from_mapping(Outer, {"needed": 1e6, "place": "~/x"}).place == Path.home() / "x"
+    assert from_mapping(
+        Outer, {"needed": 1, "limit": None, "auto": "x", "inner": Inner(0.1)}
+    ).inner == Inner(0.1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"on": 1}, "run.on must be true or false, got 1"),
+        ({"needed": True}, "run.needed must be a whole number, got true"),
+        ({"needed": 1.5}, "run.needed must be a whole number, got 1.5"),
+        ({"needed": 10**30}, "run.needed must be a number of at most 9,007,199,254,740,992, got"),
+        (
+            {"needed": 10**6000},
+            "run.needed must be a number of at most 9,007,199,254,740,992, got a int too long",
+        ),
+        ({"needed": None}, "run.needed must be a whole number, got null"),
+        ({"limit": "1"}, "run.limit must be a finite number or null, got '1'"),
+        ({"limit": float("nan")}, "run.limit must be a finite number or null, got nan"),
+        ({"limit": 10**400}, "run.limit must be a finite number"),
+        ({"limit": False}, "run.limit must be a finite number or null, got false"),
+        ({"auto": []}, "run.auto must be a finite number or text, got []"),
+        ({"word": 3}, "run.word must be text, got 3"),
+        ({"span": [1.0]}, "run.span must be a list of 2, each a finite number, got [1.0]"),
+        ({"span": 1.0}, "run.span must be a list of 2, each a finite number, got 1.0"),
+        ({"span": [0.0, float("inf")]}, "run.span[1] must be a finite number, got inf"),
+        ({"ranges": [[0, 1], [0, "x"]]}, "run.ranges[1][1] must be a finite number, got 'x'"),
+        ({"pair": [1, "x"]}, "run.pair[1] must be a finite number, got 'x'"),
+        ({"weights": {"foot": None}}, "run.weights.foot must be a finite number, got null"),
+        ({"weights": 3}, "run.weights must be a mapping or null, got 3"),
+        ({"mode": "c"}, "run.mode must be a or b, got 'c'"),
+        ({"place": 3}, "run.place must be a path or null, got 3"),
+        ({"inner": None}, "run.inner must be a mapping, got null"),
+        ({"inner": {"sizes": [1, 2.5]}}, "run.inner.sizes[1] must be a whole number, got 2.5"),
+        ({"inner": {"size": 1}}, "run.inner has no setting 'size'; the nearest are: sizes, rate"),
+        ({"other": 1}, "run has no setting 'other'; the nearest are: "),
+        ({"needed": -1}, "run: needed must be at least 0, got -1"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(wrong: dict[str, Any], message: str) -> None:
+    assert refusal("", from_mapping, Outer, {"needed": 1, **wrong}, at="run").startswith(message)
+
+
+def test_a_setting_without_a_default_is_missed() -> None:
+    refusal("Outer lacks needed; its settings are: needed, on", from_mapping, Outer, {})
+    with pytest.raises(InputError, match="run must be a mapping, got 3"):
+        from_mapping(Outer, 3, at="run")  # type: ignore[arg-type]
+
+
+def test_a_value_of_any_depth_is_shown_in_a_line() -> None:
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert len(refusal("", from_mapping, Inner, {"rate": deep})) < 200
+
+
+# --- changes
+
+
+def test_changes_leave_out_what_belongs_to_the_process() -> None:
+    stored = {"threads": 1, "out": "a", "algo": {"rate": [1.0, 2.0], "old": 3}, "steps": 5}
+    values = {"threads": 2, "out": "b", "algo": {"rate": (1.0, 4.0)}, "steps": 6, "auto": None}
+    expected = {"algo.rate": ([1.0, 2.0], [1.0, 4.0]), "algo.old": (3, None)}
+    assert changes(stored, values, ignore=["steps"]) == expected
+    assert changes(stored, values) == {**expected, "steps": (5, 6)}

@@ -1,0 +1,181 @@
+"""What a module does, labelled with what came of it: windows, failures, starts; and a policy that
+takes it over."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from npmp.envs.state import RobotState
+from npmp.learning import cloning
+from npmp.learning.cloning import (
+    Demonstration,
+    Demonstrator,
+    demonstrate,
+    fit_behavior,
+    fit_policy,
+    held_up,
+    labelled,
+)
+from npmp.learning.world_model.behavior import BehaviorPrior
+from npmp.robots import Robot
+from npmp.skills.actors import PriorActor
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks.velocity import heading_velocity
+from npmp.tasks.walk import Walk, WalkConfig
+from tests.environments import walk_env
+
+STEPS, ROBOTS, LATENTS = 10, 6, 4
+
+
+def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
+    """Robots that stand as they are and move forward at speeds (T, n)."""
+    steps, n = speed.shape
+    state = RobotState.unpack(torch.zeros(steps, n, RobotState.width(12)))
+    state = state._replace(root_rot=torch.eye(3).expand(steps, n, 3, 3))
+    state = state._replace(root_vel=torch.stack((speed, 0 * speed, 0 * speed), -1))
+    generator = torch.Generator().manual_seed(0)
+    latents = torch.randn(steps, n, LATENTS, generator=generator)
+    flags = torch.zeros(steps, n, dtype=torch.bool)
+    return Demonstration(
+        state.pack(),
+        torch.randn(steps, n, 33, generator=generator),
+        latents,
+        latents,
+        torch.full_like(latents, std),
+        flags,
+        state.pack(),
+        flags.clone(),
+    )
+
+
+def test_a_step_is_labelled_with_the_mean_of_what_followed(robot: Robot) -> None:
+    speed = torch.arange(8.0).unsqueeze(-1)  # of one robot
+    goal, sound = labelled(demonstration(speed), Walk(robot), 3)
+    # steps 0, 1, 2 move at 0, 1, 2 m/s: 1 in the mean; the last window begins at step 5
+    assert goal[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert not bool(goal[..., 1:].any())
+    assert bool(sound.all())
+
+
+def test_windows_over_an_end_of_an_episode_do_not_count(robot: Robot) -> None:
+    shown = demonstration(torch.zeros(8, 2))
+    shown.first[0] = True
+    shown.failed[3, 0], shown.first[4, 0] = True, True
+    shown.first[6, 1] = True  # that one ran out of time
+    _, sound = labelled(shown, Walk(robot), 3)
+    # the failing step 3 is in the windows from 1, 2 and 3; the start at 6 in those from 4 and 5 but
+    # not at its begin
+    assert sound[:, 0].tolist() == [True, False, False, False, True, True]
+    assert sound[:, 1].tolist() == [True, True, True, True, False, False]
+
+
+def test_the_first_latents_of_the_prior_are_not_learned(robot: Robot) -> None:
+    shown = demonstration(torch.zeros(5, 1), std=0.0)
+    shown.first[0] = True
+    assert labelled(shown, Walk(robot), 2)[1][:, 0].tolist() == [False, True, True, True]
+
+
+def test_states_before_a_fall_are_no_postures_to_keep() -> None:
+    shown = demonstration(torch.arange(6.0).unsqueeze(-1))
+    shown.failed[4, 0] = True
+    # of the windows of two steps those from 3 and 4 hold the fall
+    assert held_up(shown, 2).root_vel[:, 0].tolist() == [0.0, 1.0, 2.0]
+    shown.failed[:] = True
+    assert len(held_up(shown, 2).root_vel) == 5  # no robot held up: all there is
+    assert held_up(shown, 2, at_most=2).root_vel[:, 0].tolist() == [0.0, 3.0]
+
+
+def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
+    robot: Robot, policy: HighLevelPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SEQUENCE", STEPS), ("BATCH", 64)):
+        monkeypatch.setattr(cloning, name, value)
+    shown = demonstration(torch.rand(STEPS, ROBOTS, generator=torch.Generator().manual_seed(1)))
+    walk = copy.deepcopy(policy)
+    generator = torch.Generator().manual_seed(2)
+    loss = fit_policy(walk, shown, Walk(robot), generator, window=1, updates=1)[0]
+    again = torch.Generator().manual_seed(2)
+    torch.randint(1, (64,), generator=again)
+    robots = torch.randint(ROBOTS, (64,), generator=again)
+    goal = heading_velocity(RobotState.unpack(shown.after))
+    given = PolicyInput(shown.seen[:, robots], goal[:, robots], shown.z_prev[:, robots])
+    mean, std, _, _ = policy(given, policy.initial_state(64), shown.first[:, robots])
+    wanted = Normal(shown.mean[:, robots], shown.std[:, robots])
+    kl = kl_divergence(wanted, Normal(mean, std)).sum(-1).mean()
+    # of each step, but for the constant log sqrt(2 pi)
+    entropy = LATENTS * (torch.tensor(0.2).log() + 0.5)
+    torch.testing.assert_close(torch.tensor(loss), kl.detach() + entropy, atol=1e-4, rtol=1e-4)
+
+
+def test_a_policy_learns_which_latents_lead_where(
+    robot: Robot, policy: HighLevelPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """z is the speed, in every dimension: only the goal says which."""
+    for name, value in (("SEQUENCE", 4), ("BATCH", 32), ("RATE", (1e-2, 1e-3))):
+        monkeypatch.setattr(cloning, name, value)
+    speed = torch.rand(1, ROBOTS, generator=torch.Generator().manual_seed(1)).expand(STEPS, ROBOTS)
+    shown = demonstration(speed)
+    latents = speed.unsqueeze(-1).expand(STEPS, ROBOTS, LATENTS)
+    shown = shown._replace(mean=latents, z_prev=torch.zeros_like(latents))
+    first, last = fit_policy(
+        policy, shown, Walk(robot), torch.Generator().manual_seed(3), window=1, updates=120
+    )
+    # with the mean right and its deviation that of what was shown, each dimension costs log 0.2 +
+    # 1/2
+    assert last < LATENTS * (torch.tensor(0.2).log().item() + 0.5) + 0.4 < first
+    ends = torch.tensor([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0]])
+    given = PolicyInput(torch.zeros(2, 33), ends, torch.zeros(2, LATENTS))
+    slow, fast = policy.step(given, policy.initial_state(2))[0].mean.mean(-1).tolist()
+    assert fast - slow > 0.5
+
+
+def test_a_behaviour_prior_learns_which_latents_lead_where(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """z deviates from the AR(1) prior by the speed: with that known a step costs log(0.2 / 0.312)
+    a dimension less its mean's square, and robots kept aside cost the same."""
+    monkeypatch.setattr(cloning, "RATE", (1e-2, 1e-3))
+    speed = torch.rand(1, 40, generator=torch.Generator().manual_seed(1)).expand(STEPS, 40)
+    shown = demonstration(speed)
+    shown = shown._replace(mean=0.95 * shown.z_prev + speed.unsqueeze(-1))
+    prior = BehaviorPrior(torch.zeros(12), 3 * [(-1.0, 1.0)], LATENTS, 0.95)
+    generator = torch.Generator().manual_seed(2)
+    figures = fit_behavior(prior, shown, Walk(robot), generator, window=1, updates=200)
+    variance, start = 0.2**2, 1.0 - 0.95**2
+    known = math.log(0.2) + 0.5
+
+    def gained(robots: slice) -> float:
+        far = variance + speed[:, robots].square().mean().item()
+        return LATENTS * (known - far / (2.0 * start) - 0.5 * math.log(start))
+
+    assert figures["behavior_loss"] == pytest.approx(gained(slice(36)), abs=0.5)
+    # the last tenth of the robots is kept aside
+    assert figures["behavior_loss_held_out"] == pytest.approx(gained(slice(36, 40)), abs=0.5)
+    # what was shown at other goals than the task asks for is left out
+    faster = BehaviorPrior(torch.zeros(12), 3 * [(3.0, 4.0)], LATENTS, 0.95)
+    assert fit_behavior(faster, shown, Walk(robot), generator, window=1, updates=20) == {}
+    # a task that does not say what a step has achieved has no goal to know latents by
+    blind, task = BehaviorPrior(torch.zeros(12), [], LATENTS, 0.95), Walk(robot)
+    monkeypatch.setattr(type(task), "achieved", None)
+    without = fit_behavior(blind, shown, task, generator, window=1, updates=20)
+    assert without["behavior_loss"] < 0.0  # here the state says it, too
+
+
+def test_a_demonstration_is_what_happened(
+    robot: Robot, walking: WalkConfig, skill: SkillModule
+) -> None:
+    env = walk_env(robot, 3, config=walking)
+    generator = torch.Generator().manual_seed(0)
+    shown = demonstrate(Demonstrator(PriorActor(skill, generator), generator, 0.05), env, 20)
+    assert shown.first[0].all() and bool(shown.first[1:].any()) and not bool(shown.std.any())
+    goes_on = ~shown.first[1:]
+    assert torch.equal(shown.before[1:][goes_on], shown.after[:-1][goes_on])
+    assert torch.equal(shown.z_prev[1:][goes_on], shown.mean[:-1][goes_on])
+    assert not bool(shown.z_prev[shown.first].any())

@@ -1,0 +1,185 @@
+"""Learning from a teacher: what is fitted is what the teacher says; runs resume to the bit; what
+cannot be taught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
+from npmp.learning.agents import DecodedAgent, DecodedPolicy, LatentAgent, latent_range
+from npmp.learning.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
+from npmp.robots import Robot
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
+from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks import Dribble, Walk, WalkConfig
+from npmp.tasks.recover import Recover, RecoverConfig
+from tests.refusals import refusal
+from tests.trainers import check_repeats_and_resumes
+
+CONFIG = StudentConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
+FITTED = replace(CONFIG, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2), episode_s=None)
+NET = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+
+
+def righting(
+    robot: Robot, skill: SkillModule, config: StudentConfig = CONFIG, seed: int = 0
+) -> StudentTrainer:
+    """Taught by the script of task `recover`, in joint space."""
+    plain = skill.in_joint_space()
+    env = TaskEnv(Recover(robot, RecoverConfig(drops=6)), 6, num_threads=1, seed=seed)
+    torch.manual_seed(seed)
+    student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)
+    agent = LatentAgent(student, plain)
+    return StudentTrainer(env, agent, teacher_of(env, agent), config, seed=seed)
+
+
+def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTrainer:
+    """Taught by the script of task `walk` what a module's latents are to be used for."""
+    seen = WalkConfig(sees_ground=True, ground_drift_m=0.05, ground_delay_s=0.04, ground_holes=0.1)
+    env = TaskEnv(Walk(robot, replace(seen, clock_s=0.5)), 6, num_threads=1, seed=seed)
+    torch.manual_seed(seed)
+    agent = DecodedAgent(HighLevelPolicy.for_task(skill, env.task, net=NET), skill)
+    return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
+
+
+def smaller(
+    robot: Robot, skill: SkillModule, teacher: HighLevelPolicy, config: StudentConfig
+) -> StudentTrainer:
+    """Taught by another policy of the same module."""
+    env = TaskEnv(Walk(robot), 6, num_threads=1, seed=0)
+    torch.manual_seed(0)
+    module = teacher.contract.module_sha256
+    student = HighLevelPolicy.for_task(skill, env.task, net=NET, module=module)
+    agent = LatentAgent(student, skill)
+    return StudentTrainer(env, agent, teacher_of(env, agent, teacher), config)
+
+
+def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
+    gathered = trainer.gather(0.0)
+    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
+    assert errors[-1] < 0.4 * errors[0] and trainer.env_steps == 5 * 4 * 6
+    lesson: Lesson = gathered.data
+    return lesson
+
+
+def test_the_policy_comes_nearer_to_what_a_script_says(robot: Robot, skill: SkillModule) -> None:
+    lesson = check_it_comes_nearer(righting(robot, skill, FITTED))
+    assert lesson.given.senses.shape[:2] == (4, 6) == lesson.shown.shape[:2]
+
+
+def test_moments_that_are_lost_count_less() -> None:
+    """0.05 rad by its square, 0.3 rad by the tangent at 0.1: 0.0025 and 0.1 (2 0.3 - 0.1)."""
+    miss = torch.tensor([0.05, -0.3])
+    assert clone_loss(miss, 0.1).item() == pytest.approx((0.0025 + 0.05) / 2)
+    assert clone_loss(miss, None).item() == pytest.approx((0.0025 + 0.09) / 2)
+
+
+def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: SkillModule) -> None:
+    trainer = righting(robot, skill)
+    lesson = trainer.gather(0.0).data
+    # where the teacher acts its targets are what robots sense as their last setpoints
+    setpoints = lesson.given.senses[1:, :, 12:24]
+    torch.testing.assert_close(setpoints, lesson.shown[:-1], atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(lesson.given.z_prev[1:] * trainer.agent.unit, lesson.shown[:-1])
+    late = righting(robot, skill).gather(0.5).data
+    assert (late.given.senses[1:, :, 12:24] - late.shown[:-1]).abs().amax() > 0.05
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.5])
+def test_a_policy_is_put_into_a_smaller_network(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, progress: float
+) -> None:
+    """What is shown is what the policy would do where robots have moved by these latents: by its
+    own while it acts, later by the student's."""
+    if progress == 0.0:
+        lesson = check_it_comes_nearer(smaller(robot, skill, policy, FITTED))
+    else:
+        lesson = smaller(robot, skill, policy, CONFIG).gather(progress).data
+    state = policy.initial_state(6)
+    for given, shown in zip(zip(*lesson.given[:3], strict=True), lesson.shown, strict=True):
+        latent, state = policy.step(PolicyInput(*given), state)
+        torch.testing.assert_close(latent.mean, shown)
+    apart = (lesson.given.z_prev[1:] - lesson.shown[:-1]).abs().amax()
+    assert apart == 0.0 if progress == 0.0 else apart > 1e-3
+
+
+def test_runs_repeat_and_resume(robot: Robot, skill: SkillModule) -> None:
+    check_repeats_and_resumes(lambda seed: righting(robot, skill, seed=seed))
+
+
+def test_a_run_that_sees_the_ground_repeats_and_resumes(robot: Robot, skill: SkillModule) -> None:
+    def walking(seed: int) -> StudentTrainer:
+        plain = skill.in_joint_space()
+        rough = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
+        env = TaskEnv(Walk(robot, rough), 3, num_threads=1, seed=seed, episode_s=0.12)
+        torch.manual_seed(seed)
+        student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)
+        agent = LatentAgent(student, plain)
+        return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
+
+    check_repeats_and_resumes(walking)
+
+
+def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillModule) -> None:
+    """What the student unrolls is what its policy and the module's decoder do step by step."""
+    trainer = through_skills(robot, skill)
+    before = {name: weight.clone() for name, weight in skill.state_dict().items()}
+    gathered = trainer.gather(0.0)
+    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
+    lesson: Lesson = gathered.data
+    assert errors[-1] < 0.95 * errors[0] and lesson.shown.shape == (4, 6, 12)
+    network: DecodedPolicy = trainer.agent.network  # type: ignore[assignment]
+    mean, *_ = network(lesson.given, lesson.start, lesson.first)
+    memory, decoder = lesson.start.policy, lesson.start.skill.decoder
+    for t, given in enumerate(zip(*lesson.given[:3], strict=True)):
+        latent, memory = network.policy.step(PolicyInput(*given), memory)
+        action, decoder = skill.decode(latent.mean, given[0], decoder)
+        torch.testing.assert_close(mean[t], action, atol=1e-5, rtol=1e-4)
+    for name, weight in skill.state_dict().items():
+        assert torch.equal(weight, before[name])
+
+
+def test_learning_through_skills_repeats_and_resumes(robot: Robot, skill: SkillModule) -> None:
+    check_repeats_and_resumes(lambda seed: through_skills(robot, skill, seed))
+
+
+def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
+    trainer = righting(robot, skill)
+    both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
+    assert both.data.shown.shape == (4, 12, 12) and both.env_steps == 48
+    assert both.data.start.hidden.shape == (12, 16)
+
+
+def test_the_range_of_latents_is_that_of_what_collectors_bring(
+    robot: Robot, skill: SkillModule
+) -> None:
+    collector, learner = righting(robot, skill), righting(robot, skill)
+    gathered = collector.gather(0.0)
+    learner.iteration(0.0, gathered)
+    torch.testing.assert_close(learner.range, latent_range(gathered.data.z), rtol=0, atol=0)
+
+
+def test_what_cannot_be_taught_is_refused(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    dribbles = TaskEnv(Dribble(robot), 2, num_threads=1)
+    rights = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
+    walks = TaskEnv(Walk(robot), 2, num_threads=1)
+    agent = LatentAgent(policy, skill)
+    with pytest.raises(InputError, match="task 'dribble' has no teacher of its own"):
+        teacher_of(dribbles, LatentAgent(policy, skill.in_joint_space()))
+    refusal("trained for task 'walk'; task=recover takes", teacher_of, rights, agent, policy)
+    other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
+    with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
+        teacher_of(walks, agent, other)
+    for wrong in (
+        {"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"beta": -1.0},
+        {"outlier_rad": 0.0},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            StudentConfig(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""A walking policy that dribbles: the script's command in front of it, then ball and target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
+from npmp.evaluation.trial import run_trial
+from npmp.robots import Robot
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyInput
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks import Dribble, DribbleConfig, Walk
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from tests.refusals import refusal
+
+CONFIG = CommanderConfig()
+
+
+def test_a_commanded_walker_is_one_policy(
+    robot: Robot, policy: HighLevelPolicy, tmp_path: Path
+) -> None:
+    """At first it does what the walking policy does on the script's command, from its file, too."""
+    whole = policy.commanded(Dribble(robot), CONFIG)
+    assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
+    asked = 2.0 * torch.randn(7, 64, 4, generator=torch.Generator().manual_seed(1))
+    seen, z, first = (
+        torch.randn(7, 64, 33),
+        torch.randn(7, 64, 4),
+        torch.zeros(7, 64, dtype=torch.bool),
+    )
+    command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
+    ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
+    theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
+    # other widths of the first layer, other orders of its sums
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours[1], theirs[1], atol=1e-5, rtol=1e-4)
+    whole.save(tmp_path / "policy")
+    again = HighLevelPolicy.load(tmp_path / "policy")
+    assert again.commander == CONFIG
+    assert torch.equal(
+        again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0]
+    )
+
+
+def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLevelPolicy) -> None:
+    """Balls at their targets are all left alone by the script, wherever they are; the policy can
+    tell them apart."""
+    whole = policy.commanded(Dribble(robot), CONFIG)
+    told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
+    near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
+    assert torch.equal(near[:36], far[:36]) and not torch.equal(near[36:], far[36:])
+    assert len(near) == 33 + 3 + 4
+
+
+def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    env = TaskEnv(Dribble(robot), 2, num_threads=1)
+    whole = policy.commanded(env.task, CONFIG)
+    trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
+    assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+
+
+def test_only_a_walking_policy_is_commanded(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    with pytest.raises(InputError, match="this one is of task 'dribble'"):
+        HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
+    refusal("'walk' gives forward_mps", policy.commanded, Walk(robot), CONFIG)
+
+
+def test_learning_to_dribble_begins_with_a_walker(robot: Robot, policy: HighLevelPolicy) -> None:
+    whole = policy.for_other_task(Dribble(robot))
+    assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).commander
+    faster = DribbleConfig(teacher=CommanderConfig(near=0.9))
+    again = whole.for_other_task(Dribble(robot, faster))
+    assert again.commander == faster.teacher and again.contract.command == whole.contract.command
+
+
+def test_a_walker_with_its_module_is_a_module_of_commands(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+) -> None:
+    """From its file it does what the policy does through its module at each command, memories and
+    all; a latent beyond 1 is the highest command."""
+    policy.as_module(skill).save(tmp_path)
+    module = SkillModule.load(tmp_path)
+    assert (module.latent_dim, module.alpha, module.hold) == (3, 0.0, skill.hold)
+    module.check_robot(robot)
+    low, high = torch.tensor(policy.contract.command_range).T
+    generator = torch.Generator().manual_seed(2)
+    told, mine = policy.initial_state(8), module.initial_state(8)
+    below, z_prev = skill.initial_state(8), torch.zeros(8, 4)
+    for _ in range(6):
+        seen = torch.randn(8, 33, generator=generator)
+        z = 4.0 * torch.rand(8, 3, generator=generator) - 2.0
+        command = 0.5 * (low + high) + 0.5 * (high - low) * z.clamp(-1.0, 1.0)
+        latent, told = policy.step(PolicyInput(seen, command, z_prev), told)
+        expected, below = skill.decode(latent.mean, seen, below)
+        found, mine = module.decode(z, seen, mine)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        z_prev = latent.mean
+    refusal("its latents are commands, and it tracks nothing", module.check_encoder, robot)
+    with pytest.raises(InputError, match="told a velocity and nothing else"):
+        policy.commanded(Dribble(robot), CONFIG).as_module(skill)
+    refusal("over skills", policy.as_module, skill.in_joint_space())
