@@ -1,4 +1,4 @@
-"""Figures that say how good a motion of a robot is, from the motion alone.
+"""Figures of the quality of a robot's motion.
 
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
 0, SI units.
@@ -21,7 +21,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
     leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
 
-A figure of what a motion does not have is left out.
+A motion without markers, legs or contacts has no figures of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
 # of limits: a joint at its bound is within it
 _TOLERANCE = 1e-9
 
-# what is bad of each figure; the worst motions of a set exceed one of these most
+# bad values of each figure
 BAD = {
     "rms_marker_m": 0.05,
     "max_marker_m": 0.25,
@@ -89,18 +89,18 @@ class QualityMeter:
         return np.asarray(position[:, self._feet, None] + turned)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
-        """When feet stand (T, F): as the motion says, else by speed and height."""
+        """When feet stand (T, F): the motion's contacts, else by speed and height."""
         if motion.contacts is not None:
             return motion.contacts
         feet = self.feet(motion)
-        # a single frame has no speed to tell by
+        # a single frame has no speed
         if len(feet) < 2:
             return np.zeros(feet.shape[:2], dtype=bool)
         low = feet[..., 2].min(axis=2) - self.robot.foot_radius < self._off_floor
         return np.asarray(stance(feet.mean(axis=2), motion.rate_hz) & low)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
-        """All figures of a motion; those of markers and legs where the motion has them."""
+        """All figures of a motion."""
         robot = self.robot
         rate = motion.rate_hz
         joints = motion.qpos[:, 7:]
@@ -140,7 +140,7 @@ class QualityMeter:
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """The figures of the motion's own figures of frames, as far as it has them."""
+    """The figures aggregated from the motion's figures of frames."""
     frames = motion.frame_quality
     figures = {}
     if "marker_rms_m" in frames:
@@ -191,9 +191,9 @@ def jerk_rms(joints: Array, rate_hz: float) -> float:
 
 
 def trouble(quality: Mapping[str, float]) -> float:
-    """How bad a motion is by its worst figure: 1 and more is bad (`BAD`).
+    """The largest ratio of a motion's figures to those of `BAD`; 1 and more is bad.
 
-    Where no foot stands, all of its feet's speed near the floor is sliding.
+    Without a standing foot the feet's speed near the floor counts as sliding.
     """
     near = quality.get("near_floor_mps", 0.0)
     slides = {"foot_slide_mps": near} if "foot_slide_mps" not in quality else {}

@@ -62,7 +62,7 @@ def read_csv(
     names = file_names if names is None else names
     if names is None or rate_hz is None:
         missing = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
-        message = f"{path}: {columns // 3} keypoints without {' and '.join(missing)}; set "
+        message = f"{path} has {columns // 3} keypoints; set "
         raise common.MissingOptions(message + ", ".join(f"{key}=" for key in missing), missing)
     positions = values.reshape(len(values), -1, 3)
     keypoints = select_subject(path, Keypoints(positions, names, parents), subject)

@@ -17,7 +17,7 @@ from mocap_data.readers.others import check_supported
 from npmp.core.progress import counted, phase
 from npmp.core.settings import read_run_settings
 from npmp.core.tables import read_table
-from retarget.findings import (
+from retarget.inspection import (
     Findings,
     inspect_description,
     inspect_hdf5,
@@ -25,7 +25,7 @@ from retarget.findings import (
     inspect_robot_motion,
     inspect_skeleton,
 )
-from retarget.sources import assumes_rate, described, files_below
+from retarget.sources import assumes_rate, failure_line, files_below
 
 # what a file of keypoints is called, whatever its format
 RECORDING = "recording"
@@ -117,7 +117,7 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
         except (InputError, OSError) as error:
             why = one_line(error).replace(str(files[i]), name)
             rows.append({"file": name, "doubts": why})
-            problems.append(described((name, why)))
+            problems.append(failure_line((name, why)))
     only_motions = all(kinds[entry] for entry in files)
     findings: Findings = {
         "path": str(path),

@@ -16,13 +16,13 @@ from mocap_data.readers.robot_motions import read_robot_motion
 from mocap_data.store import MotionSet
 from npmp.experiments import cli
 from npmp.robots import Robot
-from retarget.imported import to_reference_motion
+from retarget.robot_motion_import import to_reference_motion
 from tests.experiments.command import Says
 
 
 def motion_set(robot: Robot) -> MotionSet:
     """Two standing motions of different length, in one split each; made without the solver."""
-    from retarget.imported import RobotMotion
+    from retarget.robot_motion_import import RobotMotion
 
     motions = []
     for name, frames, split in (("stand", 20, "train"), ("sway", 30, "validation")):

@@ -19,8 +19,8 @@ from mocap_data.store import MotionSet
 from npmp.core.progress import listening
 from npmp.robots import Robot
 from npmp.view.inspection import inspect
-from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
+from retarget.robot_motion_import import to_reference_motion
 from tests.experiments.command import Inspects, Says
 from tests.experiments.test_retarget import save
 from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5

@@ -10,7 +10,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.experiments.recordings import Reading, gather
 from npmp.view.inspection import inspect
-from retarget.findings import inspect_recording
+from retarget.inspection import inspect_recording
 from tests.mocap_data.test_subjects import bvh, chain
 
 

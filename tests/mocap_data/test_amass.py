@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import mocap_data
 from mocap_data.readers.amass import NAMES
-from retarget.skeletons import skeleton_of
+from retarget.skeletons import find_skeleton
 from tests.refusals import refusal
 
 PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19)
@@ -48,7 +48,7 @@ def test_joints_are_those_of_a_chain_of_turns(tmp_path: Path) -> None:
             world.append(world[up] @ local if joint else local)
         expected = np.stack([place[:3, 3] for place in world]) + TRANS[frame]
         np.testing.assert_allclose(clip.positions[frame], expected, atol=1e-9)
-    assert skeleton_of(clip).name == "smpl_short"
+    assert find_skeleton(clip).name == "smpl_short"
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
 
 
 def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
-    for skeleton in skeletons.known().values():
+    for skeleton in skeletons.shipped_skeletons().values():
         four_legged = set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
         assert four_legged or set(skeleton.markers) <= set(skeletons.HUMANOID_MARKERS)
         for weights in skeleton.markers.values():
@@ -123,15 +123,17 @@ def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
 
 def test_markers_are_weighted_means() -> None:
     clip = dog_gait("walk", duration_s=0.5)
-    assert skeletons.skeleton_of(clip) == skeletons.known()["dog"]
-    both = skeletons.marker_positions(clip, skeletons.known()["dog"], ("LF_shoulder", "RH_foot"))
+    assert skeletons.find_skeleton(clip) == skeletons.shipped_skeletons()["dog"]
+    both = skeletons.marker_positions(
+        clip, skeletons.shipped_skeletons()["dog"], ("LF_shoulder", "RH_foot")
+    )
     blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
     expected = 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint]
     np.testing.assert_allclose(both[:, 0], expected, atol=1e-12)
     expected = clip.positions[:, clip.index("RightFoot_end")]
     np.testing.assert_allclose(both[:, 1], expected, atol=1e-12)
-    with pytest.raises(InputError, match="no marker 'nose'"):
-        skeletons.marker_positions(clip, skeletons.known()["dog"], ("nose",))
+    with pytest.raises(InputError, match="'nose'"):
+        skeletons.marker_positions(clip, skeletons.shipped_skeletons()["dog"], ("nose",))
 
 
 def test_a_foot_held_in_the_air_does_not_stand() -> None:

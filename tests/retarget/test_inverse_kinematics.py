@@ -239,7 +239,7 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
             "<mujoco><worldbody><body><freejoint/><geom size='1'/></body>"
             "<body><joint/><geom size='1'/></body>"
             "</worldbody></mujoco>",
-            "one root",
+            "root bod",
         ),
     ],
 )

@@ -13,8 +13,9 @@ from npmp import robots
 from retarget import Options, inverse_kinematics, kinematics
 from retarget.markers import MarkerLayout, layout_of
 from retarget.offsets import offset_jacobian, offset_step
-from retarget.pipeline import bodies_of
+from retarget.pipeline import fit_subject
 from retarget.prepared_robot import PreparedRobot
+from retarget.subjects import subjects_of
 from tests.refusals import refusal
 from tests.retarget.test_inverse_kinematics import places, solved
 
@@ -170,7 +171,9 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     )
     # a lopsided animal
     positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))
-    [body] = bodies_of([Clip(positions, prepared.layout.names, 60.0)], robot, Options())
+    clip = Clip(positions, prepared.layout.names, 60.0)
+    [subject] = subjects_of([clip], tuple(robot.markers))
+    body = fit_subject(subject, PreparedRobot.of(robot), Options())
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
 
 
@@ -179,7 +182,7 @@ def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: Pre
 
     refusal("no markers", layout_of, dataclasses.replace(robot, markers={}), prepared.tree)
     strange = {"base": robots.Marker("wing", np.zeros(3))}
-    refusal("no body 'wing'", layout_of, dataclasses.replace(robot, markers=strange), prepared.tree)
+    refusal("'wing'", layout_of, dataclasses.replace(robot, markers=strange), prepared.tree)
 
 
 def test_a_humanoids_markers_by_kind() -> None:

@@ -14,8 +14,8 @@ from npmp import robots
 from retarget import kinematics, proportions
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
-from retarget.skeletons import skeleton_of
-from retarget.targets import RecordedMarkers, markers_of, prepared_for, standing_heights
+from retarget.skeletons import find_skeleton
+from retarget.targets import RecordedMarkers, record_markers, standing_heights
 from tests.retarget import bodies
 from tests.retarget.test_recover import some_poses
 
@@ -40,10 +40,10 @@ class Recorded:
                 out = sign * wide * (0.5 if end == "Leg" else 1.0)
                 places[:, clip.names.index(side + end), 1] += out
         clip = replace(clip, positions=places)
-        skeleton = skeleton_of([clip], tuple(whole.robot.markers))
-        self.prepared = prepared_for(whole, skeleton)
+        skeleton = find_skeleton([clip], tuple(whole.robot.markers))
+        self.prepared = whole.with_markers(tuple(skeleton.markers))
         self.names = self.prepared.layout.names
-        self.clip = markers_of(clip, skeleton, self.prepared, Options())
+        self.clip = record_markers(clip, skeleton, self.prepared, Options())
 
     def fitted(self, scale: float, raw: np.ndarray | None = None) -> np.ndarray:
         """Raw markers at the robot's proportions; raw: in place of the recorded ones."""
@@ -51,7 +51,7 @@ class Recorded:
 
     def whole(self, clip: RecordedMarkers, scale: float) -> RecordedMarkers:
         heights = standing_heights([clip], self.prepared)
-        return proportions.fitted(clip, self.prepared, scale, heights)
+        return proportions.with_proportions(clip, self.prepared, scale, heights)
 
     def at(self, places: np.ndarray, name: str) -> np.ndarray:
         return places[..., self.names.index(name), :]
@@ -179,16 +179,16 @@ def test_the_scale_is_that_of_legs(whole: PreparedRobot) -> None:
     scale = proportions.scale_of([person.clip], person.prepared)
     assert scale == pytest.approx(leg / (0.491 * 1.6), rel=1e-6)
     point = replace(person.clip, raw=np.zeros_like(person.clip.raw))
-    with pytest.raises(InputError, match="'person': its hips, knees and ankles are one point"):
+    with pytest.raises(InputError, match="'person'"):
         proportions.scale_of([point], person.prepared)
 
 
 def test_only_humanoids_are_fitted() -> None:
-    assert not proportions.fits(PreparedRobot.of(robots.load("anymal_b")))
+    assert not proportions.applies_to(PreparedRobot.of(robots.load("anymal_b")))
     g1 = robots.load("unitree_g1")
-    assert proportions.fits(PreparedRobot.of(g1))
+    assert proportions.applies_to(PreparedRobot.of(g1))
     without = tuple(name for name in g1.markers if "knee" not in name)
-    assert not proportions.fits(PreparedRobot.of(g1, without))
+    assert not proportions.applies_to(PreparedRobot.of(g1, without))
 
 
 @pytest.mark.parametrize("wide", [-0.04, 0.0, 0.04])

@@ -11,8 +11,8 @@ from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
-from retarget.plausibility import doubts_of_motion, feet_doubt
 from retarget.quality import QualityMeter, overall_rms, trouble
+from retarget.recording_checks import motion_warnings, stance_warning
 
 RATE = 50.0
 
@@ -67,9 +67,9 @@ def test_feet_that_never_stand_have_no_slide(robot: Robot, meter: QualityMeter) 
     assert not {"foot_slide_mps", "foot_slide_share", "float_m"} & set(quality)
     assert quality["near_floor_mps"] == pytest.approx(0.5) and quality["rms_marker_m"] == 0.01
     assert trouble(quality) == pytest.approx(5.0)
-    [doubt] = doubts_of_motion(glide, meter)
+    [doubt] = motion_warnings(glide, meter)
     assert "no foot stands: near the floor they move at 0.5 m/s (radians read as degrees?" in doubt
-    assert "at 0.5 m/s (a treadmill?)" in feet_doubt(meter.measured(glide))
+    assert "at 0.5 m/s (a treadmill?)" in stance_warning(meter.measured(glide))
     high = qpos + np.eye(len(qpos[0]))[2]
     assert "near_floor_mps" not in meter.figures(motion_of(robot, high))
 
@@ -185,9 +185,9 @@ def test_feet_in_the_air_do_not_stand(robot: Robot, meter: QualityMeter) -> None
         qpos[:, 2] += height
         contacts = meter.contacts(motion_of(robot, qpos))
         assert contacts.all() == contacts.any() == stands, height
-        doubts = doubts_of_motion(motion_of(robot, qpos, contacts=contacts), meter)
+        doubts = motion_warnings(motion_of(robot, qpos, contacts=contacts), meter)
         assert ["no foot on the floor" in doubt for doubt in doubts] == [True] * (not stands)
     lying = standing(robot, 20)
     lying[:, 3:7] = [0.0, 1.0, 0.0, 0.0]
-    [doubt] = doubts_of_motion(motion_of(robot, lying), meter)
+    [doubt] = motion_warnings(motion_of(robot, lying), meter)
     assert "upside down most of the time (order of the quaternion?" in doubt

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mocap_data.motion import ReferenceMotion
-from retarget.overview import kinds_of
+from retarget.motion_summary import kinds_of
 
 
 def moving(

@@ -12,8 +12,8 @@ from mocap_data import InputError, ReferenceMotion, rotations
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
 from npmp.robots import Robot
-from retarget.imported import import_motion, to_reference_motion
 from retarget.kinematics import body_states, tree_of
+from retarget.robot_motion_import import import_motion, to_reference_motion
 from tests.refusals import refusal
 
 
@@ -89,8 +89,7 @@ def test_a_wrong_order_is_caught_by_the_body_poses(
     wrong = dataclasses.replace(
         shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names
     )
-    message = r"body '\w+' is .* m away from where robot 'anymal_b' has it"
-    refusal(message, to_reference_motion, wrong, robot)
+    refusal("body '.*'anymal_b'", to_reference_motion, wrong, robot)
 
 
 def test_names_that_do_not_fit_are_listed(
