@@ -97,7 +97,7 @@ class CleanOptions:
     max_chunk_s: float = 10.0
     # "none", "left_right", or "all" of the robot's and their products
     mirrors: str = "none"
-    # share of the seconds set aside for validation, by whole recordings
+    # share of the seconds for validation, by recordings
     validation: float = 0.0
     # in place of that share: recordings by name or pattern ("walk_*")
     validation_recordings: str | Sequence[str] = ()

@@ -34,7 +34,7 @@ def of_plausible_size(recordings: Recordings) -> Recordings:
     extended = [clip for clip in recordings.clips if np.ptp(clip.positions, axis=1).any()]
     warnings = {clip.name: warning for clip in extended if (warning := size_warning(clip))}
     failures = [
-        (recordings.files[name], f"{name} {warning}; are its units right? scale= sets them")
+        (recordings.files[name], f"{name} {warning}; left out, as scale= is not set")
         for name, warning in warnings.items()
     ]
     clips = [clip for clip in recordings.clips if clip.name not in warnings]
@@ -116,11 +116,7 @@ def merged(sets: Sequence[MotionSet], order: Sequence[str]) -> MotionSet | None:
 def clean_recordings(
     motions: MotionSet, robot: Robot, recordings: Recordings, options: Mapping[str, Any] | None
 ) -> Cleaned:
-    """The training set. options: of `clean`; None: the motions unchanged.
-
-    Raises:
-      InputError: nothing left, with the options that decide.
-    """
+    """The training set. options: of `clean`; None: the motions unchanged."""
     if options is None:
         seconds = sum(motion.duration_s for motion in motions.motions)
         return Cleaned(motions, (), seconds, seconds)

@@ -208,7 +208,7 @@ def inspect_robot_motion(
         "path": str(path),
         "kind": f"robot's motion ({kind})",
         "name": motion.name,
-        "robot": motion.robot or "not said",
+        "robot": motion.robot or "not in the file",
         "frames": motion.num_frames,
         "rate_hz": round(motion.rate_hz, 6),
         "duration_s": round(motion.duration_s, 3),

@@ -1,4 +1,4 @@
-"""A robot made ready for retargeting: its tree, the layout of its markers, its soles."""
+"""A robot for retargeting: its kinematic tree, the layout of its markers, its soles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIMB_WEIGHT = 4.0
 
 @dataclass(frozen=True)
 class PreparedRobot:
-    """A robot made ready by `PreparedRobot.of`; M markers, F feet with K contact points each."""
+    """A robot for retargeting; M markers, F feet with K contact points each."""
 
     robot: Robot
     tree: Tree
@@ -107,7 +107,7 @@ class PreparedRobot:
 
     @property
     def home_markers(self) -> Array:
-        """(M, 3) [m] the robot's own markers in the home pose."""
+        """(M, 3) [m] the robot's markers in the home pose."""
         markers = Points(self.layout.body, self.layout.position)
         return positions_of(markers, *forward(self.tree, np.asarray(self.robot.home_qpos)[None]))[0]
 
@@ -151,7 +151,7 @@ class PreparedRobot:
 
     @property
     def weights(self) -> Array:
-        """(M,) weights of the markers: the robot's own, times the trunk's or the limbs'."""
+        """(M,) weights of the markers: the robot's, times the trunk's or the limbs'."""
         layout = self.layout
         out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
         out[layout.on_trunk] *= _TRUNK_WEIGHT

@@ -76,7 +76,7 @@ def body_warnings(clip: Clip, skeleton: Skeleton) -> list[str]:
         return [size]
     warnings = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
     for limb, (left, right) in zip(limbs, lengths, strict=True):
-        # of an animal only the ends are known, which are as far apart as its legs are stretched
+        # an animal's limbs have only their ends, whose distance changes with the pose
         if person and abs(left - right) > ALIKE * max(left, right):
             ends = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
             warnings.append(

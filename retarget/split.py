@@ -20,7 +20,7 @@ _TRIALS = 64
 
 
 def recording_of(motion: ReferenceMotion) -> str:
-    """The recording of a motion; its own name for none."""
+    """The recording of a motion; the motion's name for none."""
     return motion.recording or motion.name
 
 

@@ -27,9 +27,9 @@ from retarget.skeletons import Skeleton, marker_positions
 MIN_FRAMES = 8
 # [m] from the origin; no recording goes further, a garbled number does
 MAX_COORDINATE = 1e4
-# [m] beyond them nothing can be solved; wrong units within them show as large errors
+# [m] range of trunk lengths; wrong units within it show as large errors
 TRUNK_LENGTHS = (1e-4, 1e3)
-# legs less than a tenth longer than the robot's are as good as its own
+# legs less than a tenth longer than the robot's are not scaled
 _ALIKE = 0.9
 # [m] as ground.STANCE_HEIGHT; a heel that is further up has left the floor
 _SOLE_STANCE_HEIGHT = 0.03
@@ -37,7 +37,7 @@ _SOLE_STANCE_HEIGHT = 0.03
 
 @dataclass(frozen=True)
 class RecordedMarkers:
-    """A clip's markers at its own size and rate, over its floor z = 0.
+    """A clip's markers at its size and rate, over its floor z = 0.
 
     Of people `raw`, `smooth` and `heights` are of a body with the robot's proportions.
     """
@@ -55,7 +55,7 @@ class RecordedMarkers:
     legs: Array
     # (M,) [m] of the markers of standing feet; NaN for others
     heights: Array
-    # of the recorded floor, which was made level
+    # of the recorded floor, which is levelled
     slope: float
 
 

@@ -225,9 +225,9 @@ def whole_rate(frame_time: float, digits: int = 15) -> float:
     """
     if not math.isfinite(1.0 / frame_time):
         return math.inf
-    whole = max(1, round(1.0 / frame_time))
-    gap = abs(1.0 / whole - frame_time)
-    return float(whole) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time
+    rounded = max(1, round(1.0 / frame_time))
+    gap = abs(1.0 / rounded - frame_time)
+    return float(rounded) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time
 
 
 def check_even(path: Any, steps: Array, middle: float, tolerance: float) -> None:

@@ -84,7 +84,7 @@ def read_deepmimic(
 
     character: the character file; None: the published humanoid (with head, toes and heels) for 44
       numbers, else KIND_character.txt or KIND.txt beside KIND_*.txt.
-    rate_hz: in place of the frames' own durations. scale, up: see `to_world`.
+    rate_hz: in place of the frames' durations. scale, up: see `to_world`.
 
     Raises:
       InputError: with the file: no JSON, other contents, a robot's motion, frames of differing
@@ -128,9 +128,9 @@ def joint_positions(joints: Sequence[CharacterJoint], frames: Array) -> Array:
             local = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
         turns.append(local if local.shape[1] else None)
     turns[0] = frames[:, 4:8]
-    root, *others = (np.array(joint.offset) for joint in joints)
+    root, *offsets = (np.array(joint.offset) for joint in joints)
     parents = [joint.parent for joint in joints]
-    return common.forward_kinematics(parents, [frames[:, 1:4] + root, *others], turns)
+    return common.forward_kinematics(parents, [frames[:, 1:4] + root, *offsets], turns)
 
 
 def _frames(path: Path, document: Any) -> Array:

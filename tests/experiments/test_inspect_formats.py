@@ -104,7 +104,7 @@ def test_robots_motions(
         home = float(np.degrees(robot.home_joints[1]))
         assert found["joint angles"][1]["least_deg"] == pytest.approx(home, abs=0.06)
     found, _ = inspected(tmp_path / "b.json")
-    assert found["kind"] == "what b.csv does not say of itself"
+    assert found["kind"] == "joint names and rate of b.csv"
     (tmp_path / "findings.json").unlink()
     found, _ = inspected(tmp_path)
     assert found["kind"] == "folder of robots' motions"

@@ -62,7 +62,7 @@ def test_a_file_arrives_whole_whatever_the_first_answers(
 
 
 def test_a_wrong_hash_keeps_nothing(server: tuple[str, list[int]], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not the sha256 expected, 0000"):
+    with pytest.raises(InputError, match="sha256 0000"):
         download.download([server[0]], tmp_path / "a.bvh", sha256="0" * 64)
     assert left(tmp_path) == []
 
@@ -78,5 +78,5 @@ def test_what_a_server_refuses_is_one_line_and_the_next_address_counts(
         download.download(["http://127.0.0.1:9/x"], tmp_path / "a.bvh")
     download.download(["http://127.0.0.1:9/x", url], tmp_path / "a.bvh")
     assert (tmp_path / "a.bvh").read_bytes() == BODY
-    with pytest.raises(InputError, match="only http and https are fetched"):
+    with pytest.raises(InputError, match="http"):
         download.download(["file:///etc/passwd"], tmp_path / "b.bvh")

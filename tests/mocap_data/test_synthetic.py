@@ -130,11 +130,11 @@ def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gait": "gallop"}, "no gait 'gallop'; there are: walk, trot, turn"),
-        ({"speed_mps": 5.0}, "cannot reach"),
+        ({"gait": "gallop"}, "'gallop'"),
+        ({"speed_mps": 5.0}, "speed_mps="),
         ({"speed_mps": float("nan")}, "must be finite"),
-        ({"duration_s": 0.0}, "duration_s must be positive"),
-        ({"rate_hz": -60.0}, "rate_hz must be positive"),
+        ({"duration_s": 0.0}, "duration_s="),
+        ({"rate_hz": -60.0}, "rate_hz="),
     ],
 )
 def test_bad_input(options: dict, message: str) -> None:

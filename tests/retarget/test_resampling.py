@@ -102,7 +102,7 @@ def test_few_frames(make: SimpleNamespace, robot: Robot) -> None:
     with pytest.raises(InputError, match="too short for 5 Hz"):
         resample(make.motion_of(robot, make.wandering(robot, 4)), robot, 5.0)
     message = "cannot resample from 50 Hz to -5 Hz: rate -5 Hz is not positive"
-    refusal(message, resample, make.motion_of(robot, make.wandering(robot, 4)), robot, -5.0)
+    refusal("rate -5 Hz", resample, make.motion_of(robot, make.wandering(robot, 4)), robot, -5.0)
 
 
 def test_more_frames_than_memory_holds_are_refused_before_they_are_made() -> None:
