@@ -27,7 +27,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
-from mocap_data.errors import InputError, check_known, unknown
+from mocap_data.errors import InputError, check_available, unknown
 from mocap_data.safe_yaml import MAX_NUMBER
 from npmp.core.settings import (
     as_plain,
@@ -223,7 +223,7 @@ def with_deltas(preset: Values, words: Iterable[str]) -> Values:
 def group_values(verb: str, kind: str, name: str, words: Iterable[str]) -> Values:
     """The settings of a choice, with its name. Raises InputError for one that there is not."""
     if not groups.is_file(name):
-        check_known(kind, [name], groups.names(verb, kind))
+        check_available(kind, [name], groups.names(verb, kind))
     schema = groups.schema_of(verb, kind, name)
     path = Path(name) if groups.is_file(name) else groups.preset_file(kind, name)
     preset = with_bases(path) if path is not None else {}
@@ -396,7 +396,7 @@ def _set(verb: str, keys: type, values: Values, key: str, text: str) -> None:
     if _is_group(keys, parent):
         if not isinstance(values[parent], dict):
             raise InputError(
-                f"{key}={text}: choose {parent}=NAME first; there are: "
+                f"{key}={text}: choose {parent}=NAME first; available: "
                 f"{', '.join(groups.names(verb, parent))}"
             )
         hint = groups.schema_of(verb, parent, values[parent]["name"])
@@ -439,7 +439,7 @@ def _preset(kind: str, verb: str, name: str) -> Values:
     """An experiment's or a sweep's settings, by its name or file. Raises InputError for none."""
     path = Path(_unquoted(name))
     if not groups.is_file(str(path)):
-        check_known(kind, [name], groups.names(verb, kind))
+        check_available(kind, [name], groups.names(verb, kind))
         path = CONF / kind / f"{name}.yaml"
     aside = ("about", "verb", "variants", "grid")
     return {key: value for key, value in load(path).items() if key not in aside}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import check_known
+from mocap_data.errors import check_available
 from npmp.experiments.setting_files import CONF, load
 
 # Keys that hold one of several dataclasses, chosen by name.
@@ -65,7 +65,7 @@ def schema_of(verb: str, group: str, name: str) -> Any:
     """The type of a choice's settings. Raises InputError for a task or algorithm that there is
     not."""
     if group in ("algo", "task"):
-        check_known(group, [name], names(verb, group))
+        check_available(group, [name], names(verb, group))
     if group == "algo":
         return _algorithms(verb)[name]
     if group == "task":

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
-from mocap_data.outside import read_text, reading
+from mocap_data.input_files import read_text, reading
 from mocap_data.safe_yaml import MAX_YAML_BYTES, check_yaml
 
 CONF = Path(__file__).parent.parent / "conf"

@@ -17,7 +17,7 @@ import pooch
 import yaml
 
 from mocap_data.download import Offline, Progress, download
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import atomic_path
 
 _LIST = Path(__file__).with_name("catalog.yaml")
@@ -84,7 +84,7 @@ def entries(path: Path = _LIST) -> Mapping[str, Entry]:
 def entry(name: str, path: Path = _LIST) -> Entry:
     """The entry called `name`. Raises InputError for an unknown name."""
     available = entries(path)
-    check_known("data set", [name], available)
+    check_available("data set", [name], available)
     return available[name]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields, unique
-from mocap_data.errors import InputError, check_known, frame_range
+from mocap_data.errors import InputError, check_available, frame_range
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,7 +78,7 @@ class Clip:
 
     def index(self, name: str) -> int:
         """The index of keypoint `name`. Raises InputError for an unknown name."""
-        check_known(f"keypoint (clip {self.name!r})", [name], self.names)
+        check_available(f"keypoint (clip {self.name!r})", [name], self.names)
         return self.names.index(name)
 
     def select(self, names: Sequence[str]) -> Clip:

@@ -63,7 +63,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name[:80], list(names), n=3, cutoff=0.0)
 
 
-def check_known(kind: str, names: Iterable[object], available: Collection[object]) -> None:
+def check_available(kind: str, names: Iterable[object], available: Collection[object]) -> None:
     """Raise InputError for the first name that is not available, see `unknown`."""
     for name in names:
         if name not in available:

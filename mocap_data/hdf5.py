@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from mocap_data.errors import InputError
-from mocap_data.outside import reading, regular_file
+from mocap_data.input_files import reading, regular_file
 
 # how arrays are stored: higher levels cost seconds and save little on motion
 PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from mocap_data.errors import InputError
-from mocap_data.outside import reading, regular_file, require_memory
+from mocap_data.input_files import reading, regular_file, require_memory
 
 # five minutes at 120 Hz of a hundred bodies take a tenth of it
 MAX_ARCHIVE_BYTES = 1 << 30

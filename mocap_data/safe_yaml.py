@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from mocap_data.errors import InputError
-from mocap_data.outside import read_text
+from mocap_data.input_files import read_text
 
 # a robot.yaml has 5 KB
 MAX_YAML_BYTES = 1 << 20

@@ -30,10 +30,10 @@ import numpy as np
 
 from mocap_data import hdf5
 from mocap_data.arrays import set_fields, unique
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import new_hdf5
+from mocap_data.input_files import parse_json, require_memory
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import parse_json, require_memory
 
 SCHEMA = "npmp-motion"
 VERSION = 3
@@ -100,7 +100,7 @@ class MotionSet:
         Raises:
           InputError: an unknown name.
         """
-        check_known("motion", [name], self.names)
+        check_available("motion", [name], self.names)
         return self.motions[self.names.index(name)]
 
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
@@ -112,7 +112,7 @@ class MotionSet:
         selected = self.motions if names is None else tuple(self[name] for name in names)
         if split is not None:
             splits = sorted({motion.split for motion in self.motions if motion.split})
-            check_known("split of these motions", [split], splits)
+            check_available("split of these motions", [split], splits)
             selected = tuple(motion for motion in selected if motion.split == split)
         if not selected:
             raise InputError(f"no motion left of names={names}, split={split}")
@@ -223,7 +223,7 @@ def read_motions(
             )
         present = hdf5.members(file)
         names = present if clips is None else list(clips)
-        check_known(f"clip in {path}", sorted(set(names)), present)
+        check_available(f"clip in {path}", sorted(set(names)), present)
 
         def refuse(error: InputError) -> None:
             if refused is None:

@@ -23,7 +23,7 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array, unit
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
 
 # forwards and to the left [m/s]
@@ -136,7 +136,7 @@ def dog_gait(
       InputError: an unknown gait, a rate or duration that is not positive, or a speed beyond the
         legs' length.
     """
-    check_known("gait", [gait], GAITS)
+    check_available("gait", [gait], GAITS)
     pattern = GAITS[gait] if stride_s is None else replace(GAITS[gait], stride_s=stride_s)
     speed = pattern.speed_mps if speed_mps is None else float(speed_mps)
     turn = pattern.turn_rate if turn_rate is None else float(turn_rate)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.ndimage import maximum_filter1d
 
 from mocap_data.arrays import Array, Bools, set_fields
-from mocap_data.errors import InputError, check_known, counted
+from mocap_data.errors import InputError, check_available, counted
 from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
@@ -107,7 +107,7 @@ class CleanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_known("choice of mirrors", [self.mirrors], MIRRORS)
+        check_available("choice of mirrors", [self.mirrors], MIRRORS)
         ranges.not_negative(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
         ranges.not_negative(self, "body_penetration_m", "standing_s", "keep_standing_s")
         ranges.not_negative(self, "min_chunk_s", "max_chunk_s")

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mocap_data.clip_checks import size_warning
 from mocap_data.errors import InputError, counted
 from mocap_data.files import json_text
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import size_warning
 from mocap_data.store import MotionSet
 from npmp import __version__
 from npmp.robots import Robot

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.store import MotionSet, read_motions, splits_in
@@ -24,10 +24,10 @@ UNITREE = "unitree_csv"
 def clip_names(data: Path, clips: Sequence[str] | None, split: Any) -> list[str]:
     """The names of the clips to write. Raises InputError for unknown ones, or none."""
     split_of = splits_in(data)
-    check_known(f"clip in {data}", clips or [], split_of)
+    check_available(f"clip in {data}", clips or [], split_of)
     names = list(split_of) if clips is None else list(dict.fromkeys(clips))
     if split is not None:
-        check_known(f"split in {data}", [split], sorted({*split_of.values()} - {""}))
+        check_available(f"split in {data}", [split], sorted({*split_of.values()} - {""}))
         names = [name for name in names if split_of[name] == split]
     if not names:
         raise InputError(f"{data}: no clips left of clips={clips}, split={split}")

@@ -12,16 +12,16 @@ import numpy as np
 
 from mocap_data import hdf5, read, rotations
 from mocap_data.clip import Clip
+from mocap_data.clip_checks import clip_warnings
 from mocap_data.errors import InputError
+from mocap_data.input_files import parse_json, read_json_object, reading
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
-from mocap_data.outside import parse_json, read_json_object, reading
 from mocap_data.readers import cmu_h5, options_of, robot_motions
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions.common import RobotMotion
-from mocap_data.sanity import clip_warnings
-from mocap_data.stepping import rate_warning
+from mocap_data.step_checks import rate_warning
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
 from retarget.motion_summary import groups_of

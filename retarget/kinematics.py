@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
+from mocap_data.input_files import require_memory
 from mocap_data.motion import BodyStates, ReferenceMotion
-from mocap_data.outside import require_memory
 
 Index = NDArray[np.intp]
 # bytes of `body_states` per frame and body, measured at the peak

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mocap_data.arrays import Array, Bools
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.robots import Robot
 from retarget.kinematics import Index, Points, Tree, forward
 
@@ -128,7 +128,7 @@ def layout_of(robot: Robot, tree: Tree, selected: Sequence[str] | None = None) -
     if not robot.markers:
         raise InputError(f"robot {robot.name!r} has no markers to retarget to")
     for name, marker in robot.markers.items():
-        check_known(f"body of marker {name!r}", [marker.body], tree.body_names)
+        check_available(f"body of marker {name!r}", [marker.body], tree.body_names)
     every = tuple(robot.markers)
     names = every if selected is None else tuple(name for name in every if name in selected)
     markers = [robot.markers[name] for name in names]

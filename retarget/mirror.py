@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 
@@ -42,7 +42,7 @@ def mirror(
       InputError: a mirror that the robot does not have, or a motion of another robot.
     """
     names = mirrors.split(JOIN)
-    check_known(f"mirror of robot '{robot.name}'", names, robot.symmetries)
+    check_available(f"mirror of robot '{robot.name}'", names, robot.symmetries)
     if len(set(names)) < len(names):
         raise InputError(f"mirrors={mirrors}: expected each mirror once")
     joints = motion.qpos.shape[1] - 7

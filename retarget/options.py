@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from mocap_data.arrays import set_fields
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 
 Settings = TypeVar("Settings")
@@ -51,5 +51,5 @@ def from_mapping(kind: type[Settings], values: Mapping[str, Any], what: str) -> 
     Raises:
       InputError: an unknown name.
     """
-    check_known(what, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
+    check_available(what, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
     return kind(**values)

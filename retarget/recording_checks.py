@@ -9,10 +9,10 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
+from mocap_data.clip_checks import better_unit, clip_warnings, size_of
 from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import better_unit, clip_warnings, size_of
-from mocap_data.stepping import rate_warning, sliding_warning
+from mocap_data.step_checks import rate_warning, sliding_warning
 from retarget.limb_detection import UP, forward_votes
 from retarget.quality import BAD, QualityMeter
 from retarget.skeletons import Skeleton, is_person, marker_positions

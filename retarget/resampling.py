@@ -15,8 +15,8 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array, require_rate
 from mocap_data.errors import InputError
+from mocap_data.input_files import require_memory
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import require_memory
 from npmp.robots import Robot
 
 # frames: a last one that coincides up to rounding is kept

@@ -17,7 +17,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.robots import check
 from retarget.limb_detection import Limbs, detect_limbs, joints_of, words_of
@@ -150,7 +150,7 @@ def _selected(skeleton: str, clip: Clip) -> Skeleton:
     if path.is_file():
         requested = read_skeleton(path)
     else:
-        check_known("skeleton or file", [skeleton], shipped_skeletons())
+        check_available("skeleton or file", [skeleton], shipped_skeletons())
         requested = shipped_skeletons()[skeleton]
     matched = requested.matched(clip.names)
     if matched is None:
@@ -261,7 +261,7 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     """
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):
-        check_known(f"marker (skeleton {skeleton.name!r})", [name], skeleton.markers)
+        check_available(f"marker (skeleton {skeleton.name!r})", [name], skeleton.markers)
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
     used = np.flatnonzero(weights.any(axis=0))

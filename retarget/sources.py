@@ -18,8 +18,8 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.others import check_supported
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
+from mocap_data.readers.unsupported import check_supported
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
 from retarget.cleaning import unused_name

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import atomic_path
 from npmp.core.settings import from_mapping
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
@@ -54,7 +54,7 @@ def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
             )
         else:
             rest.append(argument)
-    check_known("hydra/launcher", [name], ("local", "ray", "basic"))
+    check_available("hydra/launcher", [name], ("local", "ray", "basic"))
     kind = {"kind": "ray"} if name == "ray" else {}
     launcher = from_mapping(Launcher, settings | kind, at="hydra.launcher")
     return None if name == "basic" else launcher, rest

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.hdf5 import schema_of
+from mocap_data.input_files import pointer_size, regular_file
 from mocap_data.npz import has_arrays
-from mocap_data.outside import pointer_size, regular_file
 from mocap_data.readers.amass import read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
@@ -22,7 +22,7 @@ from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
-from mocap_data.readers.others import check_supported
+from mocap_data.readers.unsupported import check_supported
 
 # by suffix, in lower case; a .txt is JSON or a table, an .npz may be of AMASS, see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     file = regular_file(path)
     try:
         reader = reader_of(file)
-        check_known(f"option for {file.suffix} files", options, _options(reader))
+        check_available(f"option for {file.suffix} files", options, _options(reader))
         about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
         clip = reader(file, **options)
         assumed = tuple(key for key in clip.assumed if options.get(key) is None)
@@ -88,7 +88,7 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
     check_supported(path)
-    check_known(f"reader for {str(path)!r} with suffix", [suffix], READERS)
+    check_available(f"reader for {str(path)!r} with suffix", [suffix], READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
     if suffix == ".npz" and file.is_file() and has_arrays(file, "poses", "trans"):

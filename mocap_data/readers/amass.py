@@ -22,7 +22,7 @@ from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers.common import check_size, file_rate, forward_kinematics, world_clip
 from mocap_data.readers.keypoints import one_number
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
 _MODEL = ("v_template", "shapedirs", "J_regressor", "kintree_table")

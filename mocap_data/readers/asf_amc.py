@@ -29,7 +29,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
 from mocap_data.readers.common import CUT, at_line, check_size, quoted, text_content
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 # of nearly all of CMU's recordings; an AMC file has no rate
 RATE_HZ = 120.0

@@ -20,7 +20,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
-from mocap_data.readers.subjects import Keypoints, select_subject
+from mocap_data.readers.subject_selection import Keypoints, select_subject
 
 _CHANNELS = {f"{axis}{kind}" for axis in "xyz" for kind in ("position", "rotation")}
 _MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECASE)

@@ -18,10 +18,10 @@ import numpy as np
 
 from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.readers import common
-from mocap_data.readers.gaps import fill_recording
-from mocap_data.readers.subjects import Keypoints, subject_columns
+from mocap_data.readers.gap_filling import fill_recording
+from mocap_data.readers.subject_selection import Keypoints, subject_columns
 
 # bytes; what C3D counts in
 _BLOCK = 512
@@ -71,7 +71,7 @@ def read_c3d(
 
     names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
       a model's outputs (angles, moments, ...) and those with long gaps; see
-      `mocap_data.readers.gaps`.
+      `mocap_data.readers.gap_filling`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
     subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
@@ -114,7 +114,7 @@ def _markers(
     if names and subject is not None:
         raise InputError(f"{path}: subject={subject}: must be left out with names=")
     if names:
-        check_known(f"marker (in {path})", names, labels)
+        check_available(f"marker (in {path})", names, labels)
         return list(names), ()
     markers = [label for label in labels if not (label.startswith("*") or label in header.outputs)]
     if not markers:

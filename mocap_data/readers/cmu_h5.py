@@ -22,9 +22,9 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
-from mocap_data.outside import reading
+from mocap_data.input_files import reading
 from mocap_data.readers.common import MissingOptions, check_size, file_rate, quoted
 
 _LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
@@ -164,7 +164,7 @@ def _clip_name(path: Any, file: h5py.File, clip: str | None) -> str:
     """The name of the clip to read."""
     names = sorted(members(file))
     if clip is not None:
-        check_known(f"clip in {path}", [clip], names)
+        check_available(f"clip in {path}", [clip], names)
         return clip
     if len(names) != 1:
         message = f"{path} holds {len(names)} clips; set clip=, e.g. {', '.join(names[:5])}"

@@ -15,8 +15,8 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
-from mocap_data.outside import regular_file, require_memory
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.input_files import regular_file, require_memory
+from mocap_data.readers.subject_selection import Keypoints
 
 # five minutes at 120 Hz with 100 keypoints are a text of 100 MB
 MAX_FILE_BYTES = 2**30

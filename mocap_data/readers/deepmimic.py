@@ -20,9 +20,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.outside import read_json
+from mocap_data.input_files import read_json
 from mocap_data.readers import common
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 # numbers in a frame by a joint's kind
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}

@@ -14,8 +14,8 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers import common
-from mocap_data.readers.gaps import fill_recording
-from mocap_data.readers.subjects import Keypoints, select_subject
+from mocap_data.readers.gap_filling import fill_recording
+from mocap_data.readers.subject_selection import Keypoints, select_subject
 
 
 def read_csv(
@@ -154,7 +154,7 @@ def read_npz(
 
     rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
     subject: the root, or without parents the prefix, to take of several; None: the first body's.
-    Not-a-number is a missing sample; see `mocap_data.readers.gaps`.
+    Not-a-number is a missing sample; see `mocap_data.readers.gap_filling`.
 
     Raises:
       InputError: with the file: no archive, damaged, an array missing or of a wrong shape or type,

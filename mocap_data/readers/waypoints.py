@@ -10,7 +10,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from mocap_data.outside import regular_file
+from mocap_data.input_files import regular_file
 from mocap_data.readers.common import BOM, at_line, quoted
 from mocap_data.readers.keypoints import number_table
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
@@ -206,8 +206,8 @@ def chosen(
     """
     names = list(known) if asked is None else asked
     if not names:
-        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
-    check_known("scenario", names, known)
+        raise InputError(f"scenarios=[] names none; available: {', '.join(known)}")
+    check_available("scenario", names, known)
     fallen = [name for name in names if known[name].fallen]
     if recovers and not fallen:
         raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known, one_line
-from mocap_data.outside import read_json_object, regular_file
+from mocap_data.errors import InputError, check_available, one_line
+from mocap_data.input_files import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
-from mocap_data.readers.others import check_supported
+from mocap_data.readers.unsupported import check_supported
 from npmp.core.progress import counted, phase
 from npmp.core.settings import read_run_settings
 from npmp.core.tables import read_table
@@ -46,7 +46,7 @@ def inspect(
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
-    check_known("kind of file", [kind] if kind else [], KINDS)
+    check_available("kind of file", [kind] if kind else [], KINDS)
     if path.is_dir():
         return inspect_folder(path, options)
     regular_file(path)
@@ -74,7 +74,7 @@ def inspect(
     check_supported(path)
     suffixes = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
-    raise InputError(f"{path}: no known kind of file; there are: {suffixes}, and {folders}")
+    raise InputError(f"{path}: no known kind of file; available: {suffixes}, and {folders}")
 
 
 def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:

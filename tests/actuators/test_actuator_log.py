@@ -58,7 +58,7 @@ def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
     assert last is not None and first.actuators == ["knee"]
     assert {(t.actuator, len(t)) for t in last.traces} == {("knee", 50), ("hip", 100)}
     assert log.split(HeldOut(0.0))[1] is None
-    with pytest.raises(InputError, match="no recording 'jump'; there are: chirp_1, chirp_2, step"):
+    with pytest.raises(InputError, match="no recording 'jump'; available: chirp_1, chirp_2, step"):
         log.split(HeldOut(recordings=["jump"]))
     refusal("every recording is held out", log.split, HeldOut(recordings=["*"]))
     with pytest.raises(ValueError, match=r"validation must be at least 0 and below 1, got 1"):

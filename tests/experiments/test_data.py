@@ -121,7 +121,7 @@ def test_a_terminal_is_asked(
     [
         (["fetch"], "npmp data fetch needs target="),
         (["fetch", "cat"], "no data set 'cat'"),
-        (["get", "free"], "npmp data has no action 'get'; there are: list, fetch"),
+        (["get", "free"], "npmp data has no action 'get'; available: list, fetch"),
         (["list", "free"], "'free' is no setting"),
         (["fetch", "free", "retries=-1"], "retries"),
         (["fetch", "free", "more"], "'more' is no setting"),

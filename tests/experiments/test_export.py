@@ -107,8 +107,8 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     ("arguments", "message"),
     [
         (["format=bvh"], "format must be mjlab or unitree_csv, got 'bvh'"),
-        (["clips=[run]"], "no clip in {data} 'run'; there are: stand, sway"),
-        (["split=test"], "no split in {data} 'test'; there are: train, validation"),
+        (["clips=[run]"], "no clip in {data} 'run'; available: stand, sway"),
+        (["split=test"], "no split in {data} 'test'; available: train, validation"),
         (["clips=[stand]", "split=validation"], "split=validation"),
         (["rate_hz=0"], "rate_hz must be above 0, got 0"),
         (["rate_hz=1e-300"], "rate 1e-300 Hz"),

@@ -156,7 +156,7 @@ def test_what_could_be_two_things(tmp_path: Path, inspected: Inspects, refused: 
     found, _ = inspected(tmp_path / "a.csv", "kind=unitree_csv")
     assert found["joints"].startswith("8, not named")
     said = refused("inspect", tmp_path / "a.csv", "kind=bvh")
-    assert "no kind of file 'bvh'; there are: recording, mjlab, unitree_csv" in said
+    assert "no kind of file 'bvh'; available: recording, mjlab, unitree_csv" in said
     assert "mjlab" not in refused("inspect", tmp_path / "none.csv")
 
 

@@ -174,7 +174,7 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("check", "nobody"), "no robot 'nobody'; there are: anymal_b"),
+        (("check", "nobody"), "no robot 'nobody'; available: anymal_b"),
         (("check", "dog.xml"), "dog.xml is a model, no robot yet; npmp robots add dog.xml makes"),
         (("check", "."), "no robot.yaml in folder '.'"),
         (("add", "."), ". is a folder; the model's file is expected, e.g. ball.xml"),

@@ -103,7 +103,7 @@ GOOD, KILLED, GONE, WRONG = (
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; there are: local, ray, basic"),
+        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; available: local, ray, basic"),
         ("hydra.launcher.gpus=1", "hydra.launcher: gpus and resources are of hydra/launcher=ray"),
         (
             "hydra.launcher.jobs=two",
@@ -186,7 +186,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     [
         (["show"], "npmp sweeps show needs target="),
         (["show", "nowhere"], "nowhere: no sweep (it has no jobs.json)"),
-        (["forget", "x"], "has no action 'forget'; there are: show, resume"),
+        (["forget", "x"], "has no action 'forget'; available: show, resume"),
     ],
 )
 def test_what_sweeps_refuses(arguments: list[str], message: str, refused: Says) -> None:
@@ -207,7 +207,7 @@ def test_what_sweeps_refuses(arguments: list[str], message: str, refused: Says) 
         ('{"launcher": {"retries": "9"}, "jobs": []}', "launcher.retries must be a whole number"),
         (
             '{"launcher": {}, "jobs": [{"name": "seed=0", "overrides": [], "state": "?"}]}',
-            "no state '?'; there are: waiting",
+            "no state '?'; available: waiting",
         ),
         (
             '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',

@@ -10,9 +10,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import mocap_data
+from mocap_data.clip_checks import clip_warnings
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.deepmimic import HUMANOID, joint_positions, size_of
-from mocap_data.sanity import clip_warnings
 from tests.refusals import refusal
 
 HALF = float(np.sqrt(0.5))

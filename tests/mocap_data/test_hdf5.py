@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mocap_data import hdf5, outside
+from mocap_data import hdf5, input_files
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, write_motions
 from tests.refusals import refusal
@@ -90,7 +90,7 @@ def replace_array(path: Path, **settings: object) -> None:
 
 def test_arrays_larger_than_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_array(path, data=np.zeros((400_000, 9)), chunks=(1000, 9), compression="gzip")
-    monkeypatch.setattr(outside, "available_memory", lambda: 10 << 20)
+    monkeypatch.setattr(input_files, "available_memory", lambda: 10 << 20)
     refusal("clips=", read_motions, path)
 
 

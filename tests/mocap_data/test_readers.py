@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 import mocap_data
-from mocap_data import outside, store
+from mocap_data import input_files, store
 from mocap_data.readers import READERS, is_recording
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
@@ -385,7 +385,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(input_files, "available_memory", lambda: 1 << 20)
     refusal("positions, names, fps", mocap_data.read, path)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mocap_data
+from mocap_data.clip_checks import clip_warnings
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
-from mocap_data.sanity import clip_warnings
 
 
 def test_every_dog_recording_reads(shared: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
+from mocap_data.input_files import regular_file
 from mocap_data.npz import has_arrays
-from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import unitree_csv
 from mocap_data.readers.robot_motions.common import RobotMotion
@@ -96,8 +96,8 @@ def read_robot_motion(
     kind = kind_of(file) if kind is None else kind
     if kind is None:
         raise InputError(f"{path} is no robot motion; set kind= to one of: {', '.join(KINDS)}")
-    check_known("kind of robot motion", [kind], KINDS)
+    check_available("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     valid = [name for name in inspect.signature(reader).parameters if name != "path"]
-    check_known(f"option for {kind}", options, valid)
+    check_available(f"option for {kind}", options, valid)
     return reader(file, **options)

@@ -24,7 +24,7 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, counted
-from mocap_data.outside import read_json
+from mocap_data.input_files import read_json
 from mocap_data.readers.common import BOM, check_text, content, file_rate, quoted
 from mocap_data.readers.keypoints import cells_of, first_column, number_table, rate_of
 from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of

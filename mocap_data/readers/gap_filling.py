@@ -10,7 +10,7 @@ import numpy as np
 
 from mocap_data.arrays import Array, Bools
 from mocap_data.errors import InputError, counted
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 # [s] longer gaps of a marker are not filled
 MAX_GAP_S = 0.25

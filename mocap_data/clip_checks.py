@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mocap_data.stepping import feet_among, rate_warning, sliding_warning
+from mocap_data.step_checks import feet_among, rate_warning, sliding_warning
 
 if TYPE_CHECKING:
     from mocap_data.clip import Clip

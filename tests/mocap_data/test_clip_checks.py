@@ -12,7 +12,7 @@ import pytest
 import mocap_data
 from mocap_data import Clip, demo_clips
 from mocap_data.arrays import require_moderate, require_rate
-from mocap_data.sanity import clip_warnings
+from mocap_data.clip_checks import clip_warnings
 from tests.refusals import refusal
 
 

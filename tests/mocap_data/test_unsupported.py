@@ -8,7 +8,7 @@ import pytest
 
 import mocap_data
 from mocap_data.readers import READERS
-from mocap_data.readers.others import UNSUPPORTED
+from mocap_data.readers.unsupported import UNSUPPORTED
 from npmp.view.inspection import inspect
 from retarget.sources import files_of
 from tests.refusals import refusal

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mocap_data import Clip, dog_gait
-from mocap_data.sanity import clip_warnings
-from mocap_data.stepping import rate_warning, rates_in, sliding_warning
+from mocap_data.clip_checks import clip_warnings
+from mocap_data.step_checks import rate_warning, rates_in, sliding_warning
 from tests.retarget.bodies import person
 
 RATE = 60.0

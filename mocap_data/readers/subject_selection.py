@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mocap_data.arrays import Array
-from mocap_data.errors import check_known
+from mocap_data.errors import check_available
 
 # least keypoints of a body, also as a share of the largest one's: props and helpers have fewer
 _LEAST = 8
@@ -59,7 +59,7 @@ def subject_columns(
     """The indices of a subject's keypoints, and a remark about others; as `select_subject`."""
     subjects = _subjects(names, parents)
     if subject is not None:
-        check_known(
+        check_available(
             f"subject (in {path}, subject=)", [subject], [name for name in subjects if name]
         )
         return subjects[subject], ()

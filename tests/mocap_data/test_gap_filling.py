@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import mocap_data
-from mocap_data.readers.gaps import body_stretches, fill_gaps
+from mocap_data.readers.gap_filling import body_stretches, fill_gaps
 from tests.refusals import refusal
 
 
