@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SIZES = (0.2, 5.0)
 # [m] less than this over all frames is not moving
 MOVES = 1e-3
-# [m/s] of the body as a whole
+# [m/s] of the whole body
 FASTEST = 12.0
 # [s], [Hz] a long recording at a low rate has a wrong rate
 LONG = 600.0
@@ -78,7 +78,7 @@ def _motion(clip: Clip) -> str:
 def _rate(clip: Clip, size: float) -> str:
     if clip.duration_s > LONG and clip.rate_hz < SLOW:
         lasts = f"lasts {clip.duration_s:.0f} s at {clip.rate_hz:g} frames/s"
-        return f"{lasts} (rate? source_rate_hz=, or the file's own)"
+        return f"{lasts} (rate? source_rate_hz=, or the file's)"
     if not SIZES[0] <= size <= SIZES[1]:
         return ""
     in_name = rate_warning(clip.rate_hz, clip.source) if "rate_hz" in clip.assumed else ""
@@ -91,7 +91,7 @@ def _sliding(clip: Clip, size: float) -> str:
 
 
 def _axis(clip: Clip, size: float) -> str:
-    """Whether the body is upside down, lies, or walks up a wall."""
+    """The warning of a body that is upside down, lies, or moves vertically; "" for none."""
     heights = clip.positions[..., 2]
     head = [i for i, name in enumerate(clip.names) if _HEAD.search(name)]
     feet = [i for i, name in enumerate(clip.names) if _FEET.search(name) and i not in head]
@@ -136,7 +136,7 @@ def _floor(clip: Clip) -> str:
     lowest = float(np.percentile(heights.min(axis=1), 5))
     if lowest < FLOOR[0]:
         which = clip.names[int(np.argmin(np.percentile(heights, 5, axis=0)))]
-        return f"is {-lowest:.3g} m below the floor with {which!r} (the recording's own floor?)"
+        return f"is {-lowest:.3g} m below the floor with {which!r} (another floor?)"
     if lowest > FLOOR[1]:
-        return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
+        return f"is {lowest:.3g} m above the floor (another floor? a platform?)"
     return ""

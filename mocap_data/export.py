@@ -21,7 +21,7 @@ def write_mjlab_npz(
     body_names: Sequence[str],
     bodies: BodyStates,
 ) -> None:
-    """Write a motion for mjlab's tracking task, in float32, in one step.
+    """Write a motion for mjlab's tracking task, in float32 and in one step.
 
     The arrays are those of `readers.robot_motions.mjlab`, of every body but the world in MuJoCo's
     order; joint_names and body_names are texts, which mjlab does not read.

@@ -14,7 +14,7 @@ from mocap_data.arrays import Array, Bools
 
 # of the body's size: keypoints whose lowest place is at most this high are feet
 _FEET = 0.08
-# of the body's size: how far above its own lowest place a foot is at the floor, and in the air
+# height above its lowest position of a foot at the floor, and in the air [body sizes]
 _AT_FLOOR = 0.02
 _IN_AIR = 0.03
 # [m/s] body and feet that are slower do not step
@@ -35,7 +35,7 @@ _RATE_IN_NAME = re.compile(
 
 
 def feet_among(positions: Array, size: float) -> Bools:
-    """Which keypoints (M,) of positions (T, M, 3) come down to the floor. size: of the body [m]."""
+    """The keypoints (M,) of positions (T, M, 3) that reach the floor. size: of the body [m]."""
     lowest = np.percentile(positions[..., 2], 5, axis=0)
     return np.asarray(lowest < lowest.min() + _FEET * size)
 

@@ -245,9 +245,9 @@ class Cleaner:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
             yield ERROR, np.sqrt(mean_square) > options.max_error_m
         if options.self_collision_m is not None or options.body_penetration_m is not None:
-            itself, below = self._collision.depths(motion.qpos)
+            self_depth, below = self._collision.depths(motion.qpos)
             if options.self_collision_m is not None:
-                deep = itself > options.self_collision_m
+                deep = self_depth > options.self_collision_m
                 self._count_pairs(motion.qpos[deep], options.self_collision_m, rate)
                 yield SELF_COLLISION, deep
             if options.body_penetration_m is not None:

@@ -17,7 +17,7 @@ from mocap_data.arrays import Array, Bools
 
 # [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
 STANCE_SPEED = 0.35
-# [m] above the foot's own standing height; a paw held still in the air does not stand
+# [m] above the foot's standing height; a paw held still in the air does not stand
 STANCE_HEIGHT = 0.05
 # [s] shorter stances are noise
 STANCE_TIME = 0.05
@@ -47,7 +47,7 @@ def horizontal_speed(feet: Array, rate_hz: float) -> Array:
 
 
 def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Bools:
-    """When feet (T, F, 3) stand, (T, F): slow, up to `height` [m] above their standing height.
+    """The stances (T, F) of feet (T, F, 3): slow, up to `height` [m] above their standing height.
 
     Gaps and stances shorter than STANCE_TIME are closed and dropped.
     """
@@ -144,7 +144,7 @@ def level_turn(slope: Array) -> Array:
 def hold(
     values: Array, standing: Bools, goal: float | None = None, most: float | None = None
 ) -> Array:
-    """`values` (T, K) made constant through each stance of `standing` (T,), blended in between.
+    """`values` (T, K) held constant in each stance of `standing` (T,), blended in between.
 
     In a stance the values become `goal`, or their mean, unless they stray further than `most` from
     it. In a swing they get the faded corrections of both neighbouring stances.

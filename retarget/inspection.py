@@ -331,7 +331,7 @@ def _dataset(path: Path, root: Findings, clips: list[Findings]) -> Findings:
 
 
 def _entry(provenance: Any, key: str) -> Any:
-    """A value of the provenance that is JSON itself; None for any other."""
+    """A value of the provenance that is JSON; None for any other."""
     try:
         return parse_json(provenance[key], key)
     except (InputError, KeyError, TypeError):

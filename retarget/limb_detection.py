@@ -93,7 +93,7 @@ def sides_of(a: str, b: str) -> tuple[str, str]:
 def side_of(name: str, names: Collection[str]) -> str:
     """The side, "L" or "R", in a name: of a word, or of a letter in which a twin among the names
     differs; "" for none."""
-    # "d" and "g" alone may mean anything: their twins decide
+    # "d" and "g" are ambiguous: their twins decide
     words = {_SIDES[word] for word in words_of(name) if word in _SIDES and word not in "dg"}
     if len(words) == 1:
         return words.pop()
@@ -312,7 +312,7 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         if min(shares) > 0.5:
             both = "an animal that sits, or a person with its hands on the floor"
             raise _ambiguous(tree.clip, f"it could be {both}")
-        # the arms of a person are above its legs, whatever hangs lower
+        # a person's arms are above its legs, even where hands are lower
         return ("person", second, first) if upright > 0.0 else ("person", first, second)
     if shares[1] > _OFTEN:
         words = {word for name in tree.clip.names for word in words_of(name)}
@@ -346,7 +346,7 @@ def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     by_name = np.sign(scores[0] - scores[1])
     goes = np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS)
     higher = np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size)
-    # where it goes backwards its head is behind; a head that is high alone may be a tail
+    # going backwards the head is behind; a high end may also be a tail
     if not by_name and (not goes or goes * higher < 0.0):
         one, other = (tree.clip.names[pair[0].path[1]] for pair in (upper, lower))
         reason = "it goes one way and looks the other" if goes else "it stands"
@@ -370,7 +370,7 @@ def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
         toe = limb.path[min(limb.path.index(ankle) + 1, len(limb.path) - 1)]
         legs.append(tree.positions[:, [hip, knee, ankle, toe]])
     votes = forward_votes(across, legs)
-    # 0.03 of its size where it walks ahead all the time, as knees say
+    # 0.03 for walking ahead all the time, as much as knees
     way = unit(np.cross(across, UP))
     along = np.einsum("tc,tc->t", way[:-1], _travel(tree))
     votes += 0.03 * float(np.sign(along).mean())

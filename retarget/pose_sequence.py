@@ -34,7 +34,7 @@ _FOOT_WEIGHT = 100.0
 # of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
 _STEPS = 12
 _STILL = 2e-5
-# [m] deeper feet lift the trunk, within so many [s]
+# [m] deeper feet lift the trunk, within this time [s]
 _DEEP = 0.001
 _LIFT_TIME = 0.3
 _LIFTS = 6

@@ -118,7 +118,7 @@ class PreparedRobot:
 
     @property
     def tops(self) -> list[int]:
-        """Of each foot the trunk marker that its leg hangs from: the nearest in plan, at home."""
+        """The trunk marker of each foot's leg: the nearest in plan, at home."""
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)

@@ -42,7 +42,7 @@ from retarget.kinematics import forward, tree_of
 SLIDING = 0.05
 # [m] lower contact points are at the floor
 NEAR = 0.005
-# [m] shallower contacts of the robot with itself are its models' roundness
+# [m] shallower self-collisions are inaccuracies of the shapes
 TOUCHING = 0.001
 # of the legs' length; feet higher than this over the floor do not stand
 OFF_FLOOR = 0.04
@@ -89,7 +89,7 @@ class QualityMeter:
         return np.asarray(position[:, self._feet, None] + turned)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
-        """When feet stand (T, F): the motion's contacts, else by speed and height."""
+        """The stances (T, F): the motion's contacts, else by speed and height."""
         if motion.contacts is not None:
             return motion.contacts
         feet = self.feet(motion)
@@ -118,7 +118,7 @@ class QualityMeter:
             of_stances["foot_slide_share"] = float((slides > SLIDING).mean())
         if low.size:
             of_stances["near_floor_mps"] = float(low.mean())
-        itself, below = self._collision.depths(motion.qpos)
+        self_depth, below = self._collision.depths(motion.qpos)
         beyond = beyond_positions(joints, robot.joint_lower, robot.joint_upper)
         fast = beyond_speed(motion.qvel[:, 6:], robot.velocity_limit)
         return {
@@ -129,7 +129,7 @@ class QualityMeter:
             "body_penetration_m": float(below.max()),
             "limit_violations": float(beyond.sum()),
             "velocity_violations": float(fast.sum()),
-            "self_collision_share": float((itself > TOUCHING).mean()),
+            "self_collision_share": float((self_depth > TOUCHING).mean()),
             "jerk_rms": jerk_rms(joints, rate),
         }
 
@@ -174,12 +174,12 @@ def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
 
 
 def beyond_positions(joints: Array, lower: Array, upper: Array) -> Bools:
-    """Which joints (T, J) [rad] are beyond their limits (J,)."""
+    """The joints (T, J) [rad] beyond their limits (J,)."""
     return (joints < lower - _TOLERANCE) | (joints > upper + _TOLERANCE)
 
 
 def beyond_speed(velocities: Array, limit: Array) -> Bools:
-    """Which joint velocities (T, J) [rad/s] are beyond their limits (J,)."""
+    """The joint velocities (T, J) [rad/s] beyond their limits (J,)."""
     return np.asarray(np.abs(velocities) > limit + _TOLERANCE)
 
 

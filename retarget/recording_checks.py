@@ -17,9 +17,9 @@ from retarget.limb_detection import UP, forward_votes
 from retarget.quality import BAD, QualityMeter
 from retarget.skeletons import Skeleton, is_person, marker_positions
 
-# [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
+# [m] a walking dog has 2 cm; a sitting or lying one, which no robot can follow, 10 cm
 HIGH_RMS = 0.05
-# [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
+# [m] beyond any correctly read pose; a dog with the wrong axis up has 15 cm
 MISREAD_RMS = 0.12
 # [m] a person's height, and a dog's at the shoulder; the usual ones
 PERSON = (1.0, 2.3)
@@ -52,7 +52,7 @@ def is_misread(warnings: Sequence[str]) -> bool:
 def recording_warnings(clip: Clip, skeleton: Skeleton | None) -> list[str]:
     """The warnings of a clip's keypoints and of their skeleton; None: only of the keypoints."""
     warnings = clip_warnings(clip)
-    # of another size, or turned, the body says nothing new
+    # of another size, or turned, the body adds no information
     if skeleton is None or any("units?" in one or "axis?" in one for one in warnings):
         return warnings
     of_body = body_warnings(clip, skeleton)
@@ -126,7 +126,7 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
         legs = [np.stack([at[side + end] for end in ends], axis=1) for side in "LR"]
         across = at["L_hip"] - at["R_hip"] + at["L_shoulder"] - at["R_shoulder"]
         trunk = at["L_shoulder"] + at["R_shoulder"] - at["L_hip"] - at["R_hip"]
-        # who lies faces up or down
+        # a lying person faces up or down
         stands = trunk[:, 2] > 0.6 * np.linalg.norm(trunk, axis=-1)
         if not stands.any():
             return False

@@ -25,7 +25,7 @@ from retarget.resampling import frame_times
 from retarget.skeletons import Skeleton, marker_positions
 
 MIN_FRAMES = 8
-# [m] from the origin; no recording goes further, a garbled number does
+# [m] from the origin; larger coordinates are garbled numbers
 MAX_COORDINATE = 1e4
 # [m] range of trunk lengths; wrong units within it show as large errors
 TRUNK_LENGTHS = (1e-4, 1e3)
@@ -135,7 +135,7 @@ def body_scale(
 
     Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
     robot with longer legs takes a dog's steps as they are. The median over feet and recordings
-    counts, so that one that sits does not.
+    counts, so that a sitting animal does not.
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)

@@ -138,8 +138,8 @@ def _start(file: Path) -> bytes:
 
 
 def _explained(file: Path, error: InputError) -> InputError:
-    """The error of a reader; for a robot's motion or a dataset one that says so."""
-    # here, since these build on the formats of recordings
+    """The error of a reader; a more specific one for a robot's motion or a dataset."""
+    # imported late, as they import this module
     from mocap_data.readers import robot_motions
     from mocap_data.store import SCHEMA
 
@@ -150,7 +150,7 @@ def _explained(file: Path, error: InputError) -> InputError:
             what = "is a dataset of robot motions, made by npmp retarget, not a recording"
         else:
             return error
-    # damaged: the first error says more
+    # damaged: the first error is better
     except (InputError, OSError):
         return error
     return InputError(f"{file} {what}; npmp inspect shows it")

@@ -2,7 +2,7 @@
 
 An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn
 about; an AMC file gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed
-axes x, y, z, in the order that it names) and R the rotation of the bone's own angles about the same
+axes x, y, z, in its order) and R the rotation of the bone's angles about the same
 axes in the same order, bone b is turned by
 
     R_b = R_parent C R C^-1        and ends at        end_parent + R_b (direction x length).
@@ -44,7 +44,7 @@ class Bone:
     """One bone of an ASF file, or its root (which has no length)."""
 
     name: str
-    # index of the bone it hangs from, -1 for the root
+    # index of its parent, -1 for the root
     parent: int
     # (3,) unit vector in the rest pose, in the file's axes
     direction: Array

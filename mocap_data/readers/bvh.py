@@ -202,7 +202,7 @@ def _child(tokens: _Tokens, nodes: list[Node], parent: int, word: str) -> Node:
     if word == "JOINT":
         return Node(tokens.rest_of_line(), parent)
     tokens.expect("SITE")
-    # some exporters name End Sites; they go by their joint's name here
+    # some exporters name End Sites; their joint's name is used instead
     tokens.rest_of_line()
     siblings = sum(node.is_end and node.parent == parent for node in nodes)
     number = str(siblings + 1) if siblings else ""

@@ -23,7 +23,7 @@ from mocap_data.readers import common
 from mocap_data.readers.gap_filling import fill_recording
 from mocap_data.readers.subject_selection import Keypoints, subject_columns
 
-# bytes; what C3D counts in
+# bytes; the unit of positions in a C3D file
 _BLOCK = 512
 # bytes per value of a parameter, by its type: text, byte, int16, float
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
@@ -49,7 +49,7 @@ class _Header:
     # where the frames begin [bytes]
     begin: int
     rate_hz: float
-    # a name per point: its label, or "point17" where the file gives none
+    # a name per point: its label, or "point17" for none
     labels: list[str]
     # points that are no positions: a model's angles, forces, moments, powers
     outputs: frozenset[str]
@@ -261,7 +261,7 @@ class _Parameters:
         return float(struct.unpack_from("<f" if value.kind == 4 else "<H", value.data)[0])
 
     def integer(self, name: str, otherwise: int) -> int:
-        """The first number of POINT:name as a whole one, -1 for none."""
+        """The first number of POINT:name as an integer, -1 for none."""
         value = self.number(name) if ("POINT", name) in self.values else float(otherwise)
         return int(value) if math.isfinite(value) else -1
 

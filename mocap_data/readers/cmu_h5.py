@@ -88,7 +88,7 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 
 
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
-    """The clips of a file, sorted by name, from their attributes alone.
+    """The clips of a file, sorted by name, from their attributes.
 
     Raises:
       InputError: another file.
@@ -146,7 +146,7 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
     turns = turns.reshape(len(root), -1, 4)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.linalg.norm(turns, axis=-1, keepdims=True)
-    # float32 rounding and the fit's own leave less
+    # tolerance of float32 rounding and of the fit
     if not (np.abs(length - 1.0) < 0.02).all():
         raise InputError(f"{opened.where}: a quaternion is not of length 1")
     return Bodies(opened.clip, root, places.reshape(len(root), -1, 3), turns / length)

@@ -240,7 +240,7 @@ def check_even(path: Any, steps: Array, middle: float, tolerance: float) -> None
     if uneven.any():
         frame = int(np.argmax(uneven))
         lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {middle:g} s"
-        raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
+        raise InputError(f"{path}: {lasts}; rate_hz= makes them even")
 
 
 def quoted(text: bytes | str) -> str:
@@ -251,7 +251,7 @@ def quoted(text: bytes | str) -> str:
 
 
 def line_breaks(text: bytes) -> int:
-    """How many lines end in a text."""
+    """The number of line ends in a text."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 

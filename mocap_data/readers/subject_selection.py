@@ -27,7 +27,7 @@ class Keypoints:
     names: Sequence[str]
     # as of `Clip`
     parents: Sequence[int] | None = None
-    # about the others, a sentence each
+    # about other subjects, a sentence each
     remarks: tuple[str, ...] = ()
 
 
@@ -127,6 +127,6 @@ def _root_of(column: int, parents: Sequence[int]) -> int | None:
 
 
 def _numbered(name: str, before: Sequence[str]) -> str:
-    """A root's name; numbered where others before it have the same ("Hips", "Hips2")."""
+    """A root's name; numbered where earlier roots have the same ("Hips", "Hips2")."""
     same = sum(other == name for other in before)
     return f"{name}{same + 1}" if same else name

@@ -73,7 +73,7 @@ def write(path: Path, positions: np.ndarray, **options: object) -> Path:
     return path
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     clip = mocap_data.read(write(tmp_path / "a.c3d", circles(), analog=True))
     assert (clip.names, clip.parents, clip.rate_hz, clip.name, clip.source) == (
         NAMES,
@@ -90,7 +90,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(integers.positions, circles(), atol=0.5e-4)
 
 
-def test_what_the_file_says_can_be_overruled(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles(), Y_SCREEN=["+Y"])
     clip = mocap_data.read(path)
     np.testing.assert_allclose(clip.positions, circles()[..., [2, 0, 1]], atol=1e-6)
@@ -104,7 +104,7 @@ def test_what_the_file_says_can_be_overruled(tmp_path: Path) -> None:
 def test_a_gap_is_filled(tmp_path: Path) -> None:
     positions = circles()
     positions[20:40, 1] = np.nan  # 0.2 s
-    positions[:3, 2] = np.nan  # before the marker is seen
+    positions[:3, 2] = np.nan  # before the marker appears
     clip = mocap_data.read(write(tmp_path / "gap.c3d", positions))
     assert clip.num_frames == 47
     # a cubic spline over h = 0.21 s of cos(6 t) is off by at most 5/384 (6 h)^4
@@ -150,7 +150,7 @@ def test_garbled(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
-    """HEAD is gone for 26 frames of 100 Hz, one more than is filled; asked for by name it is
+    """HEAD is gone for 26 frames of 100 Hz, one more than is filled; by names= it is
     refused."""
     places = circles(80)
     places[20:46, 2] = np.nan
@@ -166,7 +166,7 @@ def test_a_models_outputs_are_no_markers(tmp_path: Path) -> None:
     groups = {"ANGLES": ["S:LKA", ""], "SCALARS2": ["Work"]}
     path = write(tmp_path / "a.c3d", positions, LABELS=labels, **groups)
     assert mocap_data.read(path).names == ("S:HEAD", "S:TOE", "S:T10")
-    # what is asked for is taken
+    # names= takes them
     assert mocap_data.read(path, names=["S:LKA"]).names == ("S:LKA",)
     path = write(tmp_path / "b.c3d", circles(), LABELS=["LHipPower", "LKneeForce", "LKneeAngles"])
     refusal("no labelled marker; its points are: LHipPower", mocap_data.read, path)

@@ -15,12 +15,12 @@ def make(frames: int = 10, rate_hz: float = 10.0) -> Clip:
     return Clip(positions, ("a", "b"), rate_hz, name="line")
 
 
-def test_arrays_are_read_only_and_the_callers_are_not_touched() -> None:
+def test_arrays_are_read_only_copies() -> None:
     mine = np.zeros((2, 1, 3))
     clip = Clip(mine, ("a",), 1.0)
     with pytest.raises(ValueError, match="read-only"):
         clip.positions[0] = 1.0
-    mine[0] = 5.0  # still writeable, and not seen by the clip
+    mine[0] = 5.0  # still writeable, and not part of the clip
     assert clip.positions[0, 0, 0] == 0.0
     assert clip.crop(0, 1).positions.flags.writeable is False
 
@@ -34,7 +34,7 @@ def test_duration_select_index() -> None:
     refusal("'c'", clip.select, ["c"])
 
 
-def test_select_keeps_who_hangs_from_whom() -> None:
+def test_select_keeps_the_hierarchy() -> None:
     #  0 - 1 - 2 - 3, and 4 hangs from 1
     clip = Clip(np.zeros((1, 5, 3)), tuple("abcde"), 1.0, parents=(-1, 0, 1, 2, 1))
     assert clip.select("abcde").parents == (-1, 0, 1, 2, 1)

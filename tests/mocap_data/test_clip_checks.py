@@ -25,7 +25,7 @@ def changed(clip: Clip, positions: np.ndarray, **fields: object) -> Clip:
     return dataclasses.replace(clip, positions=positions, **fields)
 
 
-def test_generated_gaits_are_beyond_doubt() -> None:
+def test_generated_gaits_have_no_warnings() -> None:
     for clip in demo_clips():
         assert clip_warnings(clip) == []
 
@@ -111,7 +111,7 @@ def test_recordings(shared: Path) -> None:
             assert warnings == [], file.name
 
 
-def test_what_no_motion_has_is_refused_by_frame() -> None:
+def test_impossible_values_are_refused() -> None:
     values = np.zeros((4, 2, 3))
     values[2, 1, 0] = -1e5  # the very limit
     require_moderate(values, "a")

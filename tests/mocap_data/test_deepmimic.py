@@ -86,7 +86,7 @@ def test_the_humanoid_by_another_path() -> None:
     np.testing.assert_allclose(places[names.index("left_wrist")], wrist, atol=1e-12)
 
 
-def test_a_character_has_to_be_found(motion: Path, tmp_path: Path) -> None:
+def test_the_character_file_beside_a_motion(motion: Path, tmp_path: Path) -> None:
     other = tmp_path / "some.txt"
     other.write_text(motion.read_text())
     with pytest.raises(MissingOptions, match="character=") as error:

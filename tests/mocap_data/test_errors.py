@@ -19,5 +19,5 @@ def test_an_unknown_name_lists_the_available_ones() -> None:
     assert str(unknown("joint", "knees", many)).startswith(expected)
 
 
-def test_what_no_terminal_prints_is_escaped() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     assert str(InputError("no \x1b[2J\udcff\nfile é")) == "no \\x1b[2J\\udcff file é"

@@ -71,7 +71,7 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
         assert tuple(archive["body_names"].tolist()) == robot.body_names
 
 
-def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
+def test_mjlab_round_trip(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
     write_mjlab_npz(
         tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
@@ -108,7 +108,7 @@ def test_body_velocities_are_mujocos(robot: Robot) -> None:
     np.testing.assert_allclose(angular, want_angular, atol=1e-9)
 
 
-def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
+def test_csv_round_trip(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
     write_unitree_csv(tmp_path / "walk.csv", motion, robot.joint_names, robot=robot.name)
     first = [float(word) for word in (tmp_path / "walk.csv").read_text().splitlines()[1].split(",")]

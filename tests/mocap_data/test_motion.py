@@ -50,7 +50,7 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     assert (twice.recording, twice.weight, twice.rate_hz) == ("walk", 1.0, RATE)
 
 
-def test_the_callers_arrays_stay_the_callers() -> None:
+def test_arrays_are_copied() -> None:
     contacts, figure = np.zeros((40, 2), dtype=bool), np.zeros(40)
     motion = make_motion(contacts=contacts, frame_quality={"f": figure})
     contacts[:], figure[:] = True, 1.0
@@ -86,5 +86,5 @@ def test_contacts_of_zeros_and_ones() -> None:
         ({"start_s": np.inf}, "start_s inf is not finite"),
     ],
 )
-def test_motions_that_cannot_be(change: dict, message: str) -> None:
+def test_invalid_motions(change: dict, message: str) -> None:
     refusal(message, dataclasses.replace, make_motion(), **change)

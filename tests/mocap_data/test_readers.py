@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,9 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 import mocap_data
-from mocap_data import input_files, store
-from mocap_data.readers import READERS, is_recording
-from mocap_data.readers.asf_amc import read_asf
+from mocap_data import input_files
+from mocap_data.readers import is_recording
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
-from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.store import MotionSet, write_motions
 from tests.refusals import refusal
 
@@ -223,7 +220,7 @@ def test_upward_axes(bvh: Path) -> None:
         np.testing.assert_allclose(end, expected, atol=1e-15, err_msg=up)
 
 
-def test_what_of_a_folder_is_a_recording(bvh: Path, tmp_path: Path) -> None:
+def test_recordings_of_a_folder(bvh: Path, tmp_path: Path) -> None:
     for name, text in {
         "README.txt": "About these recordings",
         "LICENSE": "",
@@ -268,7 +265,7 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
     refusal("names has 1", mocap_data.read, two, names=["a"], rate_hz=60)
 
 
-def test_what_a_file_does_not_say_is_assumed(bvh: Path, tmp_path: Path) -> None:
+def test_assumed_values(bvh: Path, tmp_path: Path) -> None:
     dog = tmp_path / "dog.csv"
     np.savetxt(dog, np.zeros((3, 81)), delimiter=",")
     timed = tmp_path / "timed.csv"
@@ -400,16 +397,3 @@ def test_damaged_npz(tmp_path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, np.ones(3))
     refusal("npz", mocap_data.read, path)
-
-
-@pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))
-def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
-    """Opening a FIFO would wait for ever, reading /dev/zero never end."""
-    fifo, device = tmp_path / f"fifo{suffix}", tmp_path / f"device{suffix}"
-    os.mkfifo(fifo)
-    device.symlink_to("/dev/zero")
-    of_keypoints = mocap_data.read, mocap_data.read_all, read_asf
-    for path in (fifo, device):
-        for how in (*of_keypoints, read_robot_motion, store.read_motions):
-            refusal("", how, path)
-        assert not is_recording(path) and kind_of(path) is None

@@ -54,8 +54,8 @@ def test_group(regime: str, shape: tuple[int, ...]) -> None:
     expected = np.broadcast_to(rot.IDENTITY, a.shape)
     np.testing.assert_allclose(rot.multiply(a, rot.conjugate(a)), expected, atol=1e-15)
     np.testing.assert_allclose(rot.multiply(a, rot.IDENTITY), a, atol=0)
-    found = rot.rotate(rot.multiply(a, b), v)
-    np.testing.assert_allclose(found, rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
+    result = rot.rotate(rot.multiply(a, b), v)
+    np.testing.assert_allclose(result, rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
     np.testing.assert_allclose(rot.rotate(rot.conjugate(a), rot.rotate(a, v)), v, atol=1e-14)
     expected = np.einsum("...ij,...j->...i", rot.to_matrix(a), v)
     np.testing.assert_allclose(rot.rotate(a, v), expected, atol=1e-14)
@@ -133,8 +133,8 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
     times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
     knots = tumbling(times)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (30, 1))
-    found = rot.angle(rot.squad(signs * knots, times, times), knots)
-    np.testing.assert_allclose(found, 0.0, atol=1e-7)
+    result = rot.angle(rot.squad(signs * knots, times, times), knots)
+    np.testing.assert_allclose(result, 0.0, atol=1e-7)
     fine = rot.squad(signs * knots, times, np.linspace(times[0], times[-1], 2000))
     assert (np.sum(fine[1:] * fine[:-1], axis=-1) > 0.9).all()
     np.testing.assert_allclose(np.linalg.norm(fine, axis=-1), 1.0, atol=1e-14)
@@ -152,8 +152,8 @@ def test_squad_keeps_a_steady_turn_exactly() -> None:
     # turns below pi
     for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):
         new = rng.uniform(times[0], times[-1], 200)
-        found, exact = rot.squad(steady(times), times, new), steady(new)
-        got = found * np.sign(np.sum(found * exact, axis=-1, keepdims=True))
+        result, exact = rot.squad(steady(times), times, new), steady(new)
+        got = result * np.sign(np.sum(result * exact, axis=-1, keepdims=True))
         np.testing.assert_allclose(got, exact, atol=1e-12)
 
 

@@ -69,7 +69,7 @@ def test_legs_that_do_not_move_are_radians() -> None:
     assert "radians read as degrees?" in warnings[0]
 
 
-def test_few_stances_are_no_fault() -> None:
+def test_few_stances_have_no_warnings() -> None:
     """A paw shifted while standing, and a jump of 0.5 s out of standing."""
     stand = dog_gait("stand", duration_s=4.0)
     paw = stand.positions.copy()
@@ -116,6 +116,6 @@ def test_only_an_assumed_rate_is_warned_of() -> None:
     assert "source_rate_hz=60" in warning
 
 
-def test_short_motions_say_nothing() -> None:
+def test_short_motions_have_no_warnings() -> None:
     feet = np.zeros((2, 1, 3))
     assert sliding_warning(feet, feet[:, 0], RATE, 1.0) == ""

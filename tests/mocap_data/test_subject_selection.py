@@ -1,4 +1,4 @@
-"""Recordings of several subjects: the first is taken, and the others are named."""
+"""Recordings of several subjects: the first is taken, subject= takes another."""
 
 from __future__ import annotations
 

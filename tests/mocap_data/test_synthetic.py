@@ -55,7 +55,7 @@ def test_periodic_up_to_the_way_travelled(gait: str) -> None:
 @pytest.mark.parametrize(
     ("gait", "speed"), [("walk", 0.5), ("walk", 0.6), ("trot", 0.9), ("trot", -0.5), ("walk", 0.0)]
 )
-def test_mean_speed_as_asked(gait: str, speed: float) -> None:
+def test_mean_speed(gait: str, speed: float) -> None:
     strides = 5
     clip = dog_gait(gait, speed_mps=speed, duration_s=strides * GAITS[gait].stride_s + 1 / 60)
     # whole strides: every keypoint has gone the same way
@@ -65,7 +65,7 @@ def test_mean_speed_as_asked(gait: str, speed: float) -> None:
 
 
 @pytest.mark.parametrize("turn_rate", [-0.5, 0.5])
-def test_turn_goes_round_the_right_circle(turn_rate: float) -> None:
+def test_turns_follow_their_circle(turn_rate: float) -> None:
     # half a turn: the trunk's centre ends a diameter to the left (right), 2 v / |w|, facing back
     duration = math.pi / abs(turn_rate)
     clip = dog_gait(
@@ -92,10 +92,10 @@ def test_demo_clips(clip: Clip) -> None:
     # body-sized
     at = {name: clip.positions[:, clip.index(name)] for name in clip.names}
     assert 0.46 < at["LeftUpLeg"][:, 2].mean() < 0.51
-    found = np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1)
-    np.testing.assert_allclose(found, 0.56, atol=1e-12)
-    found = np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1)
-    np.testing.assert_allclose(found, 0.20, atol=1e-12)
+    result = np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1)
+    np.testing.assert_allclose(result, 0.56, atol=1e-12)
+    result = np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1)
+    np.testing.assert_allclose(result, 0.20, atol=1e-12)
     # left is left: at the start the dog faces +X
     assert at["LeftArm"][0, 1] > at["RightArm"][0, 1]
     assert at["Head_end"][0, 0] > at["Hips"][0, 0]
@@ -114,7 +114,7 @@ def test_support_patterns() -> None:
 
 
 @pytest.mark.parametrize("gait", ["walk", "trot"])
-def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None:
+def test_left_and_right_are_half_a_stride_apart(gait: str) -> None:
     stride = GAITS[gait].stride_s
     clip = dog_gait(gait, duration_s=3 * stride)
     half = round(stride * clip.rate_hz / 2)
@@ -152,7 +152,7 @@ def test_sideways_and_on_the_spot() -> None:
     np.testing.assert_allclose(spot.positions[-1], turned, atol=1e-12)
 
 
-def test_the_gaits_to_learn_from_are_what_their_names_say() -> None:
+def test_gait_clips_have_the_speeds_in_their_names() -> None:
     """Mean velocity in the trunk's frame, and yaw rate, over the seconds; all within 1 cm/s."""
     clips = gait_clips()
     assert len({clip.name for clip in clips}) == len(clips) == 28

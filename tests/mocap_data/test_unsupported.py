@@ -24,7 +24,7 @@ from tests.refusals import refusal
         (".urdf", "npmp robots add"),
     ],
 )
-def test_what_to_convert_it_to(suffix: str, message: str, tmp_path: Path) -> None:
+def test_unsupported_formats(suffix: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / f"walk{suffix}"
     path.write_text("data")
     refusal(f"walk{suffix}: .*{message}", mocap_data.read, path)
@@ -32,5 +32,5 @@ def test_what_to_convert_it_to(suffix: str, message: str, tmp_path: Path) -> Non
     refusal(f"walk{suffix}: .*{message}", files_of, str(tmp_path))
 
 
-def test_no_kind_that_is_read_is_refused() -> None:
+def test_supported_formats_are_not_refused() -> None:
     assert not set(UNSUPPORTED) & {*READERS, ".asf"}

@@ -1,4 +1,4 @@
-"""Motions of a robot made from numbers, for tests of what happens to them after retargeting."""
+"""Constructed motions of a robot, for tests of the steps after retargeting."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def mirrored(
 
     def image(name: str) -> str:
         both = [*pairs, *((b, a) for a, b in pairs)]
-        found = (b + name.removeprefix(a) for a, b in both if name.startswith(a))
-        return next((other for other in found if other in clip.names), name)
+        result = (b + name.removeprefix(a) for a, b in both if name.startswith(a))
+        return next((other for other in result if other in clip.names), name)
 
     columns = [clip.index(image(name)) for name in clip.names]
     return replace(clip, positions=clip.positions[:, columns] * signs)

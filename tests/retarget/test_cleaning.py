@@ -64,10 +64,12 @@ def set_of(robot: Robot, *motions: ReferenceMotion) -> MotionSet:
 
 def reasons(cleaned: Cleaned) -> dict[str, list[tuple[float, float]]]:
     """The stretches of each reason, rounded to frames of 0.02 s."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    result: dict[str, list[tuple[float, float]]] = {}
     for entry in cleaned.dropped:
-        found.setdefault(entry.reason, []).append((round(entry.start_s, 6), round(entry.stop_s, 6)))
-    return found
+        result.setdefault(entry.reason, []).append(
+            (round(entry.start_s, 6), round(entry.stop_s, 6))
+        )
+    return result
 
 
 @pytest.fixture
@@ -83,8 +85,8 @@ def test_a_good_motion_is_kept_whole(robot: Robot, make: SimpleNamespace, walk: 
     (chunk,) = cleaned.motions.motions
     for key in ("qpos", "qvel", "contacts"):
         np.testing.assert_array_equal(getattr(chunk, key), getattr(motion, key))
-    found = (chunk.name, chunk.recording, chunk.start_s, chunk.mirror, chunk.split, chunk.weight)
-    assert found == ("walk", "walk", 2.0, "", "", 1.0)
+    result = (chunk.name, chunk.recording, chunk.start_s, chunk.mirror, chunk.split, chunk.weight)
+    assert result == ("walk", "walk", 2.0, "", "", 1.0)
     assert (cleaned.seconds_in, cleaned.seconds_kept) == (8.0, 8.0)
     assert json.loads(cleaned.motions.provenance["cleaning"])["max_chunk_s"] == 10.0
     assert cleaned.motions.provenance["source"] == "made"
@@ -136,7 +138,7 @@ def test_far_from_the_recording(robot: Robot, make: SimpleNamespace, walk: Array
     assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN).dropped == ()
 
 
-def test_parts_in_each_other_and_in_the_ground(
+def test_self_collision_and_ground_penetration(
     robot: Robot, make: SimpleNamespace, walk: Array
 ) -> None:
     walk[100:150, 2] -= 0.45  # the trunk below the floor
@@ -170,7 +172,7 @@ def test_parts_in_each_other_and_in_the_ground(
     assert clean(set_of(robot, motion), robot, **only, self_collision_m=None).dropped == ()
 
 
-def test_standing_around_but_for_a_second(robot: Robot, make: SimpleNamespace) -> None:
+def test_standing_keeps_its_first_second(robot: Robot, make: SimpleNamespace) -> None:
     qpos = make.walking(robot, 600, 0.8)
     qpos[200:450] = qpos[200]  # 5 s still, 4 s to 9 s; movement is averaged over half a second
     qpos[450:, :2] += qpos[200, :2] - qpos[450, :2]
@@ -188,18 +190,18 @@ def test_the_first_reason_is_given(robot: Robot, make: SimpleNamespace, walk: Ar
     error = np.full(400, 0.01)
     error[100:200] = 0.1
     motion = make.motion_of(robot, walk, frame_quality={"marker_rms_m": error})
-    found = reasons(clean(set_of(robot, motion), robot, **PLAIN))
-    assert found[FEET_FAR] == [(3.0, 5.0)] and found[ERROR][0][1] == 3.0
+    result = reasons(clean(set_of(robot, motion), robot, **PLAIN))
+    assert result[FEET_FAR] == [(3.0, 5.0)] and result[ERROR][0][1] == 3.0
 
 
 @given(start=st.integers(0, 50), frames=st.integers(1, 3000), longest=st.floats(1.0, 700.0))
 def test_pieces_cover(start: int, frames: int, longest: float) -> None:
-    found = pieces(start, start + frames, longest)
-    assert found[0][0] == start and found[-1][1] == start + frames
-    assert all(a[1] == b[0] for a, b in pairwise(found))
-    lengths = [b - a for a, b in found]
+    result = pieces(start, start + frames, longest)
+    assert result[0][0] == start and result[-1][1] == start + frames
+    assert all(a[1] == b[0] for a, b in pairwise(result))
+    lengths = [b - a for a, b in result]
     assert max(lengths) <= longest and max(lengths) - min(lengths) <= 1
-    assert (len(found) - 1) * int(longest) < frames  # one fewer would not do
+    assert (len(result) - 1) * int(longest) < frames  # one fewer would not do
 
 
 def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
@@ -277,7 +279,7 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
     assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == expected
 
 
-def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
+def test_repeated_names(robot: Robot, make: SimpleNamespace) -> None:
     """A folder may hold a recording and someone's mirror of it, named alike."""
     poses = make.walking(robot, 100, 0.8)
     motions = [make.motion_of(robot, poses, name=name) for name in ("a", "a_lr", "b")]

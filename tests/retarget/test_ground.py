@@ -1,4 +1,4 @@
-"""Stances, the floor, and feet that are made to stand still, on paws drawn by hand."""
+"""Stances, the floor, and locked feet, on constructed paws."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def test_locked_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> N
 
 
 @pytest.mark.parametrize("slope", [(0.0, 0.0), (0.019, 0.0), (-0.012, 0.015)])
-def test_the_floors_slope_is_found(slope: tuple[float, float]) -> None:
+def test_floor_slope(slope: tuple[float, float]) -> None:
     clip = dog_gait("walk", duration_s=12.0, turn_rate=0.2)
     feet = clip.select(
         ("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")
     ).positions.copy()
     feet[:, 2:, 2] += 0.012  # hind paws' keypoints are higher than fore paws'
     feet[..., 2] += feet[..., :2] @ np.array(slope)
-    found = ground.floor_slope(feet, clip.rate_hz)
-    np.testing.assert_allclose(found, slope, atol=0.002)
-    level = feet @ ground.level_turn(found).T
+    result = ground.floor_slope(feet, clip.rate_hz)
+    np.testing.assert_allclose(result, slope, atol=0.002)
+    level = feet @ ground.level_turn(result).T
     assert (ground.floor_slope(level, clip.rate_hz) == 0.0).all()
 
 
@@ -142,8 +142,8 @@ def test_a_foot_held_in_the_air_does_not_stand() -> None:
     feet = np.zeros((100, 2, 3))
     feet[:70, 1, 2], feet[70:, 1, 2] = 0.1, 0.02
     standing = np.ones((100, 2), dtype=bool)
-    found = ground.level_with(feet, standing, np.array([1, 0]))
-    assert found[:, 0].all()
-    np.testing.assert_array_equal(found[:, 1], np.arange(100) >= 70)
+    result = ground.level_with(feet, standing, np.array([1, 0]))
+    assert result[:, 0].all()
+    np.testing.assert_array_equal(result[:, 1], np.arange(100) >= 70)
     standing[:, 0] = False
     np.testing.assert_array_equal(ground.level_with(feet, standing, np.array([1, 0])), standing)

@@ -45,14 +45,14 @@ def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_own_markers(
+def test_the_initial_offsets_are_the_robots_markers(
     robot: robots.Robot, prepared: PreparedRobot
 ) -> None:
     points = prepared.layout.points(prepared.layout.initial())
     expected = [m.position for m in robot.markers.values()]
     np.testing.assert_allclose(points.local, expected, atol=1e-12)
-    found = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
-    np.testing.assert_array_equal(found, 0.0)
+    result = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
+    np.testing.assert_array_equal(result, 0.0)
 
 
 def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -160,8 +160,10 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: Prepared
     best = objective(prepared, theta, targets, heading, 0.01)
     for p in range(6):
         for sign in (-1.0, 1.0):
-            found = objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01)
-            assert found > best
+            result = objective(
+                prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01
+            )
+            assert result > best
 
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -177,7 +179,7 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
 
 
-def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: PreparedRobot) -> None:
+def test_invalid_layouts(robot: robots.Robot, prepared: PreparedRobot) -> None:
     import dataclasses
 
     refusal("no markers", layout_of, dataclasses.replace(robot, markers={}), prepared.tree)

@@ -83,8 +83,8 @@ def test_rates_and_crops(robot: robots.Robot) -> None:
     motion = retarget.retarget(clip.crop(30, 90), robot, rate_hz=np.float32(100.0))
     assert motion.rate_hz == 100.0
     assert motion.num_frames == 99  # 59 periods of 1/60 s hold 98 of 1/100 s
-    whole = retarget.retarget(clip.crop(30, 90), robot)
-    np.testing.assert_allclose(motion.qpos[::2], whole.qpos, atol=0.03)
+    default = retarget.retarget(clip.crop(30, 90), robot)
+    np.testing.assert_allclose(motion.qpos[::2], default.qpos, atol=0.03)
 
 
 def test_low_pass_keeps_slow_and_removes_fast() -> None:
@@ -146,7 +146,7 @@ def test_clips_of_other_proportions_are_of_other_subjects(robot: robots.Robot) -
     assert len(json.loads(motions.provenance["offsets"])) == 2
 
 
-def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robot) -> None:
+def test_a_persons_recording_for_a_four_legged_robot(robot: robots.Robot) -> None:
     names = tuple(dict.fromkeys(shipped_skeletons()["cmu"].keypoints))
     clip = Clip(
         np.random.default_rng(0).normal(size=(60, len(names), 3)), names, 60.0, name="person"
@@ -167,7 +167,7 @@ def test_people_walk_on_flat_feet(shared: Path, file: str) -> None:
     assert motion.quality["self_collision_share"] < 0.02
 
 
-def test_bad_lists_of_clips_are_named(robot: robots.Robot) -> None:
+def test_invalid_lists_of_clips(robot: robots.Robot) -> None:
     refusal("no clips", retarget.retarget_many, [], robot)
     clip = dog_gait("walk", duration_s=1.0)
     refusal("synthetic_walk", retarget.retarget_many, [clip, clip], robot)
@@ -194,7 +194,7 @@ def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
         np.testing.assert_allclose(image, values, atol=1e-9)
 
 
-def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shared: Path) -> None:
+def test_a_sitting_dog_does_not_change_a_walk(robot: robots.Robot, shared: Path) -> None:
     folder = shared / "mocap" / "dog_bvh"
     walk, sit = (
         mocap_data.read(folder / f"D1_{number}_KAN01_001.bvh") for number in ("009", "003")
@@ -225,7 +225,7 @@ def test_people_in_a_mirror(make: SimpleNamespace, shared: Path) -> None:
     np.testing.assert_array_equal(image.contacts, motion.contacts[:, mirror.foot_permutation])
 
 
-def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
+def test_impossible_coordinates(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.0)
     wild = clip.positions.copy()
     wild[3, 2, 0] = -5e4

@@ -1,4 +1,4 @@
-"""Motions of others on a robot of ours: by name, checked against its kinematics."""
+"""Imported robot motions: by joint names, compared with the robot's kinematics."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_export_and_import_give_the_same_motion(
         assert not back.contacts[75, lifted] and back.contacts[75].sum() == 3
 
 
-def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_joints_are_matched_by_name(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     write_npz(tmp_path / "a.npz", walk, robot)
     straight = read_robot_motion(tmp_path / "a.npz")
     mixed = shuffled(straight)
     assert mixed.joint_names != straight.joint_names
-    found, expected = (to_reference_motion(motion, robot).qpos for motion in (mixed, straight))
-    np.testing.assert_allclose(found, expected, atol=1e-15)
+    result, expected = (to_reference_motion(motion, robot).qpos for motion in (mixed, straight))
+    np.testing.assert_allclose(result, expected, atol=1e-15)
 
 
 def test_a_wrong_order_is_caught_by_the_body_poses(
@@ -103,9 +103,7 @@ def test_names_that_do_not_fit_are_listed(
         to_reference_motion(other, robot)
 
 
-def test_it_is_judged_like_a_motion_of_ours(
-    robot: Robot, walk: ReferenceMotion, tmp_path: Path
-) -> None:
+def test_imported_motions_have_figures(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
     quality = import_motion(tmp_path / "a.csv", robot).quality
     assert quality["limit_violations"] == 0.0 and quality["penetration_m"] < 0.005

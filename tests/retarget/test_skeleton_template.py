@@ -1,4 +1,4 @@
-"""A draft of a skeleton's file for markers that no known skeleton has."""
+"""Templates of skeleton files for unknown markers."""
 
 from __future__ import annotations
 

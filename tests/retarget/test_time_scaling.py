@@ -16,7 +16,7 @@ from retarget.time_scaling import at_tempo, with_tempos
 
 
 @pytest.mark.parametrize(("tempo", "frames"), [(2.0, 16), (0.5, 61), (1.15, 27)])
-def test_another_tempo_is_the_same_way_in_another_time(
+def test_another_tempo_keeps_the_path(
     make: SimpleNamespace, robot: Robot, tempo: float, frames: int
 ) -> None:
     """31 frames at 50 Hz take 0.6 s: twice as fast, every second frame; half as fast, one more

@@ -34,7 +34,7 @@ def squat(period_s: float, *, share: float = 0.9) -> Track:
     )
 
 
-def test_sound_track_stays_as_it_is() -> None:
+def test_a_valid_track_is_unchanged() -> None:
     """Peak speed of the knee 2 * 0.3 * 2 pi / 2 s = 1.9 rad/s, far below its limit; the soles hold
     already."""
     track = squat(2.0)

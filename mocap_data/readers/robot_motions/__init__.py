@@ -31,7 +31,7 @@ KINDS: dict[str, Callable[..., RobotMotion]] = {
 
 
 def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | None:
-    """Which of `KINDS` a file is, None for none of them.
+    """The kind of a file, of `KINDS`; None for none.
 
     mjlab by the names of the archive's arrays, Unitree CSV by its JSON file, a header, or rows of a
     documented robot's length with unit quaternions in columns 4 to 7. names: of its columns, as
@@ -63,13 +63,13 @@ def ambiguous(path: str | os.PathLike[str]) -> bool:
 
 
 def numbers_in_a_row(path: Path) -> int:
-    """How many numbers the first row of a CSV holds."""
+    """The number of numbers in the first row of a CSV."""
     with path.open("rb") as file:
         return len(cells_of(next((line for line in file if line.strip()), b"")))
 
 
 def quaternions_in(path: Path) -> int:
-    """How many unit quaternions fill a CSV's rows after the first three numbers; 0 for others."""
+    """The number of unit quaternions after the first three numbers of a CSV's rows; 0 for none."""
     try:
         rows = np.array(unitree_csv.first_rows(path), dtype=np.float64)
     except ValueError:

@@ -16,7 +16,7 @@ from mocap_data.readers.common import MissingOptions
 
 # [rad] two full turns; joint angles beyond this are degrees
 _LARGEST_ANGLE = 4.0 * math.pi
-# [m] a root this high, most of the time, is in centimetres
+# [m] a higher median root is in centimetres
 _HIGHEST_ROOT = 20.0
 # files print quaternions with five digits, and solvers leave them a little off
 _UNIT_TOLERANCE = 0.02
