@@ -14,9 +14,8 @@ from mocap_data.arrays import Array, Bools
 
 # of the body's size: keypoints whose lowest place is at most this high are feet
 _FEET = 0.08
-# height above its lowest position of a foot at the floor, and in the air [body sizes]
+# greatest height above its lowest position of a foot at the floor [body sizes]
 _AT_FLOOR = 0.02
-_IN_AIR = 0.03
 # [m/s] body and feet that are slower do not step
 _STEPS = 0.15
 # least share of the frames with feet at the floor

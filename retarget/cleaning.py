@@ -60,6 +60,10 @@ MARGIN_S = 0.1
 # averaged over half a second
 STANDING_MPS = 0.1
 STANDING_RADPS = 0.2
+# kept at the beginning of a dropped standing [s]
+KEEP_STANDING_S = 1.0
+# shorter flights are kept [s]
+FEET_FAR_S = 0.1
 MIRRORS = ("none", "left_right", "all")
 # pairs that `Cleaned.worst_collisions` names
 MAX_COLLISIONS = 3
@@ -79,8 +83,6 @@ class CleanOptions:
     velocity_limits: bool = True
     # drop where all feet are higher above the floor [m]: jumps, platforms
     feet_far_m: float | None = 0.06
-    # for longer than this [s]
-    feet_far_s: float = 0.1
     # drop where the markers are further from the recording, root mean square over half a second
     max_error_m: float | None = 0.035
     # drop where the robot's parts are deeper in each other
@@ -89,8 +91,6 @@ class CleanOptions:
     body_penetration_m: float | None = 0.005
     # drop stretches that hardly move for longer than this [s]
     standing_s: float | None = 3.0
-    # kept at the beginning of each of these [s]
-    keep_standing_s: float = 1.0
     # shorter stretches are dropped [s]
     min_chunk_s: float = 1.0
     # longer stretches are cut into chunks of equal length [s]
@@ -108,15 +108,15 @@ class CleanOptions:
 
     def __post_init__(self) -> None:
         check_available("choice of mirrors", [self.mirrors], MIRRORS)
-        ranges.not_negative(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
-        ranges.not_negative(self, "body_penetration_m", "standing_s", "keep_standing_s")
-        ranges.not_negative(self, "min_chunk_s", "max_chunk_s")
+        ranges.not_negative(self, "feet_far_m", "max_error_m", "self_collision_m")
+        ranges.not_negative(self, "body_penetration_m", "standing_s", "min_chunk_s", "max_chunk_s")
         if self.max_chunk_s < 2.0 * self.min_chunk_s:
             expected = f"at least twice min_chunk_s={self.min_chunk_s:g}"
             raise InputError(f"max_chunk_s={self.max_chunk_s:g}: must be {expected}")
-        if self.standing_s is not None and self.keep_standing_s > self.standing_s:
-            expected = f"at most standing_s={self.standing_s:g}"
-            raise InputError(f"keep_standing_s={self.keep_standing_s:g}: must be {expected}")
+        if self.standing_s is not None and self.standing_s < KEEP_STANDING_S:
+            raise InputError(
+                f"standing_s={self.standing_s:g}: must be at least {KEEP_STANDING_S:g}"
+            )
         split.require_share(self.validation)
         names = self.validation_recordings
         names = (names,) if isinstance(names, str) else tuple(names)
@@ -240,7 +240,7 @@ class Cleaner:
             yield VELOCITY, np.asarray(fast.any(axis=1))
         if options.feet_far_m is not None:
             clearance = self.meter.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
-            yield FEET_FAR, longer(clearance > options.feet_far_m, options.feet_far_s, rate)
+            yield FEET_FAR, longer(clearance > options.feet_far_m, FEET_FAR_S, rate)
         if options.max_error_m is not None and "marker_rms_m" in motion.frame_quality:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
             yield ERROR, np.sqrt(mean_square) > options.max_error_m
@@ -282,7 +282,7 @@ class Cleaner:
         slow = (travel < STANDING_MPS) & (turn < STANDING_RADPS) & (joints < STANDING_RADPS)
         still = longer(slow, options.standing_s, rate)
         for start, stop in runs(still):
-            still[start : min(stop, start + round(options.keep_standing_s * rate))] = False
+            still[start : min(stop, start + round(KEEP_STANDING_S * rate))] = False
         return still
 
     def labels(self, motion: ReferenceMotion) -> np.ndarray:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
+from mocap_data.readers.robot_motions import RobotMotion
 from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
@@ -25,11 +23,6 @@ from retarget.quality import QualityMeter
 POSE_TOLERANCE = 0.02
 # in a message
 _MOST_NAMES = 3
-
-
-def import_motion(path: str | Path, robot: Robot, **options: Any) -> ReferenceMotion:
-    """`read_robot_motion` and `to_reference_motion` in one."""
-    return to_reference_motion(read_robot_motion(path, **options), robot)
 
 
 def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:

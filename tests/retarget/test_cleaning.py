@@ -181,8 +181,6 @@ def test_standing_keeps_its_first_second(robot: Robot, make: SimpleNamespace) ->
     assert 5.0 <= start <= 5.3 and 8.7 <= stop <= 9.0
     assert clean(set_of(robot, motion), robot, **PLAIN, standing_s=5.5).dropped == ()
     assert clean(set_of(robot, motion), robot, **PLAIN, standing_s=None).dropped == ()
-    none_kept = reasons(clean(set_of(robot, motion), robot, **PLAIN, keep_standing_s=0.0))[STANDING]
-    assert 4.0 <= none_kept[0][0] <= 4.3
 
 
 def test_the_first_reason_is_given(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
@@ -302,7 +300,7 @@ def test_refusals(robot: Robot, make: SimpleNamespace) -> None:
         {"mirrors": "up"},
         {"max_chunk_s": 1.5},
         {"feet_far_m": float("nan")},
-        {"keep_standing_s": 9.0},
+        {"standing_s": 0.5},
         {"validation": 1.0},
         {"validation_recordings": ["a"]},
     ):

@@ -13,7 +13,7 @@ from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
-from retarget.robot_motion_import import import_motion, to_reference_motion
+from retarget.robot_motion_import import to_reference_motion
 from tests.refusals import refusal
 
 
@@ -52,7 +52,7 @@ def test_export_and_import_give_the_same_motion(
     write_unitree_csv(tmp_path / "a.csv", motion, robot.joint_names)
     for name in ("a.npz", "a.csv"):
         assert kind_of(tmp_path / name) is not None
-        back = import_motion(tmp_path / name, robot)
+        back = to_reference_motion(read_robot_motion(tmp_path / name), robot)
         sign = np.sign(np.sum(back.qpos[:, 3:7] * motion.qpos[:, 3:7], axis=1))[:, None]
         np.testing.assert_allclose(back.qpos[:, 3:7] * sign, motion.qpos[:, 3:7], atol=1e-6)
         expected = motion.qpos[:, [0, 1, 2, *range(7, 19)]]
@@ -105,7 +105,7 @@ def test_names_that_do_not_fit_are_listed(
 
 def test_imported_motions_have_figures(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
-    quality = import_motion(tmp_path / "a.csv", robot).quality
+    quality = to_reference_motion(read_robot_motion(tmp_path / "a.csv"), robot).quality
     assert quality["limit_violations"] == 0.0 and quality["penetration_m"] < 0.005
     assert "rms_marker_m" not in quality or np.isfinite(quality["rms_marker_m"])
 
