@@ -12,25 +12,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from npmp.core.gaussian import Gaussian
 from npmp.core.progress import phase
 from npmp.core.state import Part
-from npmp.core.tree import Tree
+from npmp.core.tree import Tree, stack_trees
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.learning.cloning import fit_behavior, goal_steps, shown_by
 from npmp.learning.world_model.behavior import BehaviorPrior
-from npmp.skills import prior
 from npmp.skills.actors import SkillMemory, skill_memory
 from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput, PolicyMemory, policy_memory
 from npmp.skills.nets import Decoder, DecoderState, JointDecoder
+from npmp.skills.prior import observed_by
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
 
-# habits are learned from so many control steps of the module per robot, with this noise of its
-# actions [rad], in so many updates [D]
-HABIT_STEPS = 256
-HABIT_NOISE = 0.03
-HABIT_UPDATES = 3000
+# a behaviour prior is learned from so many control steps of the module per robot, with this noise
+# of its actions [rad], in so many updates [D]
+BEHAVIOR_STEPS = 256
+BEHAVIOR_NOISE = 0.03
+BEHAVIOR_UPDATES = 3000
 
 
 class AgentMemory(NamedTuple):
@@ -75,20 +76,18 @@ class LatentAgent(Agent):
     by its mean."""
 
     def __init__(
-        self,
-        policy: HighLevelPolicy,
-        skill: SkillModule,
-        behavior: BehaviorPrior | None = None,
-        share: float = 0.0,
+        self, policy: HighLevelPolicy, skill: SkillModule, behavior: BehaviorPrior | None = None
     ):
-        """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
-        its KL, as `learn_habits` fits it."""
+        """skill: a copy of it is used, frozen. behavior: what the policy is regularized towards,
+        as `learn_behavior` fits it; None: its prior."""
         self.network = policy
+        self.policy = policy
         self.behavior = behavior
-        self.share = share
+        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+        policy.regularize_towards(self.skill)
         if behavior is not None:
             self.parts = {"behavior": behavior}
-        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+            policy.regularize(behavior)
         self.outputs = skill.latent_dim
         if isinstance(self.skill.decoder, JointDecoder):
             self.unit = self.skill.decoder.scale
@@ -100,21 +99,16 @@ class LatentAgent(Agent):
     def observe(
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> PolicyInput:
-        habit = None
-        if self.behavior is not None:
-            goal = env.task.goal()
-            if self.behavior.goal_width:
-                goal = env.task.see(env.state, goal)
-            habit = self.behavior.habit(env.state, goal, memory.z, self.share)
-        return PolicyInput(env.observe(), env.task.observe(), memory.z, habit)
+        observed = observed_by(self.policy.prior, env.task, env.state, env.task.goal())
+        return PolicyInput(env.observe(), env.task.observe(), memory.z, observed)
 
-    def learn_habits(
+    def learn_behavior(
         self, env: TaskEnv[Any], recordings: Task | None, generator: torch.Generator, *, seed: int
     ) -> dict[str, float]:
         """Fit the behaviour prior to what the module does of itself. Returns figures of it."""
         assert self.behavior is not None  # called only with a behaviour prior
         demonstration = shown_by(
-            self.skill, env, recordings, steps=HABIT_STEPS, noise=HABIT_NOISE,
+            self.skill, env, recordings, steps=BEHAVIOR_STEPS, noise=BEHAVIOR_NOISE,
             generator=generator, seed=seed + 1,
         )  # fmt: skip
         window = goal_steps(env.dt)
@@ -125,7 +119,7 @@ class LatentAgent(Agent):
                 env.task,
                 generator,
                 window=window,
-                updates=HABIT_UPDATES,
+                updates=BEHAVIOR_UPDATES,
             )
         self.behavior.requires_grad_(False)
         return figures
@@ -169,9 +163,11 @@ class DecodedAgent(LatentAgent):
     initial_memory = Agent.initial_memory
     drive = Agent.drive
 
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule, *habits: Any):
+    def __init__(
+        self, policy: HighLevelPolicy, skill: SkillModule, behavior: BehaviorPrior | None = None
+    ):
         """As `LatentAgent`."""
-        super().__init__(policy, skill, *habits)
+        super().__init__(policy, skill, behavior)
         self.network = DecodedPolicy(policy, self.skill)
         self.outputs = len(skill.contract.joint_names)
 
@@ -188,7 +184,9 @@ class ModuleAgent(Agent):
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> ModuleInput:
         noise = torch.randn(memory.z.shape, generator=generator, device=memory.z.device)
-        return ModuleInput(env.task.observe(), env.observe(), noise)
+        prior = self.network.skill.prior
+        observed = observed_by(prior, env.task, env.state, env.task.goal())
+        return ModuleInput(env.task.observe(), env.observe(), noise, observed)
 
 
 class ModuleInput(NamedTuple):
@@ -196,7 +194,8 @@ class ModuleInput(NamedTuple):
 
     context: Tensor  # (..., c) the encoder's features
     senses: Tensor  # (..., o) what the decoder is shown
-    noise: Tensor  # (..., d) of the latent: stored, so that a re-run draws the same
+    noise: Tensor  # (..., d) of the latent: stored, so that a re-run samples the same
+    prior: Tensor  # (..., f) what the prior observes
 
 
 class ModulePolicy(nn.Module):
@@ -236,23 +235,27 @@ class ModulePolicy(nn.Module):
         encode = skill.encoder.over_time(skill.context_scale(observations.context))
         keep = (~resets).unsqueeze(-1).to(state.z.dtype)
         z = state.z
+        before = []
         latents = []
-        mus = []
-        sigmas = []
+        deviations = []
         for t in range(len(resets)):
             z = z * keep[t]
-            mu, sigma = encode(t, z)
-            z = prior.sample_posterior(z, mu, sigma, skill.alpha, observations.noise[t])
+            before.append(z)
+            deviation = encode(t, z)
+            prior = skill.prior.step(z, observations.prior[t])
+            posterior = Gaussian(prior.mean + deviation.mean, deviation.std)
+            z = posterior.sample(observations.noise[t])
             latents.append(z)
-            mus.append(mu)
-            sigmas.append(sigma)
+            deviations.append(deviation)
         x, memorized = skill.decoder.inputs(skill.observation_scale(observations.senses))
         begin = (state.decoder.hidden, state.decoder.cell)
         hidden, last = unroll_lstm(skill.decoder.lstm, memorized, begin, resets)
         mean = skill.decoder.output(hidden, x, torch.stack(latents))
-        divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
+        kl = skill.prior.kl_of_deviation(
+            stack_trees(deviations), torch.stack(before), observations.prior
+        ).sum(-1)
         std = self.log_std.exp().expand_as(mean)
-        return mean, std, SkillMemory(z, type(state.decoder)(*last)), divergence
+        return mean, std, SkillMemory(z, type(state.decoder)(*last)), kl
 
 
 def latent_range(z: Tensor) -> Tensor:

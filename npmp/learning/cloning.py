@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core.gaussian import Gaussian
 from npmp.core.progress import counted, phase
 from npmp.core.seeding import seeded
 from npmp.core.tree import stack_trees
@@ -24,7 +25,6 @@ from npmp.learning.schedules import linear
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.skills.actors import Latents, PriorActor, SkillMemory, TrackingActor
 from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
-from npmp.skills.prior import Latent, cross_entropy
 from npmp.skills.skill_module import SkillModule
 
 SEQUENCE = 32  # control steps, the memory empty before each [D]
@@ -64,7 +64,7 @@ class Demonstrator:
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         mean, std = after.z, torch.zeros_like(after.z)
         if isinstance(latents, Latents):
-            mean, std = self.actor.skill.alpha * memory.z + latents.mu, latents.sigma
+            mean, std = latents.distribution
         note |= {"mean": mean, "std": std, "first": first}
         return PolicyOutput(action + self.noise * noise, after, note)
 
@@ -102,12 +102,14 @@ def shown_by(
         return demonstrate(actor, env.beside(recordings, seed=seed), steps)
 
 
-def behavior_of(skill: SkillModule, env: TaskEnv[Any], alpha: float, *, seed: int) -> BehaviorPrior:
-    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha: of the
-    AR(1) prior."""
+def behavior_of(
+    skill: SkillModule, env: TaskEnv[Any], alpha: float, share: float, *, seed: int
+) -> BehaviorPrior:
+    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha and share
+    as `BehaviorPrior` takes them."""
     goals = [] if env.task.achieved is None else list(env.task.inputs.values())
     with seeded(seed):
-        prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha)
+        prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha, share)
     return prior.to(env.device)
 
 
@@ -177,10 +179,10 @@ def fit_policy(
         drift = drawn(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
         task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
         inputs = PolicyInput(shown.seen[t, robot], task_inputs, shown.z_prev[t, robot])
-        mean, std, _, _ = policy(inputs, policy.initial_state(BATCH), shown.first[t, robot])
+        latents, _ = policy.unroll(inputs, policy.initial_state(BATCH), shown.first[t, robot])
         weight = sound[t, robot].float()
-        there = Latent(shown.mean[t, robot], shown.std[t, robot])
-        entropy = cross_entropy(there, Latent(mean, std))
+        there = Gaussian(shown.mean[t, robot], shown.std[t, robot])
+        entropy = there.cross_entropy(latents)
         loss = (entropy * weight).sum() / weight.sum().clamp(min=1.0)
         descend(loss, optimizer, 1.0)
         losses[1:] = [loss.detach()]  # behind the first the last
@@ -209,8 +211,8 @@ def fit_behavior(
     goal, sound = labelled(shown, task, window)
     before = RobotState.unpack(shown.before[: len(goal)])
     observed_goal = task.see(before, goal) if prior.goal_width else goal
-    features = prior.inputs(before, observed_goal)
-    sound = sound & prior.asked_for(observed_goal[..., : prior.goal_width])
+    features = prior.features(before, observed_goal)
+    sound = sound & prior.commanded(observed_goal[..., : prior.goal_width])
     count = len(goal)
     rest = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 
@@ -222,9 +224,9 @@ def fit_behavior(
     def gain(part: tuple[Tensor, ...]) -> Tensor:
         """What the prior's cross entropy exceeds the AR(1) prior's by."""
         seen, mean, std, z_prev = part
-        general = Latent(prior.alpha * z_prev, torch.full_like(z_prev, prior.start))
-        there = Latent(mean, std)
-        return cross_entropy(there, prior(seen, z_prev)) - cross_entropy(there, general)
+        general = prior.general.step(z_prev, seen)
+        there = Gaussian(mean, std)
+        return there.cross_entropy(prior(seen, z_prev)) - there.cross_entropy(general)
 
     learned = moments(slice(rest))
     aside = moments(slice(rest, None))

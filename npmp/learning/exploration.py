@@ -12,9 +12,9 @@ from torch import Tensor
 from npmp.envs.rollout import PolicyOutput
 from npmp.envs.task_env import TaskEnv
 from npmp.learning.world_model.replay import Step
-from npmp.skills import prior
 from npmp.skills.actors import SkillMemory
 from npmp.skills.high_level_policy import Player, PolicyInput, PolicyMemory, policy_memory
+from npmp.skills.prior import observed_by
 
 
 def step_of(
@@ -119,10 +119,12 @@ class Explorer:
         if self.tracks:
             first = self._switch(env, first)
             free = env.task.free
-        inputs = PolicyInput(env.observe(), env.task.observe(), memory.skill.z)
-        latent, state = policy.step(inputs, memory.policy)
-        latent = prior.where_free(latent, free.unsqueeze(-1), memory.skill.z, policy.alpha)
-        z = latent.mean + latent.std * self._randn(latent.mean)
+        observed = observed_by(skill.prior, env.task, env.state, env.task.goal())
+        inputs = PolicyInput(env.observe(), env.task.observe(), memory.skill.z, observed)
+        latents, state = policy.step(inputs, memory.policy)
+        if self.tracks:
+            latents = skill.prior.step(memory.skill.z, observed).where(free, latents)
+        z = latents.sample(self._randn(latents.mean))
         action, decoder = skill.decode(z, inputs.senses, memory.skill.decoder)
         action = action + self.noise * self._randn(action)
         step = step_of(env, memory, first, free, action, physics_size=self.physics_size)

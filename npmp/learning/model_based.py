@@ -183,6 +183,7 @@ class ModelBasedTrainer(Trainer):
         device = env.device
         if not isinstance(policy, EncoderPolicy):
             skill = copy.deepcopy(skill).requires_grad_(False).eval()
+            policy.regularize_towards(skill)
         policy.weights.to(device)
         self.player = Player(policy, skill.to(device))
         self.average: Player = copy.deepcopy(self.player)  # keeps what the two share
@@ -229,7 +230,10 @@ class ModelBasedTrainer(Trainer):
             )
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
-            self.behavior = cloning.behavior_of(skill, self.env, policy.alpha, seed=self.seed)
+            alpha = policy.prior.alpha
+            self.behavior = cloning.behavior_of(skill, self.env, alpha, c.behavior, seed=self.seed)
+            assert isinstance(policy, HighLevelPolicy)  # as it is not guided
+            policy.regularize(self.behavior)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
@@ -259,7 +263,7 @@ class ModelBasedTrainer(Trainer):
         self.frees = self.guided and bool(c.posture or c.wasserstein)
         return Imagination(
             self.player, self.fit.frozen, sensing, env.task, env.ground, self.postures, crowd,
-            behavior=self.behavior, share=c.behavior, frees=self.frees, compile=c.compile,
+            frees=self.frees, compile=c.compile,
         )  # fmt: skip
 
     def _require_memory(self, width: int) -> None:

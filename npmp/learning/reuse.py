@@ -20,7 +20,7 @@ from npmp.envs import Task, TaskEnv
 from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
 from npmp.learning import run
-from npmp.learning.agents import HABIT_STEPS, DecodedAgent, DecodedPolicy, LatentAgent
+from npmp.learning.agents import BEHAVIOR_STEPS, DecodedAgent, DecodedPolicy, LatentAgent
 from npmp.learning.cloning import behavior_of
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
@@ -326,7 +326,7 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
     agent = trainer.agent
     if not isinstance(agent, LatentAgent) or agent.behavior is None:
         return {}
-    figures = agent.learn_habits(trainer.env, trainer.recordings, trainer.generator, seed=seed)
+    figures = agent.learn_behavior(trainer.env, trainer.recordings, trainer.generator, seed=seed)
     trainer.env_steps += trainer.steps_before
     trainer.env.restart()
     return figures
@@ -402,12 +402,12 @@ def make_policy_trainer(
         )
     behavior = None
     if algo.behavior and skill.contract.decoder == "lstm":
-        behavior = behavior_of(skill, env, policy.alpha, seed=seed)
+        behavior = behavior_of(skill, env, policy.prior.alpha, algo.behavior, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
     by_joints = teacher is None and isinstance(algo, StudentConfig)
     kind = DecodedAgent if by_joints and skill.contract.decoder == "lstm" else LatentAgent
-    agent = kind(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
+    agent = kind(policy.to(env.device), skill.to(env.device), behavior)
     trainer: OnPolicyTrainer | StudentTrainer
     if isinstance(algo, OnPolicyConfig):
         trainer = OnPolicyTrainer(env, agent, algo, seed=seed)
@@ -415,7 +415,7 @@ def make_policy_trainer(
         trainer = StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
     if behavior is not None:
         trainer.recordings = recordings
-        trainer.steps_before = HABIT_STEPS * robots
+        trainer.steps_before = BEHAVIOR_STEPS * robots
     return trainer
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core.gaussian import Gaussian
 from npmp.envs.rollout import PolicyOutput
 from npmp.envs.task_env import TaskEnv
-from npmp.skills import prior
 from npmp.skills.nets import DecoderState
 from npmp.skills.skill_module import SkillModule
 
@@ -26,8 +26,8 @@ class Latents(NamedTuple):
     """The note of an actor that chooses latents."""
 
     z: Tensor  # (n, d) what the decoder was given
-    mu: Tensor  # (n, d) of the encoder, eq. 3
-    sigma: Tensor  # (n, d)
+    deviation: Gaussian  # of the encoder, eq. 3, from the prior's mean
+    distribution: Gaussian  # of z
 
 
 def skill_memory(skill: SkillModule, n: int) -> SkillMemory:
@@ -49,14 +49,13 @@ class TrackingActor:
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
         """As `Actor.act`; the note is `Latents`."""
         skill = self.skill
-        mu, sigma = skill.encode(env.task.context(skill.contract.context_horizon), memory.z)
-        if self.generator is None:
-            z = skill.alpha * memory.z + mu
-        else:
-            noise = torch.randn(mu.shape, generator=self.generator, device=mu.device)
-            z = prior.sample_posterior(memory.z, mu, sigma, skill.alpha, noise)
+        observed = skill.prior.observe(env.state, env.task.goal())
+        deviation = skill.encode(env.task.context(skill.contract.context_horizon), memory.z)
+        mean = skill.prior.step(memory.z, observed).mean + deviation.mean
+        latents = Gaussian(mean, deviation.std)
+        z = latents.mean if self.generator is None else latents.draw(self.generator)
         action, decoder = skill.decode(z, env.observe(), memory.decoder)
-        return PolicyOutput(action, SkillMemory(z, decoder), Latents(z, mu, sigma))
+        return PolicyOutput(action, SkillMemory(z, decoder), Latents(z, deviation, latents))
 
 
 class PriorActor:
@@ -67,17 +66,15 @@ class PriorActor:
         self.generator = generator
         self.initial_memory = partial(skill_memory, skill)
 
-    def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
+    def latent(self, memory: SkillMemory, first: Tensor, observed: Tensor) -> Tensor:
         """z of the coming step, (n, d)."""
-        drawn = torch.randn(memory.z.shape, generator=self.generator, device=self.generator.device)
-        drawn = drawn.to(memory.z)
-        alpha = self.skill.alpha
-        still = torch.zeros_like(drawn)
-        # of the prior
-        step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)
-        return torch.where(first.unsqueeze(-1), drawn, step)
+        prior = self.skill.prior
+        noise = torch.randn(memory.z.shape, generator=self.generator, device=self.generator.device)
+        step = prior.step(memory.z, observed)
+        return prior.first(memory.z, observed).where(first, step).sample(noise.to(memory.z))
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
-        z = self.latent(memory, first)
+        observed = self.skill.prior.observe(env.state, env.task.goal())
+        z = self.latent(memory, first, observed)
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
         return PolicyOutput(action, SkillMemory(z, decoder))

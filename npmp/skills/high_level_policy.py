@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.outside import regular_file
 from npmp.core import artifact
+from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
 from npmp.envs.rollout import PolicyOutput
 from npmp.envs.task import Task
@@ -31,7 +32,7 @@ from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.skills.nets.skill_nets import DecoderState
 from npmp.skills.normalizer import Normalizer
-from npmp.skills.prior import Habit, Latent, divergence
+from npmp.skills.prior import AR1, Prior
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
 from npmp.tasks.inputs import SETTINGS
@@ -96,8 +97,8 @@ class PolicyInput(NamedTuple):
     senses: Tensor  # (..., o) as `npmp.envs.features.proprioception`
     task: Tensor  # (..., c) as `Task.observe`, in its own units
     z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
-    # what the policy is held to while it learns; None: the AR(1) prior alone
-    habit: Habit | None = None
+    # (..., f) what the prior observes that the policy is regularized towards; None: nothing
+    prior: Any = None
 
 
 class Player(NamedTuple):
@@ -116,14 +117,13 @@ class EncoderPolicy:
     def __init__(self, skill: SkillModule):
         """Encoder and decoder are learned together: the module is its weights."""
         self.weights = skill
-        self.alpha = skill.alpha
+        self.prior = skill.prior
 
     def initial_state(self, n: int) -> tuple[()]:
         return ()
 
-    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        mu, sigma = self.weights.encode(given.task, given.z_prev)
-        return Latent(self.alpha * given.z_prev + mu, sigma), state
+    def step(self, given: PolicyInput, state: Any) -> tuple[Gaussian, Any]:
+        return self.weights.posterior(given.task, given.z_prev, given.prior), state
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
@@ -154,9 +154,8 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
-        # correlation of the AR(1) prior that it is held to; dimension of the latent command
-        self.alpha = contract.alpha
         self.latent_dim = contract.latent_dim
+        self.regularize(AR1(contract.latent_dim, contract.alpha))
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
         self.commander = None
@@ -209,7 +208,7 @@ class HighLevelPolicy(nn.Module):
                 task=task.name,
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
-                alpha=skill.alpha if net.alpha is None else net.alpha,
+                alpha=skill.prior.alpha if net.alpha is None else net.alpha,
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
@@ -301,6 +300,21 @@ class HighLevelPolicy(nn.Module):
         return self._as_of(task, weights, command=list(task.inputs), commander=asdict(commander))
 
     @property
+    def prior(self) -> Prior:
+        """What it is regularized towards while it learns; none of its weights."""
+        return self._prior[0]
+
+    def regularize(self, prior: Prior) -> None:
+        """Regularize it towards a prior from now on."""
+        # in a tuple: none of its weights
+        self._prior = (prior,)
+
+    def regularize_towards(self, skill: SkillModule) -> None:
+        """Regularize it towards the module's prior, unless its settings name an AR(1) prior."""
+        if self.net.config.alpha is None:
+            self.regularize(skill.prior)
+
+    @property
     def weights(self) -> nn.Module:
         """What is learned of it: all."""
         return self
@@ -320,27 +334,33 @@ class HighLevelPolicy(nn.Module):
             command = self.command_scale(dribble_command(ball, target, self.commander))
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
-    def step(self, given: PolicyInput, state: DecoderState) -> tuple[Latent, DecoderState]:
+    def step(self, given: PolicyInput, state: DecoderState) -> tuple[Gaussian, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
         return self.net(self.observe(given), given.z_prev, state)
 
     def forward(
         self, observations: PolicyInput, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
+        """`unroll`, as a learner takes it: mean and std [T, B, d], the state after the last step,
+        the KL to `prior` [T, B] in nats."""
+        latents, last = self.unroll(observations, state, resets)
+        kl = self.prior.kl(latents, observations.z_prev, observations.prior)
+        return *latents, last, kl
+
+    def unroll(
+        self, observations: PolicyInput, state: DecoderState, resets: Tensor
+    ) -> tuple[Gaussian, DecoderState]:
         """Unroll over time.
 
         Args:
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
 
-        Returns: mean and std [T, B, d], the memory after the last step, the KL to what the policy
-          is held to, [T, B], in nats.
+        Returns: the latents' distributions [T, B, d], the memory after the last step.
         """
         x = self.net.inputs(self.observe(observations), observations.z_prev)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
-        mean, std = self.net.output(x, hidden, observations.z_prev)
-        held = divergence(Latent(mean, std), observations.z_prev, self.alpha, observations.habit)
-        return mean, std, DecoderState(*last), held
+        return self.net.output(x, hidden, observations.z_prev), DecoderState(*last)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.

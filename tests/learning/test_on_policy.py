@@ -14,11 +14,12 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs import TaskEnv
 from npmp.envs.features import proprioception
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
-from npmp.learning.agents import HABIT_STEPS, LatentAgent, ModuleAgent, ModuleInput
+from npmp.learning.agents import BEHAVIOR_STEPS, LatentAgent, ModuleAgent, ModuleInput
 from npmp.learning.collectors import CollectorsConfig
 from npmp.learning.imitation import ImitationVMPOConfig
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
@@ -30,7 +31,6 @@ from npmp.skills.actors import SkillMemory
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import DecoderState, NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
-from npmp.skills.prior import Latent, divergence, kl_to_prior
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
@@ -88,17 +88,18 @@ def test_a_policy_may_be_held_to_a_behaviour_prior(
     made = make_policy_trainer(settings, Walk(robot, walking), skill, policy, 4, **recordings)
     assert isinstance(made, OnPolicyTrainer) and isinstance(made.agent, LatentAgent)
     prior = made.agent.behavior
-    assert prior is not None and made.steps_before == 4 * HABIT_STEPS
+    assert prior is not None and made.steps_before == 4 * BEHAVIOR_STEPS
     torch.nn.init.normal_(prior.net[-1].bias, std=0.3, generator=torch.Generator().manual_seed(1))
     spread = torch.rand(prior.examples.shape, generator=torch.Generator().manual_seed(2))
     prior.examples.copy_(torch.lerp(*prior.goals.unbind(-1), spread))
     rollout, _ = made.collect()
     given = rollout.observations
-    assert (given.habit.weight <= 0.5).all() and given.habit.weight.max() > 0.0
+    weight = given.prior[..., -1]
+    assert (weight <= 0.5).all() and weight.max() > 0.0
     mean, std, _, kl = policy(given, rollout.initial_state, rollout.resets)
-    expected = divergence(Latent(mean, std), given.z_prev, policy.alpha, given.habit)
-    torch.testing.assert_close(kl, expected)
-    assert not torch.allclose(kl, kl_to_prior(mean, std, given.z_prev, policy.alpha))
+    latents = Gaussian(mean, std)
+    torch.testing.assert_close(kl, prior.kl(latents, given.z_prev, given.prior))
+    assert not torch.allclose(kl, prior.general.kl(latents, given.z_prev, given.prior))
     made.iteration(0.0)
     assert any(name.startswith("behavior.") for name in made.state_dict())
     with pytest.raises(ValueError, match="one process"):
@@ -216,7 +217,7 @@ def test_unrolling_a_module_equals_single_steps_and_eq_6(robot: Robot, motions: 
     policy, double = policy.double(), torch.float64  # gradients are sums of large terms that cancel
     g = torch.Generator().manual_seed(1)
     skill, t, b = policy.skill, 5, 3
-    widths = (skill.contract.context_size, 33, 4)
+    widths = (skill.contract.context_size, 33, 4, 0)
     given = ModuleInput(*(torch.randn(t, b, w, generator=g, dtype=double) for w in widths))
     resets = torch.zeros(t, b, dtype=torch.bool)
     resets[0, 0] = resets[2, 1] = True

@@ -86,7 +86,7 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
     all; a latent beyond 1 is the highest command."""
     policy.as_module(skill).save(tmp_path)
     module = SkillModule.load(tmp_path)
-    assert (module.latent_dim, module.alpha, module.hold) == (3, 0.0, skill.hold)
+    assert (module.latent_dim, module.prior.alpha, module.hold) == (3, 0.0, skill.hold)
     module.check_robot(robot)
     low, high = torch.tensor(policy.contract.command_range).T
     generator = torch.Generator().manual_seed(2)

@@ -11,12 +11,12 @@ from torch import Tensor
 from mocap_data.outside import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
+from npmp.core.tree import cat_trees
 from npmp.envs import RobotBatchConfig, load_motions
 from npmp.envs.rollout import Transition, rollout
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.analysis.description import Module, open_module
 from npmp.robots import Robot
-from npmp.skills import prior
 from npmp.skills.actors import Latents, TrackingActor
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationEnv
@@ -99,7 +99,9 @@ def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> L
     env.task.sampler.forget()
     env.reset()
     rollout(TrackingActor(skill, torch.Generator().manual_seed(seed)), env, steps, record)
-    z, mu, sigma = (torch.cat(part) for part in zip(*notes, strict=True))
+    z = torch.cat([note.z for note in notes])
+    deviation = cat_trees([note.deviation for note in notes])
+    mu, sigma = deviation
     mean = mu.var(0)
-    kl = prior.kl_per_dimension(mu, sigma, skill.alpha)
+    kl = skill.prior.kl_of_deviation(deviation, z, z)
     return LatentUse(kl.mean(0), mean / (mean + sigma.square().mean(0)), z.std(0))

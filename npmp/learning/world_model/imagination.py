@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core.gaussian import Gaussian
 from npmp.core.tree import Tree, map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
 from npmp.envs.sensing import Sensing, SensorDraws
@@ -23,10 +24,9 @@ from npmp.learning.world_model.compiling import compiled
 from npmp.learning.world_model.model import WorldModel
 from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.learning.world_model.replay import Step
-from npmp.skills import prior
 from npmp.skills.high_level_policy import Player, PolicyInput
 from npmp.skills.nets import DecoderState
-from npmp.skills.prior import Latent
+from npmp.skills.prior import observed_by
 from npmp.tasks.rewards import setpoint_costs
 
 
@@ -77,7 +77,7 @@ class ImaginedLosses(NamedTuple):
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
     kl: Tensor  # of the policy to what it is held to, per step [nats]
-    habit: Tensor  # weight of the behaviour prior in it
+    behavior: Tensor  # weight of the behaviour prior in it
     std: Tensor  # of the policy's latents
     posture: Tensor  # distance from the postures that are known to hold
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
@@ -102,8 +102,6 @@ class Imagination:
         postures: PostureRange,
         wasserstein: SlicedWasserstein | None = None,
         *,
-        behavior: BehaviorPrior | None = None,
-        share: float = 0.0,
         frees: bool = False,
         compile: bool = False,
     ):
@@ -113,7 +111,6 @@ class Imagination:
           player: what learns; gradients pass through what of it is frozen.
           model: frozen.
           postures: that are known to hold. wasserstein: what robots on the prior are compared with.
-          behavior: what the policy is held to beside the AR(1) prior, by a share of the KL.
           frees: robots that acted from the prior do so here, and only these are asked to keep to
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
@@ -126,22 +123,21 @@ class Imagination:
         self.postures = postures
         self.wasserstein = wasserstein
         self.frees = frees
-        self.behavior = behavior
-        self.share = share
         self._step = compiled(self.step, compile)
 
-    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Latent]:
+    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Gaussian]:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
         policy, skill = self.player
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
         senses = sensing.shown(carry.history, draws.sensors)
         seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
-        inputs = PolicyInput(senses, seen, carry.z)
-        latent, policy_state = policy.step(inputs, carry.policy)
+        observed = observed_by(skill.prior, self.task, state, carry.goal)
+        inputs = PolicyInput(senses, seen, carry.z, observed)
+        latents, policy_state = policy.step(inputs, carry.policy)
         if self.frees:
-            latent = prior.where_free(latent, fixed.free, carry.z, policy.alpha)
-        z = latent.mean + latent.std * draws.latent
+            latents = skill.prior.step(carry.z, observed).where(fixed.free.squeeze(-1), latents)
+        z = latents.sample(draws.latent)
         action, decoder = skill.decode(z, senses, carry.decoder)
 
         offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
@@ -152,7 +148,7 @@ class Imagination:
         after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
         history = sensing.remember(carry.history, sensing.exact(after, offset))
         goal = self.task.next_goal(carry.goal, after)
-        return Carry(after.pack(), history, z, decoder, policy_state, goal), latent
+        return Carry(after.pack(), history, z, decoder, policy_state, goal), latents
 
     def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
         """Imagine `horizon` steps from real moments (B, ...)."""
@@ -214,7 +210,7 @@ class Imagination:
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
         effort, smoothness = setpoint_costs(after, before)
-        kl, habit = self._divergence(course, start)
+        kl, behavior = self._divergence(course, start)
         away = self.postures(above_ground(after, self.ground, start.patch))
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
@@ -232,7 +228,7 @@ class Imagination:
             effort=mean(effort, commanded, counts),
             smoothness=mean(smoothness, commanded, counts),
             kl=mean(kl, commanded, counts),
-            habit=habit.mean(),
+            behavior=behavior.mean(),
             std=mean(course.std.detach().mean(-1), commanded, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
@@ -240,18 +236,15 @@ class Imagination:
         )
 
     def _divergence(self, course: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
-        """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
-        each."""
-        latent = Latent(course.mean, course.std)
-        z_prev = course.z[:-1]
-        habit = None
-        if self.behavior is not None:
-            before = RobotState.unpack(course.states[:-1])
-            goals = torch.cat((start.goal[None], course.goals[:-1]))
-            inputs = self.task.see(before, goals) if self.behavior.goal_width else goals
-            habit = self.behavior.habit(before, inputs, z_prev, self.share)
-        kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
-        return kl, torch.zeros_like(kl) if habit is None else habit.weight
+        """The KL of the policy to its prior at each step, and the behaviour prior's weight in it,
+        (H, B) each."""
+        prior = self.player.policy.prior
+        before = RobotState.unpack(course.states[:-1])
+        goals = torch.cat((start.goal[None], course.goals[:-1]))
+        observed = observed_by(prior, self.task, before, goals)
+        kl = prior.kl(Gaussian(course.mean, course.std), course.z[:-1], observed)
+        behaves = isinstance(prior, BehaviorPrior)
+        return kl, observed[..., -1] if behaves else torch.zeros_like(kl)
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:

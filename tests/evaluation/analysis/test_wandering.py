@@ -15,6 +15,7 @@ from npmp.evaluation.analysis import wander
 from npmp.evaluation.analysis.wandering import Wandering, wander_in
 from npmp.robots import Robot
 from npmp.skills.nets import DecoderState
+from npmp.skills.prior import AR1
 from npmp.tasks import ImitationEnv
 from tests.environments import imitation_env
 
@@ -33,7 +34,9 @@ def puppet(action: Tensor, seen: list[Tensor]) -> Any:
         return action.expand(len(z), -1), memory
 
     memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
-    return SimpleNamespace(decode=decode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory)
+    return SimpleNamespace(
+        decode=decode, prior=AR1(3, 0.95), latent_dim=3, initial_state=lambda n: memory
+    )
 
 
 def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(

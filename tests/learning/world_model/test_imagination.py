@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs import RobotBatchConfig
 from npmp.envs.ground import Ground
 from npmp.envs.reference import Reference
@@ -29,7 +30,7 @@ from npmp.sim.randomization import PhysicsConfig
 from npmp.skills.actors import skill_memory
 from npmp.skills.high_level_policy import HighLevelPolicy, Player, PolicyInput, PolicyMemory
 from npmp.skills.nets import DecoderState
-from npmp.skills.prior import Latent, kl_to_prior, prior_std
+from npmp.skills.prior import AR1, prior_std
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig, WalkEnv
 from tests.environments import imitation_env, walk_env
@@ -76,10 +77,11 @@ class Constants:
     """A policy that always says the same of its latents, relative to those before."""
 
     def __init__(self, mu: Tensor, std: Tensor, alpha: float):
-        self.mu, self.std, self.alpha = mu, std, alpha
+        self.mu, self.std = mu, std
+        self.prior = AR1(mu.shape[-1], alpha)
 
-    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        return Latent(self.alpha * given.z_prev + self.mu, self.std), state
+    def step(self, given: PolicyInput, state: Any) -> tuple[Gaussian, Any]:
+        return Gaussian(self.prior.alpha * given.z_prev + self.mu, self.std), state
 
 
 def still(n: int) -> RobotState:
@@ -111,7 +113,7 @@ def ideal(home: Tensor | None = None) -> Sensing:
 def toy_imagination(
     policy: Any, decode: Any, model: Any = None, postures: Any = None, **more: Any
 ) -> Imagination:
-    skill: Any = SimpleNamespace(decode=decode)
+    skill: Any = SimpleNamespace(decode=decode, prior=policy.prior)
     postures = postures or PostureRange(still(3))
     task: Any = Toy()
     model = model or Sleeper()
@@ -279,7 +281,7 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
     imagined: list[dict[str, Tensor]] = []
 
     class Watching(Constants):
-        def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
+        def step(self, given: PolicyInput, state: Any) -> tuple[Gaussian, Any]:
             imagined.append({"task": given.task, "senses": given.senses})
             return super().step(given, state)
 
@@ -295,8 +297,8 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
             imagined[-1]["state"] = after.pack()
             return after
 
-    skill: Any = SimpleNamespace(decode=decode)
     policy: Any = Watching(torch.zeros(n, 2), torch.full((n, 2), prior_std(0.95)), 0.95)
+    skill: Any = SimpleNamespace(decode=decode, prior=policy.prior)
     model: Any = Model()
     imagine = Imagination(
         Player(policy, skill), model, ideal(env.home), env.task, env.ground, PostureRange(env.state)
@@ -357,7 +359,7 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     for k in range(H):
         senses = sensing.shown(history, SensorDraws(draws.delay[k], draws.noise[k]))
         latent, memory = policy.step(PolicyInput(senses, goal, z), memory)
-        kls.append(kl_to_prior(latent.mean, latent.std, z, 0.95))
+        kls.append(AR1(z.shape[-1], 0.95).kl(latent, z, z))
         z = latent.mean + latent.std * noise[k]
         action, decoder = skill.decode(z, senses, decoder)
         state = imagine.model(state, env.home + action - offset, start.physics)
