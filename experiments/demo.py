@@ -42,7 +42,8 @@ from npmp.learning.imitation import train_module
 from npmp.learning.live import LiveLine
 from npmp.learning.reuse import train_policy
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.view import report
@@ -383,7 +384,7 @@ def judge(
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
     with phase("judging the policy"):
         judged = evaluate_policy(
-            PolicyActor(policy, skill),
+            over(policy, skill),
             task_for(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
             motions=motions,

@@ -27,7 +27,7 @@ from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say, show_table, warn
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import over
 from npmp.skills.skill_module import SkillModule
 from npmp.view import report
 from npmp.view.report import policy_page
@@ -160,7 +160,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     name = task_of(str(run.chosen["task"]))
     policy = as_asked(policy, robot, name, config.task)
     task = task_for(policy, robot, name, config.task, motions)
-    actor = PolicyActor(policy, skill)
+    actor = over(policy, skill)
     place = {"seed": run.seed, **run.place}
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()

@@ -20,7 +20,7 @@ from npmp.experiments.compose import compose, group
 from npmp.experiments.groups import task_of
 from npmp.robots import Robot
 from npmp.view.play import Cast, Session
-from npmp.view.play.casting import actors_of, recovery_of
+from npmp.view.play.casting import policies_of, recovery_of
 from retarget import retarget_many
 
 # the modes that are tasks
@@ -104,7 +104,7 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
     for what does not go together."""
     robot = robots.load(config.robot)
     task = None if chosen is None else task_of(chosen)
-    actors, skill = actors_of(robot, config.policy, config.module, task)
+    actors, skill = policies_of(robot, config.policy, config.module, task)
     presets = {}  # of reuse
     for name in ("none", "paper", "wide"):
         overrides = [("robot", config.robot), ("randomization", name)]

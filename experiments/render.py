@@ -29,8 +29,8 @@ from npmp.experiments.groups import task_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
 from npmp.experiments.terminal import progress_bar, say
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import PolicyActor
-from npmp.tasks import Imitation
+from npmp.skills.composition import over
+from npmp.tasks import Imitation, ImitationConfig
 from npmp.view import films
 from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
 from retarget.sources import excerpts, read_recordings
@@ -196,7 +196,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     note_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
-    shot, fell = films.of_policy(PolicyActor(policy, skill), env, seed=run.seed, **args)
+    shot, fell = films.of_policy(over(policy, skill), env, seed=run.seed, **args)
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s, where the film ends")
     return shot, f"{folder.name}: {task.name}"
@@ -208,7 +208,9 @@ def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     [motion] = motions.motions
     folder, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
-    env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **run.place)
+    observed = ImitationConfig(future_frames=skill.contract.context_horizon)
+    task = Imitation(robot, observed, motions)
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
     if lost is not None:
         say(f"the robot lost the motion after {lost:.1f} s, where the film ends")

@@ -20,7 +20,7 @@ from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import over
 from npmp.tasks.commands import as_command_range
 from npmp.tasks.walk import Walk
 from npmp.view.report import suite_page
@@ -89,7 +89,7 @@ def run(config: Suite, run: Run) -> int:
         for name, scenario in scenarios.items()
     }
     run.begin()
-    actor = PolicyActor(policy, skill)
+    actor = over(policy, skill)
     outcomes = dict[str, suite.ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):

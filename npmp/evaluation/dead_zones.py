@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -52,7 +52,7 @@ def asked_for(within: CommandRange) -> Tensor:
 
 
 def find(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     config: WalkConfig,
     robots: RobotBatchConfig,
@@ -67,7 +67,7 @@ def find(
     if not len(commands):
         return []
     env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
-    trial = run_trial(actor, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
+    trial = run_trial(policy, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
     return sides(trial, commands)
 
 

@@ -16,14 +16,15 @@ from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.core.tree import Tree
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyContract
+from npmp.skills.composition import Composition
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.teachers.dribbling import CommanderConfig
@@ -112,7 +113,7 @@ def task_for(
 
 
 def evaluate_policy(
-    actor: PolicyActor,
+    policy: Composition,
     make_task: Callable[[], Task],
     config: PolicyEvaluationConfig,
     robots: RobotBatchConfig | None = None,
@@ -136,8 +137,8 @@ def evaluate_policy(
         takes no velocities.
     """
     task = make_task()
-    robots = robots or RobotBatchConfig().like(actor.skill)
-    actor.policy.check_task(task)
+    robots = robots or RobotBatchConfig().like(policy.lower)
+    policy.upper.check_task(task)
     place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
@@ -145,19 +146,19 @@ def evaluate_policy(
             f"velocities, not for {task.name}"
         )
     env = TaskEnv(task, config.robots, **place)
-    trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
+    trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
         commands = grid_of(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        figures["grid"] = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
+        figures["grid"] = by_command(policy, env, commands, seconds=config.short_s, seed=seed)
         if motions is not None:
-            beside(figures["grid"], actor.skill, task.robot, motions, **place)
+            beside(figures["grid"], policy.lower, task.robot, motions, **place)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
         figures["pushes"] = under_pushes(
-            actor, env, config.pushes, seconds=config.short_s, seed=seed
+            policy, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
         kind: Any = type(task)
@@ -165,7 +166,7 @@ def evaluate_policy(
         def on(settings: Any) -> TaskEnv[Any]:
             return TaskEnv(kind(task.robot, settings), config.robots, **place)
 
-        figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
+        figures["grounds"] = on_terrains(policy, on, task.config, seconds=config.short_s, seed=seed)
     return PolicyEvaluation(figures, trial, task)
 
 
@@ -202,7 +203,7 @@ def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
 
 
 def by_command(
-    actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Robots that each keep one of the commands (k, 3) after a second of others.
 
@@ -215,7 +216,7 @@ def by_command(
     each = env.num_envs // len(commands)
     robot = env.robot
     schedule = led(env, commands.repeat_interleave(each, 0), seed)
-    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
+    trial = run_trial(policy, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     pairs = gait.opposite(robot)
@@ -280,18 +281,20 @@ def beside(
 
 
 class Pushed:
-    """An actor whose robots are pushed on a schedule."""
+    """A policy whose robots are pushed on a schedule."""
 
-    def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
+    def __init__(self, policy: Policy, env: TaskEnv[Any], force: Tensor, *, turned: bool = False):
         """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
         frame or, where `turned`, forwards and to the left in each robot's heading frame."""
-        self.actor = actor
+        self.policy = policy
+        self.env = env
         self.force = force
         self.turned = turned
         self._t = 0
-        self.initial_memory = actor.initial_memory
+        self.initial_state = policy.initial_state
 
-    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Tree) -> tuple[PolicyOutput, Tree]:
+        env = self.env
         force = (
             self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
         )
@@ -300,11 +303,13 @@ class Pushed:
             force = geometry.to_world(yaw, force.to(yaw))
         env.robots.push(force)
         self._t += 1
-        return self.actor.act(env, memory, first)
+        output: PolicyOutput
+        output, state = self.policy.step(observation, state)
+        return output, state
 
 
 def under_pushes(
-    actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
     """Robots that walk straight on, at the middle of their range, each pushed once, from evenly
     spread directions.
@@ -325,7 +330,7 @@ def under_pushes(
     start = round(PUSHED_AT_S / dt)
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
-    pushed = Pushed(actor, schedule)
+    pushed = Pushed(policy, env, schedule)
     trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, size in enumerate(forces):

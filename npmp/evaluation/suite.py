@@ -19,11 +19,11 @@ from mocap_data.errors import InputError, check_known
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
 from npmp.evaluation import gait
-from npmp.evaluation.handover import HandoverActor, Recovery
+from npmp.evaluation.handover import Handover, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import run_trial
@@ -217,7 +217,7 @@ def chosen(
 
 
 def run_scenario(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     setting: Setting,
     success: SuccessConfig,
@@ -232,25 +232,26 @@ def run_scenario(
     On slopes and stairs that are climbed all trials face up.
 
     Args:
-      recovery: what the actor hands over to in a scenario whose starts have fallen.
+      recovery: what the policy hands over to in a scenario whose starts have fallen.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
       InputError: for fallen starts without a recovery, or with one of another wiring.
     """
     scenario = setting.scenario
-    acting = actor
     if not scenario.fallen:
         task = Walk(robot, setting.task)
     elif recovery is None:
         raise InputError("a scenario with fallen starts takes a policy that gets up: recovery=NAME")
     else:
         task = WalkOn(robot, setting.task, recovery.task)
-        acting = HandoverActor(actor, recovery.actor, robot)
     env = TaskEnv(task, trials, robots=setting.robots, seed=seed, **place)
+    acting = policy
+    if recovery is not None and scenario.fallen:
+        acting = Handover(policy, recovery.policy, env)
     if scenario.push.force_n > 0:
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
-        acting = Pushed(acting, force.to(env.device), turned=True)
+        acting = Pushed(acting, env, force.to(env.device), turned=True)
     command = torch.tensor(setting.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = row_of(scenario, trial, setting.command, success)

@@ -20,15 +20,15 @@ from npmp.envs import Task, TaskEnv
 from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
 from npmp.learning import run
-from npmp.learning.agents import BEHAVIOR_STEPS, DecodedAgent, DecodedPolicy, LatentAgent
+from npmp.learning.agents import BEHAVIOR_STEPS, DecodedAgent, LatentAgent
 from npmp.learning.cloning import behavior_of
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
 from npmp.learning.student import StudentConfig, StudentTrainer, teacher_of
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, module_sha256
+from npmp.skills.composition import Composition, over, wandering
+from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
 from npmp.skills.nets import JointDecoder
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
@@ -201,10 +201,11 @@ class RepeatedTrial:
         """The task's figures of a trial, what moving cost and how it steps; None for random
         latents."""
         device = self.env.device
-        actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
-        if actor is None:
-            actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
-        trial = run_trial(actor, self.env, seconds=self.seconds, seed=self.seed)
+        if policy is None:
+            tried = wandering(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
+        else:
+            tried = over(policy, self.skill)
+        trial = run_trial(tried, self.env, seconds=self.seconds, seed=self.seed)
         still = dict.fromkeys(STEPS, 0.0)  # a robot that does not move does not step
         return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
@@ -284,7 +285,9 @@ def _plan(
         networks = _networks(source, settings, own, seed, policy)
         recordings = None
         if motions is not None:
-            recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
+            frames = networks[0].contract.context_horizon
+            tracked = ImitationConfig(uniform_starts=1.0, future_frames=frames)
+            recordings = Imitation(own.robot, tracked, motions)
         return make_policy_trainer(
             settings, own, *networks, robots, recordings=recordings, teacher=shows,
             new=policy is None, seed=seed,
@@ -424,8 +427,8 @@ def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.policy
     policy = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
-    policy = policy.policy if isinstance(policy, DecodedPolicy) else policy
-    assert isinstance(policy, HighLevelPolicy)  # given by `make_policy_trainer`
+    policy = policy.upper if isinstance(policy, Composition) else policy
+    assert isinstance(policy, HighLevelPolicy)  # of `make_policy_trainer`
     return policy
 
 

@@ -1,7 +1,6 @@
-"""Policies over the latent commands of a skill module: what a policy is, the module's encoder as
-one, and the high-level policy of a task with its contract.
+"""The high-level policy of a task over the latent commands of a skill module, with its contract.
 
-On disk a high-level policy is a folder of `policy.safetensors` (weights and scales) and
+On disk it is a folder of `policy.safetensors` (weights and scales) and
 `policy.json` (the contract): nothing in it can run code.
 """
 
@@ -9,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +20,12 @@ from mocap_data.outside import regular_file
 from npmp.core import artifact
 from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
-from npmp.envs.rollout import PolicyOutput
+from npmp.core.tree import Tree
+from npmp.envs.policy import Observation
 from npmp.envs.task import Task
-from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.skills import modules
-from npmp.skills.actors import SkillMemory, skill_memory
+from npmp.skills.composition import Composition, Unrolled, over
 from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.skills.nets.skill_nets import DecoderState
@@ -89,41 +87,6 @@ class PolicyContract:
         """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
         with."""
         return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
-
-
-class PolicyInput(NamedTuple):
-    """What a policy sees at a step, raw; leading shape (...)."""
-
-    senses: Tensor  # (..., o) as `npmp.envs.features.proprioception`
-    task: Tensor  # (..., c) as `Task.observe`, in its own units
-    z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
-    # (..., f) what the prior observes that the policy is regularized towards; None: nothing
-    prior: Any = None
-
-
-class Player(NamedTuple):
-    """A policy and the module whose decoder it commands."""
-
-    policy: EncoderPolicy | HighLevelPolicy
-    skill: SkillModule
-
-
-class EncoderPolicy:
-    """A module's encoder as the policy of imitation: z_t ~ N(alpha z_{t-1} + mu, sigma^2), eq. 3.
-
-    It sees the reference and the true state (`Imitation.observe`), and remembers nothing.
-    """
-
-    def __init__(self, skill: SkillModule):
-        """Encoder and decoder are learned together: the module is its weights."""
-        self.weights = skill
-        self.prior = skill.prior
-
-    def initial_state(self, n: int) -> tuple[()]:
-        return ()
-
-    def step(self, given: PolicyInput, state: Any) -> tuple[Gaussian, Any]:
-        return self.weights.posterior(given.task, given.z_prev, given.prior), state
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
@@ -323,44 +286,52 @@ class HighLevelPolicy(nn.Module):
         """The state of n fresh episodes."""
         return self.net.initial_state(n)
 
-    def observe(self, given: PolicyInput) -> Tensor:
+    def inputs(self, observation: Observation) -> Tensor:
         """The network's scaled observation, (..., o + c); of one with a script (..., o + 3 + c)."""
-        sensed = self.observation_scale(given.senses)
+        sensed = self.observation_scale(observation.proprioception)
         if self.commander is None:
-            return torch.cat((sensed, self.command_scale(given.task)), -1)
-        ball, target = given.task.split(2, -1)
+            return torch.cat((sensed, self.command_scale(observation.task)), -1)
+        ball, target = observation.task.split(2, -1)
         # what the script would say of another place of the ball changes by leaps
         with torch.no_grad():
             command = self.command_scale(dribble_command(ball, target, self.commander))
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
-    def step(self, given: PolicyInput, state: DecoderState) -> tuple[Gaussian, DecoderState]:
+    def step(self, observation: Observation, state: DecoderState) -> tuple[Gaussian, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
-        return self.net(self.observe(given), given.z_prev, state)
+        return self.net(self.inputs(observation), observation.z_before, state)
 
     def forward(
-        self, observations: PolicyInput, state: DecoderState, resets: Tensor
+        self, observations: Observation, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
-        """`unroll`, as a learner takes it: mean and std [T, B, d], the state after the last step,
-        the KL to `prior` [T, B] in nats."""
-        latents, last = self.unroll(observations, state, resets)
-        kl = self.prior.kl(latents, observations.z_prev, observations.prior)
-        return *latents, last, kl
+        """`unroll`, as a learner takes it: mean and std of the latents [T, B, d], the state after
+        the last step, the KL to `prior` [T, B] in nats."""
+        unrolled = self.unroll(observations, None, state, resets)
+        return *unrolled.latents, unrolled.state, unrolled.kl
 
     def unroll(
-        self, observations: PolicyInput, state: DecoderState, resets: Tensor
+        self, observations: Observation, z: Tree, state: DecoderState, resets: Tensor
+    ) -> Unrolled:
+        """`latents` over time, by their means.
+
+        z: not used, the latents before each step are among the observations.
+        """
+        latents, last = self.latents(observations, state, resets)
+        kl = self.prior.kl(latents, observations.z_before, observations.prior)
+        return Unrolled(latents, latents.mean, last, kl)
+
+    def latents(
+        self, observations: Observation, state: DecoderState, resets: Tensor
     ) -> tuple[Gaussian, DecoderState]:
-        """Unroll over time.
+        """The distributions of z_t over T steps, [T, B, d], and the state after the last.
 
         Args:
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
-
-        Returns: the latents' distributions [T, B, d], the memory after the last step.
         """
-        x = self.net.inputs(self.observe(observations), observations.z_prev)
+        x = self.net.inputs(self.inputs(observations), observations.z_before)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
-        return self.net.output(x, hidden, observations.z_prev), DecoderState(*last)
+        return self.net.output(x, hidden, observations.z_before), DecoderState(*last)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.
@@ -453,48 +424,13 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:8])}, ... ({len(names)} in all)"
 
 
-class PolicyMemory(NamedTuple):
-    """What a policy and its module carry from step to step."""
-
-    policy: Any  # (n, ...) the policy's state
-    skill: SkillMemory
-
-    @property
-    def z(self) -> Tensor:
-        """(n, d) the latent of the step before."""
-        return self.skill.z
-
-
-def policy_memory(policy: Any, skill: SkillModule, n: int) -> PolicyMemory:
-    """The memory of n fresh episodes."""
-    return PolicyMemory(policy.initial_state(n), skill_memory(skill, n))
-
-
-class PolicyActor:
-    """A high-level policy of any task by the mean of z_t, through its module's decoder."""
-
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        self.policy = policy
-        self.skill = skill
-        self.initial_memory = partial(policy_memory, policy, skill)
-
-    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
-        return self.answer(env.observe(), env.task.observe(), memory)
-
-    def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> PolicyOutput:
-        """The decision for observations (n, o) and the task's inputs (n, c)."""
-        latent, state = self.policy.step(PolicyInput(senses, asked, memory.z), memory.policy)
-        action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
-        return PolicyOutput(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
-
-
-def load_actor(
+def load_policy(
     folder: Path,
     robot: Robot,
     module: Path | None = None,
     task: type[Task] | None = None,
     device: torch.device | str = "cpu",
-) -> PolicyActor:
+) -> Composition:
     """A policy's folder with its module, the one given or found. Raises InputError as
     `HighLevelPolicy.load`, `find_module`, and for a policy of another task or robot."""
     policy = HighLevelPolicy.load(folder, module=module, device=device)
@@ -502,7 +438,7 @@ def load_actor(
         policy.check_task(task)
     skill = SkillModule.load(module or find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
-    return PolicyActor(policy, skill)
+    return over(policy, skill)
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

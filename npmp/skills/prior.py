@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from npmp.core.gaussian import Gaussian, kl_per_dimension
 from npmp.envs.state import RobotState
-from npmp.envs.task import Task
 
 # bound of latents, in standard deviations of the process, until any are observed
 BOUND = 3.0
@@ -39,8 +38,8 @@ class Prior(nn.Module, ABC):
     alpha: float
     # standard deviation of a step, where an encoder's starts
     std: float
-    # whether `observe` needs what the task shows of a goal
-    observes_goal: bool = False
+    # whether `observe` depends on what the task shows
+    observes_task: bool = False
     # (d,) range of latents that a policy keeps to, until any are observed
     bound: Tensor
 
@@ -53,11 +52,11 @@ class Prior(nn.Module, ABC):
         """An untrained one. config: of `config_type`; home: of the joints (nu,) [rad]."""
         return cls(latent_dim, config, home)  # type: ignore[call-arg]
 
-    def observe(self, state: RobotState, goal: Tensor) -> Tensor:
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
         """What it depends on besides z_{t-1}, (..., f).
 
         Args:
-          state: true states (...). goal: (..., g), as the task shows it where `observes_goal`.
+          state: true states (...). task: (..., c), as `Task.observe` where `observes_task`.
         """
         return state.root_pos[..., :0]
 
@@ -142,11 +141,6 @@ class AR1(Prior):
         variance = self.std**2
         mean = deviation.mean.square()
         return kl_per_dimension(mean / variance, deviation.std.square() / variance)
-
-
-def observed_by(prior: Prior, task: Task, state: RobotState, goal: Tensor) -> Tensor:
-    """What a prior observes of states (...) with goals (..., g) of a task, (..., f)."""
-    return prior.observe(state, task.see(state, goal) if prior.observes_goal else goal)
 
 
 def prior_settings(name: str, alpha: float, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from npmp.envs.features import (
     proprioception,
     proprioception_layout,
 )
+from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
 from npmp.envs.robot_batch import ACCELEROMETERS, HOLDS
 from npmp.robots import Robot
@@ -33,6 +34,7 @@ from npmp.skills import priors
 from npmp.skills.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
 from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.normalizer import Normalizer
+from npmp.skills.unroll import unroll_lstm
 
 SCHEMA = "npmp-skill"
 VERSION = 1
@@ -222,6 +224,25 @@ class SkillModule(nn.Module):
         """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory;
         setpoint = home_pose + action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
+
+    def step(self, observation: Observation, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """`decode` of the latent that a policy above commands, `Observation.task`."""
+        return self.decode(observation.task, observation.proprioception, state)
+
+    def unroll(
+        self, z: Tensor, proprioception: Tensor, state: DecoderState, resets: Tensor
+    ) -> tuple[Tensor, DecoderState]:
+        """`decode` over T steps: z [T, B, d], proprioception [T, B, o], state [B, ...] before the
+        first, resets [T, B] bool -> actions [T, B, nu] [rad], the state after the last.
+
+        The LSTM goes step by step and does not wait for the latents; the rest is computed for all
+        steps at once.
+        """
+        decoder = self.decoder
+        assert isinstance(decoder, Decoder)  # others have no memory of their own to unroll
+        x, memorized = decoder.inputs(self.observation_scale(proprioception))
+        hidden, last = unroll_lstm(decoder.lstm, memorized, (state.hidden, state.cell), resets)
+        return decoder.output(hidden, x, z), DecoderState(*last)
 
     def save(
         self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32"

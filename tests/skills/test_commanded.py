@@ -9,9 +9,11 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
+from npmp.envs.policy import Observation
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyInput
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
 from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
@@ -33,8 +35,8 @@ def test_a_commanded_walker_is_one_policy(
         torch.zeros(7, 64, dtype=torch.bool),
     )
     command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
-    ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
-    theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
+    ours = whole(Observation(seen, asked, z_before=z), whole.initial_state(64), first)
+    theirs = policy(Observation(seen, command, z_before=z), policy.initial_state(64), first)
     # other widths of the first layer, other orders of its sums
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-5, rtol=1e-4)
@@ -42,7 +44,7 @@ def test_a_commanded_walker_is_one_policy(
     again = HighLevelPolicy.load(tmp_path / "policy")
     assert again.commander == CONFIG
     assert torch.equal(
-        again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0]
+        again(Observation(seen, asked, z_before=z), again.initial_state(64), first)[0], ours[0]
     )
 
 
@@ -51,7 +53,7 @@ def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLev
     tell them apart."""
     whole = policy.commanded(Dribble(robot), CONFIG)
     told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
-    near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
+    near, far = whole.inputs(Observation(torch.zeros(2, 33), told))
     assert torch.equal(near[:36], far[:36]) and not torch.equal(near[36:], far[36:])
     assert len(near) == 33 + 3 + 4
 
@@ -59,7 +61,7 @@ def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLev
 def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
     env = TaskEnv(Dribble(robot), 2, num_threads=1)
     whole = policy.commanded(env.task, CONFIG)
-    trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
+    trial = run_trial(over(whole, skill), env, seconds=0.1)
     assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
 
 
@@ -91,16 +93,16 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
     low, high = torch.tensor(policy.contract.command_range).T
     generator = torch.Generator().manual_seed(2)
     told, mine = policy.initial_state(8), module.initial_state(8)
-    below, z_prev = skill.initial_state(8), torch.zeros(8, 4)
+    below, z_before = skill.initial_state(8), torch.zeros(8, 4)
     for _ in range(6):
         seen = torch.randn(8, 33, generator=generator)
         z = 4.0 * torch.rand(8, 3, generator=generator) - 2.0
         command = 0.5 * (low + high) + 0.5 * (high - low) * z.clamp(-1.0, 1.0)
-        latent, told = policy.step(PolicyInput(seen, command, z_prev), told)
+        latent, told = policy.step(Observation(seen, command, z_before=z_before), told)
         expected, below = skill.decode(latent.mean, seen, below)
         found, mine = module.decode(z, seen, mine)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
-        z_prev = latent.mean
+        z_before = latent.mean
     refusal("its latents are commands, and it tracks nothing", module.check_encoder, robot)
     with pytest.raises(InputError, match="told a velocity and nothing else"):
         policy.commanded(Dribble(robot), CONFIG).as_module(skill)

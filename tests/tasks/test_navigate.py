@@ -11,6 +11,7 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
+from npmp.envs.policy import observe
 from npmp.envs.task import Trial
 from npmp.learning.agents import LatentAgent
 from npmp.learning.student import teacher_of
@@ -120,7 +121,8 @@ def test_the_planner_teaches_over_a_walking_policy(
     commanded = policy.as_module(skill)
     above = HighLevelPolicy.for_task(commanded, env.task)
     planner = teacher_of(env, LatentAgent(above, commanded))
-    shown, _ = planner.answer(env, (), planner.initial_memory(6), torch.ones(6, dtype=torch.bool))
+    is_first = torch.ones(6, dtype=torch.bool)
+    shown, _ = planner.step(observe(env, is_first), planner.initial_state(6))
     low, high = torch.tensor(policy.contract.command_range).T
     asked = env.task.commands.current.clamp(low, high)
     torch.testing.assert_close(0.5 * (low + high) + 0.5 * (high - low) * shown, asked)

@@ -16,7 +16,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.envs.rollout import Transition, rollout
 from npmp.evaluation.analysis.description import Module, open_module
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation, ImitationConfig, Walk
 
@@ -66,8 +66,8 @@ def wander(
     threads: int = 0,
     shown: int = 8,
 ) -> Wandering:
-    """Let robots wander without a task until they fall, on the AR(1) process of eq. 5 from its
-    stationary distribution.
+    """Let robots wander without a task until they fall, on latents of its prior, from its first
+    distribution (of the AR(1) prior the stationary one).
 
     Args:
       data: motions of the robot, from whose random frames it starts, moving as they do; None: from
@@ -110,9 +110,9 @@ class _WanderRecorder:
         self.qpos = [env.robots.qpos[:shown].clone()]
         self._place = env.state.root_pos[:, :2]
 
-    def __call__(self, moment: Transition) -> bool:
+    def __call__(self, transition: Transition) -> bool:
         env = self.env
-        state = moment.step.state
+        state = transition.step.state
         # the state after a breakdown is that of before, and stands
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)
         self.steps += self.up
@@ -133,8 +133,8 @@ def wander_in(
     record = _WanderRecorder(env, shown)
     row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
     require_memory(steps * row, f"seconds={seconds:g}: the motions of {shown} robots")
-    actor = PriorActor(skill, torch.Generator().manual_seed(seed))
-    rollout(actor, env, steps, record, resets=None)
+    policy = wandering(skill, torch.Generator().manual_seed(seed))
+    rollout(policy, env, steps, record, resets=None)
     qpos = torch.stack(record.qpos)
     up_s = record.steps * env.dt
     return Wandering(up_s, record.travelled, qpos, env.dt, steps * env.dt)

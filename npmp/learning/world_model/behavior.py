@@ -73,7 +73,7 @@ class BehaviorPrior(Prior):
         self.scale = Normalizer(state + goal_width)
         self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
         self.goal_width = goal_width
-        self.observes_goal = goal_width > 0
+        self.observes_task = goal_width > 0
         head = nn.Linear(HIDDEN, 2 * latent_dim)
         nn.init.normal_(head.weight, std=0.01 / HIDDEN**0.5)
         nn.init.zeros_(head.bias)
@@ -97,9 +97,9 @@ class BehaviorPrior(Prior):
         std = self.std * torch.exp(3.0 * torch.tanh(raw / 3.0))
         return Gaussian(self.general.step(z_before, features).mean + mu, std)
 
-    def observe(self, state: RobotState, goal: Tensor) -> Tensor:
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
         """`features`, and the weight w of this prior in its KL, (..., f + 1)."""
-        features = self.features(state, goal)
+        features = self.features(state, task)
         weight = self.share * self.support(features)
         return torch.cat((features, weight.unsqueeze(-1)), -1)
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from npmp.core.gaussian import Gaussian
-from npmp.core.tree import Tree, map_tree
+from npmp.core.tree import map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
+from npmp.envs.policy import Observation
 from npmp.envs.sensing import Sensing, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
@@ -24,9 +25,7 @@ from npmp.learning.world_model.compiling import compiled
 from npmp.learning.world_model.model import WorldModel
 from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.learning.world_model.replay import Step
-from npmp.skills.high_level_policy import Player, PolicyInput
-from npmp.skills.nets import DecoderState
-from npmp.skills.prior import observed_by
+from npmp.skills.composition import Composition, CompositionState
 from npmp.tasks.rewards import setpoint_costs
 
 
@@ -35,9 +34,7 @@ class Carry(NamedTuple):
 
     state: Tensor  # (B, s) packed RobotState
     history: Tensor  # (B, H + 1, o) exact observations, the latest first
-    z: Tensor  # (B, d)
-    decoder: DecoderState
-    policy: Tree
+    policy: CompositionState
     goal: Tensor  # (B, g)
 
 
@@ -47,7 +44,7 @@ class Constants(NamedTuple):
     physics: Tensor  # (B, p)
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
     patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
-    free: Tensor  # (B, 1) bool, acting from the prior
+    free: Tensor  # (B,) bool, acting on the prior
     drift: Tensor  # (B, 3) standard normal, of what `extras` see
 
 
@@ -94,7 +91,7 @@ class Imagination:
 
     def __init__(
         self,
-        player: Player,
+        policy: Composition,
         model: WorldModel,
         sensing: Sensing,
         task: Task,
@@ -108,14 +105,14 @@ class Imagination:
         """Put the parts together.
 
         Args:
-          player: what learns; gradients pass through what of it is frozen.
+          policy: what learns; gradients pass through what of it is frozen.
           model: frozen.
           postures: that are known to hold. wasserstein: what robots on the prior are compared with.
           frees: robots that acted from the prior do so here, and only these are asked to keep to
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
         """
-        self.player = player
+        self.policy = policy
         self.model = model
         self.sensing = sensing
         self.task = task
@@ -127,57 +124,59 @@ class Imagination:
 
     def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Gaussian]:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
-        policy, skill = self.player
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
-        senses = sensing.shown(carry.history, draws.sensors)
-        seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
-        observed = observed_by(skill.prior, self.task, state, carry.goal)
-        inputs = PolicyInput(senses, seen, carry.z, observed)
-        latents, policy_state = policy.step(inputs, carry.policy)
-        if self.frees:
-            latents = skill.prior.step(carry.z, observed).where(fixed.free.squeeze(-1), latents)
-        z = latents.sample(draws.latent)
-        action, decoder = skill.decode(z, senses, carry.decoder)
+        proprioception = sensing.shown(carry.history, draws.sensors)
+        task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
+        observation = Observation(
+            proprioception,
+            task,
+            state=state,
+            free=fixed.free if self.frees else None,
+            noise=draws.latent,
+        )
+        output, policy = self.policy.step(observation, carry.policy)
 
         offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
-        setpoint = self.model.home + action
+        setpoint = self.model.home + output.action
         if offset is not None:  # what is commanded is, in the encoders' terms, shifted
             setpoint = setpoint - offset
         ground = self.ground.about_feet(state, fixed.patch)
         after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
         history = sensing.remember(carry.history, sensing.exact(after, offset))
         goal = self.task.next_goal(carry.goal, after)
-        return Carry(after.pack(), history, z, decoder, policy_state, goal), latents
+        return Carry(after.pack(), history, policy, goal), output.info
 
     def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
         """Imagine `horizon` steps from real moments (B, ...)."""
-        carry = Carry(
-            start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
-        )
-        free = start.free.unsqueeze(-1)
+        policy = CompositionState(start.policy, start.z, start.decoder)
+        carry = Carry(start.state, self.sensed(start), policy, start.goal)
 
-        def drawn(*shape: int) -> Tensor:
+        def normal(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, device=start.z.device)
 
         robots = len(start.z)
         extra = len(self.task.extra_inputs)
-        latent = drawn(horizon, *start.z.shape)
+        latent = normal(horizon, *start.z.shape)
         delay, noise = self.sensing.draw((horizon, robots), generator)
-        extras = drawn(horizon, robots, 2, extra)
+        extras = normal(horizon, robots, 2, extra)
         fixed = Constants(
-            start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
+            start.physics,
+            start.joint_offset,
+            start.patch,
+            start.free,
+            normal(robots, 3 * (extra > 0)),
         )
         states = [carry.state]
         goals = []
-        zs = [carry.z]
+        zs = [start.z]
         latents = []
         for k in range(horizon):
             draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
             carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
-            zs.append(carry.z)
+            zs.append(carry.policy.z)
             latents.append(distribution)
         mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
         return ImaginedTrajectory(
@@ -195,13 +194,16 @@ class Imagination:
 
     def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedLosses:
         """The losses of a rollout of `horizon` steps, differentiable."""
-        course = self.rollout(start, horizon, generator)
-        before, after = RobotState.unpack(course.states[:-1]), RobotState.unpack(course.states[1:])
-        free = start.free.to(course.std)
+        trajectory = self.rollout(start, horizon, generator)
+        before, after = (
+            RobotState.unpack(trajectory.states[:-1]),
+            RobotState.unpack(trajectory.states[1:]),
+        )
+        free = start.free.to(trajectory.std)
         commanded = 1.0 - free
 
-        loss = self.task.imagined_loss(before, after, course.goals, start.patch)
-        each = torch.ones_like(course.std[..., 0])
+        loss = self.task.imagined_loss(before, after, trajectory.goals, start.patch)
+        each = torch.ones_like(trajectory.std[..., 0])
         counts = each if loss.weight is None else loss.weight
 
         def mean(values: Tensor, robots: Tensor, steps: Tensor) -> Tensor:
@@ -210,7 +212,7 @@ class Imagination:
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
         effort, smoothness = setpoint_costs(after, before)
-        kl, behavior = self._divergence(course, start)
+        kl, behavior = self._divergence(trajectory, start)
         away = self.postures(above_ground(after, self.ground, start.patch))
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
@@ -229,20 +231,21 @@ class Imagination:
             smoothness=mean(smoothness, commanded, counts),
             kl=mean(kl, commanded, counts),
             behavior=behavior.mean(),
-            std=mean(course.std.detach().mean(-1), commanded, each),
+            std=mean(trajectory.std.detach().mean(-1), commanded, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
             current=mean(current, commanded, counts),
         )
 
-    def _divergence(self, course: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
+    def _divergence(self, trajectory: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
         """The KL of the policy to its prior at each step, and the behaviour prior's weight in it,
         (H, B) each."""
-        prior = self.player.policy.prior
-        before = RobotState.unpack(course.states[:-1])
-        goals = torch.cat((start.goal[None], course.goals[:-1]))
-        observed = observed_by(prior, self.task, before, goals)
-        kl = prior.kl(Gaussian(course.mean, course.std), course.z[:-1], observed)
+        prior = self.policy.upper.prior
+        before = RobotState.unpack(trajectory.states[:-1])
+        goals = torch.cat((start.goal[None], trajectory.goals[:-1]))
+        task = self.task.see(before, goals) if prior.observes_task else goals
+        observed = prior.observe(before, task)
+        kl = prior.kl(Gaussian(trajectory.mean, trajectory.std), trajectory.z[:-1], observed)
         behaves = isinstance(prior, BehaviorPrior)
         return kl, observed[..., -1] if behaves else torch.zeros_like(kl)
 

@@ -62,7 +62,7 @@ class ControlVAEPrior(Prior):
             head,
         )
 
-    def observe(self, state: RobotState, goal: Tensor) -> Tensor:
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
         return true_state(state, self.home)[..., 1:]
 
     def fit(self, observed: Tensor) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from npmp.skills.nets import DecoderState
 from npmp.skills.prior import AR1
 from npmp.tasks import ImitationEnv
 from tests.environments import imitation_env
+from tests.untrained import stub_module
 
 FOLDED = torch.tensor([0.0, 1.2, -1.8] * 2 + [0.0, -1.2, 1.8] * 2).unsqueeze(0)
 
@@ -33,10 +33,7 @@ def puppet(action: Tensor, seen: list[Tensor]) -> Any:
         seen.append(z)
         return action.expand(len(z), -1), memory
 
-    memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
-    return SimpleNamespace(
-        decode=decode, prior=AR1(3, 0.95), latent_dim=3, initial_state=lambda n: memory
-    )
+    return stub_module(decode, AR1(3, 0.95))
 
 
 def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(
