@@ -27,7 +27,7 @@ from npmp.skills.composition import Composition
 from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
-from npmp.tasks.teachers.dribbling import CommanderConfig
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig
 from npmp.tasks.velocity import SETTLING_S
 
 # a script commands at least so much either way [m/s, rad/s]
@@ -77,14 +77,14 @@ def teacher_of(contract: PolicyContract) -> str:
     """What showed a policy the task: another policy, or a script of ours; "" for neither."""
     if contract.training.get("algorithm") == "clone":
         return str(contract.training.get("teacher", f"scripted teacher of task={contract.task}"))
-    return f"scripted commander of task={contract.task}" if contract.commander else ""
+    return f"script of task={contract.task}" if contract.script else ""
 
 
 def as_asked(policy: HighLevelPolicy, robot: Robot, name: str, asked: Any) -> HighLevelPolicy:
     """The policy; of a walking policy, at a task with a script that commands one, both together:
     what the script does alone, within the policy's commands. asked: the task's settings."""
     kind: Any = tasks.find(name)
-    has_script = isinstance(getattr(asked, "teacher", None), CommanderConfig)
+    has_script = isinstance(getattr(asked, "teacher", None), DribbleScriptConfig)
     if policy.contract.task == name or not has_script:
         return policy
     # the script asks for what the policy was trained for

@@ -356,7 +356,7 @@ def _networks(
             skill = skill.in_joint_space().requires_grad_(False)
         if settings.walker is not None:
             walker = HighLevelPolicy.load(settings.walker, module=module, device=settings.device)
-            skill = walker.as_module(skill).requires_grad_(False)
+            skill = over(walker, skill).as_module().requires_grad_(False)
         if policy is None:
             digest = module_sha256(skill if settings.stands_in else module)
             bound = _reach(skill, task.robot) if settings.joint_space else None

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mocap_data.errors import InputError
 from npmp.core.gaussian import Gaussian
 from npmp.core.tree import Tree, stack_trees
 from npmp.envs.policy import Observation, Policy, PolicyOutput
+from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.prior import Prior
 from npmp.skills.skill_module import SkillModule
 
@@ -97,6 +99,31 @@ class Composition(nn.Module):
         if prior is None:
             return action, CompositionState(upper, None, lower)
         return PolicyOutput(action, output), CompositionState(upper, command, lower)
+
+    def as_module(self) -> SkillModule:
+        """A policy of commands over a module's skills, as a module whose latents are commands: -1
+        to 1 in each is its lowest to its highest. So it is saved, and a policy is learned above
+        it.
+
+        Raises:
+          InputError: for a policy with other inputs than commands, or a module without skills.
+        """
+        own = self.upper.contract
+        skill: SkillModule = self.lower
+        if own.script or own.extra_inputs or skill.contract.decoder != "lstm":
+            raise InputError(
+                "walker= is a policy over skills that observes commands and nothing else, without "
+                "a script"
+            )
+        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
+        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
+        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
+        assert isinstance(module.decoder, CommandDecoder)
+        module.decoder.policy.load_state_dict(self.upper.net.state_dict())
+        module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
+        module.decoder.scale.load_state_dict(self.upper.command_scale.state_dict())
+        module.latent_range.fill_(1.0)
+        return module
 
     def _command(self, output: Gaussian, noise: Tensor | None) -> Tensor:
         if noise is None and self.generator is not None:

@@ -21,21 +21,19 @@ from npmp.core import artifact
 from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
 from npmp.core.tree import Tree
+from npmp.envs import scripts
 from npmp.envs.policy import Observation
+from npmp.envs.scripts import Script
 from npmp.envs.task import Task
 from npmp.robots import Robot
 from npmp.skills import modules
 from npmp.skills.composition import Composition, Unrolled, over
-from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.skills.nets.skill_nets import DecoderState
 from npmp.skills.normalizer import Normalizer
 from npmp.skills.prior import AR1, Prior
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
-from npmp.tasks.inputs import SETTINGS
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
-from npmp.tasks.velocity import COMMAND_NAMES
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -58,9 +56,8 @@ class PolicyContract:
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # of a walking policy that dribbles: the fields of `CommanderConfig`, whose script turns ball
-    # and target into a velocity
-    commander: dict[str, Any] = field(default_factory=dict)
+    # name and settings of a script above, which makes commands of what the task shows
+    script: dict[str, Any] = field(default_factory=dict)
     # names of the inputs after the command: `Task.extra_inputs`
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None  # period of a clock among these
@@ -86,7 +83,8 @@ class PolicyContract:
     def input_settings(self) -> dict[str, Any]:
         """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
         with."""
-        return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
+        names = ("command_range", "clock_s", "sees_ground", "camera")
+        return {name: getattr(self, name) for name in names}
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
@@ -121,16 +119,16 @@ class HighLevelPolicy(nn.Module):
         self.regularize(AR1(contract.latent_dim, contract.alpha))
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
-        self.commander = None
-        if contract.commander:
-            self.commander = from_mapping(
-                CommanderConfig, contract.commander, at="commander in the policy's contract"
-            )
-        inputs = scaled = len(contract.command) + len(contract.extra_inputs)
-        # the script's velocity, then ball and target
-        if self.commander is not None:
-            inputs = 3 + inputs
-            scaled = 3
+        self.script: Script | None = None
+        inputs = len(contract.command) + len(contract.extra_inputs)
+        scaled = inputs
+        if contract.script:
+            settings = dict(contract.script)
+            # of policies that dribble, when there was one script
+            settings.setdefault("name", "dribble")
+            self.script = scripts.make(settings, at="script in the policy's contract")
+            scaled = len(self.script.commands)
+            inputs = scaled + self.script.feature_width
         try:
             self.net = HighLevelNet(
                 observations + inputs,
@@ -191,22 +189,23 @@ class HighLevelPolicy(nn.Module):
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """The same network with the same weights and input scales, for a task with the same inputs,
-        perhaps by another clock; of a walking policy also for dribbling (`commanded`). A policy
-        that dribbles uses the task's script from then on.
+        perhaps by another clock; also for one whose script makes this policy's commands (`below`).
+        A policy below a script has the task's from then on.
 
         Raises:
           InputError: for a task with other inputs.
         """
-        script: dict[str, Any] = {}
-        if task.commander is not None:
-            if self.takes_velocities:
-                return self.commanded(task, task.commander)
-            script = {} if self.commander is None else {"commander": asdict(task.commander)}
+        changes: dict[str, Any] = {}
+        if task.script is not None:
+            if self.obeys(task.script):
+                return self.below(task.script, task)
+            if self.script is not None:
+                changes = {"script": scripts.settings_of(task.script)}
         self._check_inputs(task)
-        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **script)
+        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **changes)
 
     def _as_of(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
-        """A policy of a task with these weights, whose contract says this otherwise."""
+        """A policy of a task with these weights and these changes of the contract."""
         command_range = [list(pair) for pair in task.inputs.values()]
         changes: dict[str, Any] = {"task": task.name, "command_range": command_range, **contract}
         own = replace(self.contract, versions={}, training={}, **changes)
@@ -214,53 +213,35 @@ class HighLevelPolicy(nn.Module):
         policy.load_state_dict(weights)
         return policy
 
-    @property
-    def takes_velocities(self) -> bool:
-        """Whether it is told a velocity and nothing else."""
-        return tuple(self.contract.command) == COMMAND_NAMES
+    def obeys(self, script: Script) -> bool:
+        """Whether its inputs are the commands of a script."""
+        return tuple(self.contract.command) == script.commands
 
-    def as_module(self, skill: SkillModule) -> SkillModule:
-        """This walking policy and its module, as a module whose latents are commands: -1 to 1 in
-        each is its lowest to its highest. Raises InputError for a policy of other inputs."""
-        own = self.contract
-        if not self.takes_velocities or own.extra_inputs or skill.contract.decoder != "lstm":
-            raise InputError(
-                "walker= is a walking policy that is told a velocity and nothing else, over skills"
-            )
-        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
-        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
-        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
-        assert isinstance(module.decoder, CommandDecoder)  # as asked
-        module.decoder.policy.load_state_dict(self.net.state_dict())
-        module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
-        module.decoder.scale.load_state_dict(self.command_scale.state_dict())
-        module.latent_range.fill_(1.0)
-        return module
-
-    def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: a script turns ball and target into a command
-        (`npmp.tasks.teachers.dribbling`).
+    def below(self, script: Script, task: Task) -> HighLevelPolicy:
+        """This policy below a script, for a task that shows the script's inputs. At first it acts
+        on the commands alone; it may learn from the script's `features`.
 
         Raises:
-          InputError: for a policy of another task than walking, or a task without a ball.
+          InputError: for a policy with other or further inputs than the commands.
         """
         if self.contract.extra_inputs:
             raise InputError(
                 f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
-                "dribbling gives a command only"
+                f"script '{script.name}' gives a command only"
             )
-        if not self.takes_velocities or task.commander is None:
+        if not self.obeys(script):
             raise InputError(
-                "only a walking policy can be used to dribble; this one is of task "
-                f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
+                f"script '{script.name}' commands {', '.join(script.commands)}; this policy of "
+                f"task '{self.contract.task}' observes {_listed(self.contract.command)}"
             )
         weights = self.state_dict()
-        inputs = sum(width for _, width in self.contract.observation) + 3
-        # ball and target count for nothing at first
+        inputs = sum(width for _, width in self.contract.observation) + len(script.commands)
+        # the features count for nothing at first
         layer = weights["net.norm.0.weight"]
-        nothing = layer.new_zeros(len(layer), len(task.inputs))
+        nothing = layer.new_zeros(len(layer), script.feature_width)
         weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
-        return self._as_of(task, weights, command=list(task.inputs), commander=asdict(commander))
+        settings = scripts.settings_of(script)
+        return self._as_of(task, weights, command=list(task.inputs), script=settings)
 
     @property
     def prior(self) -> Prior:
@@ -287,15 +268,14 @@ class HighLevelPolicy(nn.Module):
         return self.net.initial_state(n)
 
     def inputs(self, observation: Observation) -> Tensor:
-        """The network's scaled observation, (..., o + c); of one with a script (..., o + 3 + c)."""
+        """The network's scaled observation: proprioception, then the task's inputs or, below a
+        script, its command and features, (..., o + c)."""
         sensed = self.observation_scale(observation.proprioception)
-        if self.commander is None:
-            return torch.cat((sensed, self.command_scale(observation.task)), -1)
-        ball, target = observation.task.split(2, -1)
-        # what the script would say of another place of the ball changes by leaps
-        with torch.no_grad():
-            command = self.command_scale(dribble_command(ball, target, self.commander))
-        return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
+        task = observation.task
+        if self.script is None:
+            return torch.cat((sensed, self.command_scale(task)), -1)
+        command, _ = self.script.step(observation, ())
+        return torch.cat((sensed, self.command_scale(command), self.script.features(task)), -1)
 
     def step(self, observation: Observation, state: DecoderState) -> tuple[Gaussian, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
@@ -364,7 +344,7 @@ class HighLevelPolicy(nn.Module):
             VERSION,
             PolicyContract,
             HighLevelPolicy,
-            renamed={"besides": "extra_inputs"},
+            renamed={"besides": "extra_inputs", "commander": "script"},
         )
         if module is not None:
             policy.check_module(module)
@@ -458,9 +438,3 @@ def find_module(policy: str | Path, sha256: str) -> Path:
         f"shipped ({shipped})"
         f" and not beside '{policy}'; name it by module="
     )
-
-
-def _squashed(point: Tensor) -> Tensor:
-    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
-    |p|)."""
-    return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))

@@ -31,7 +31,7 @@ from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig, dribble_command
 from npmp.tasks.velocity import settled
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -190,7 +190,7 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)
-    within = CommanderConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
+    within = DribbleScriptConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
     asked = Observation(senses, dribble_command(ball, target, within), z_before=z)
     seen = asked._replace(task=torch.cat((ball, target), -1))
     (walks, _), (dribbles, _) = (

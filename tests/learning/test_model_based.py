@@ -128,7 +128,7 @@ def test_runs_of_dribbling_repeat_and_resume(
 
     trainer = check_repeats_and_resumes(fresh)
     assert all(math.isfinite(value) for value in run(trainer, 1)[0].values())
-    assert trainer.policy.contract.commander["reach"] == trainer.env.task.commander.reach
+    assert trainer.policy.contract.script["reach"] == trainer.env.task.script.config.reach
 
 
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:

@@ -16,6 +16,7 @@ from npmp.envs.task import Trial
 from npmp.learning.agents import LatentAgent
 from npmp.learning.student import teacher_of
 from npmp.robots import Robot
+from npmp.skills.composition import over
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.navigate import (
@@ -118,7 +119,7 @@ def test_the_planner_teaches_over_a_walking_policy(
     env: TaskEnv[Navigate], robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     """The velocity itself is shown, within what the policy can be asked for."""
-    commanded = policy.as_module(skill)
+    commanded = over(policy, skill).as_module()
     above = HighLevelPolicy.for_task(commanded, env.task)
     planner = teacher_of(env, LatentAgent(above, commanded))
     is_first = torch.ones(6, dtype=torch.bool)
