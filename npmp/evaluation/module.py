@@ -48,7 +48,7 @@ class TrackingTrial:
         self.env = TaskEnv(
             Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
         )
-        # drawn on the CPU: the same starts on every device
+        # sampled on the CPU: the same starts on every device
         sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
         self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
         self.seed = seed

@@ -80,35 +80,35 @@ def teacher_of(contract: PolicyContract) -> str:
     return f"script of task={contract.task}" if contract.script else ""
 
 
-def as_asked(policy: HighLevelPolicy, robot: Robot, name: str, asked: Any) -> HighLevelPolicy:
+def at_task(policy: HighLevelPolicy, robot: Robot, name: str, config: Any) -> HighLevelPolicy:
     """The policy; of a walking policy, at a task with a script that commands one, both together:
-    what the script does alone, within the policy's commands. asked: the task's settings."""
+    what the script does alone, within the policy's commands. config: the task's settings."""
     kind: Any = tasks.find(name)
-    has_script = isinstance(getattr(asked, "teacher", None), DribbleScriptConfig)
+    has_script = isinstance(getattr(config, "teacher", None), DribbleScriptConfig)
     if policy.contract.task == name or not has_script:
         return policy
     # the script asks for what the policy was trained for
     low, high = zip(*policy.contract.command_range, strict=True)
     script = replace(
-        asked.teacher,
-        lowest=tuple(min(max(pair), -LEAST) for pair in zip(asked.teacher.lowest, low)),
-        highest=tuple(max(min(pair), LEAST) for pair in zip(asked.teacher.highest, high)),
+        config.teacher,
+        lowest=tuple(min(max(pair), -LEAST) for pair in zip(config.teacher.lowest, low)),
+        highest=tuple(max(min(pair), LEAST) for pair in zip(config.teacher.highest, high)),
     )
-    return policy.for_other_task(kind(robot, replace(asked, teacher=script)))
+    return policy.for_other_task(kind(robot, replace(config, teacher=script)))
 
 
 def task_for(
     policy: HighLevelPolicy,
     robot: Robot,
     name: str,
-    asked: Any = None,
+    config: Any = None,
     motions: MotionSet | None = None,
 ) -> Callable[[], Task]:
-    """What makes a task for a policy, over the commands that it was trained for where `asked`, the
+    """What makes a task for a policy, over the commands that it was trained for where `config`, the
     task's settings, names none. Raises InputError for a task that it was not trained for."""
     kind: Any = tasks.find(name)
     policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.input_settings)
+    settings = kind.resolve(config, None, policy.contract.input_settings)
     return lambda: kind(robot, settings, motions)
 
 
@@ -192,7 +192,7 @@ def grid_of(command_range: CommandRange) -> Tensor:
 
 
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
+    """Commands (n, 3) to keep, after `LEAD_S` of others sampled as in training: (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
     others = env.task.commands.draw(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0

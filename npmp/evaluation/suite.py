@@ -194,9 +194,9 @@ def setting_of(
 
 
 def chosen(
-    known: Mapping[str, Scenario], asked: Sequence[str] | None, *, recovers: bool
+    scenarios: Mapping[str, Scenario], names: Sequence[str] | None, *, recovers: bool
 ) -> dict[str, Scenario]:
-    """The scenarios that are asked for, by name; None: all that can be tried.
+    """The scenarios of these names; None: all that can be tried.
 
     Args:
       recovers: whether there is a policy that gets up, for fallen starts.
@@ -204,16 +204,16 @@ def chosen(
     Raises:
       InputError: for one that there is not, none, or fallen starts that nothing gets up from.
     """
-    names = list(known) if asked is None else asked
-    if not names:
-        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
-    check_known("scenario", names, known)
-    fallen = [name for name in names if known[name].fallen]
+    selected = list(scenarios) if names is None else names
+    if not selected:
+        raise InputError(f"scenarios=[] names none; there are: {', '.join(scenarios)}")
+    check_known("scenario", selected, scenarios)
+    fallen = [name for name in selected if scenarios[name].fallen]
     if recovers and not fallen:
         raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
-    if fallen and not recovers and asked is not None:
+    if fallen and not recovers and names is not None:
         raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
-    return {name: known[name] for name in names if recovers or name not in fallen}
+    return {name: scenarios[name] for name in selected if recovers or name not in fallen}
 
 
 def run_scenario(

@@ -26,7 +26,7 @@ def run_trial(
 ) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
 
-    A robot that fails is put back at a start and goes on with the schedule that was drawn in
+    A robot that fails is put back at a start and goes on with the schedule sampled in
     advance (`Task.schedule`), its state reset. Every step of every robot counts, the fall's and
     those from the new start included. So falling neither ends the accounting nor is it hidden: it
     costs what the robot loses until it moves again, and is reported as falls per minute.
@@ -34,9 +34,9 @@ def run_trial(
 
     Args:
       env: is reset first, and left wherever the trial ends. Its generator is reseeded.
-      seed: of what is asked and of the starts. The same seed asks the same of every policy, from
+      seed: of the commands and the starts. The same seed gives the same to every policy, from
         the same first starts.
-      commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
+      commands: (T, n, c) instead, then for the last of them, of a task that takes some
         (`Commands.fix`).
     """
     steps = max(1, round(seconds / env.dt))

@@ -176,5 +176,5 @@ class ModuleAgent(Agent):
 
 
 def latent_range(z: Tensor) -> Tensor:
-    """What 99 % of the latents (..., d) lately seen stay within, per dimension, (d,)."""
+    """What 99 % of the latents (..., d) of late stay within, per dimension, (d,)."""
     return torch.quantile(z.flatten(0, -2)[:100_000].abs(), 0.99, dim=0).clamp(min=0.1)

@@ -1,4 +1,4 @@
-"""A first guess of a policy: what a module does of itself, labelled with the goal that came of it.
+"""A first guess of a policy: what a module does by itself, labelled with the goal that came of it.
 
 Where there are recordings, the module tracks them, and the policy is fitted to its encoder's
 Gaussian; where there are none, the module wanders on latents of its prior, and the policy is fitted
@@ -39,9 +39,9 @@ class Demonstration(NamedTuple):
     """T control steps of n robots."""
 
     before: Tensor  # (T, n, s) packed state before the step
-    seen: Tensor  # (T, n, o) what the robots sensed there
+    proprioception: Tensor  # (T, n, o) there
     z_before: Tensor  # (T, n, d)
-    # (T, n, d) of the latents that were drawn; of a wandering module the latents themselves
+    # (T, n, d) the latents were sampled from; of a wandering module the latents themselves
     mean: Tensor
     std: Tensor  # (T, n, d) zero of a wandering module
     is_first: Tensor  # (T, n) bool
@@ -75,7 +75,7 @@ def demonstrate(
         rows.append(
             {
                 "before": t.snapshot,
-                "seen": t.observation.proprioception,
+                "proprioception": t.observation.proprioception,
                 "z_before": t.state.z,
                 "mean": mean,
                 "std": std,
@@ -138,7 +138,7 @@ def labelled(demonstration: Demonstration, task: Task, window: int) -> tuple[Ten
     starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in flags)
     # an episode may begin with the window, not in it
     sound = (starts - here.float() + failures) == 0
-    # the prior's first latent is drawn from its stationary distribution, which no step makes
+    # the prior's first latent is sampled from its stationary distribution, which no step makes
     return goal, sound & ~(here & (demonstration.std[: len(goal)] == 0).all(-1))
 
 
@@ -189,7 +189,9 @@ def fit_policy(
         drift = normal(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
         task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, noise)
         inputs = Observation(
-            demonstration.seen[t, robot], task_inputs, z_before=demonstration.z_before[t, robot]
+            demonstration.proprioception[t, robot],
+            task_inputs,
+            z_before=demonstration.z_before[t, robot],
         )
         latents, _ = policy.latents(
             inputs, policy.initial_state(BATCH), demonstration.is_first[t, robot]
@@ -242,10 +244,10 @@ def fit_behavior(
 
     def gain(part: tuple[Tensor, ...]) -> Tensor:
         """What the prior's cross entropy exceeds the AR(1) prior's by."""
-        seen, mean, std, z_before = part
-        general = prior.general.step(z_before, seen)
+        observed, mean, std, z_before = part
+        general = prior.general.step(z_before, observed)
         there = Gaussian(mean, std)
-        return there.cross_entropy(prior(seen, z_before)) - there.cross_entropy(general)
+        return there.cross_entropy(prior(observed, z_before)) - there.cross_entropy(general)
 
     learned = moments(slice(rest))
     aside = moments(slice(rest, None))

@@ -37,7 +37,7 @@ def step_of(
     patch = ground.patch(env.state)
     is_first = observation.is_first
     return Step(
-        first=is_first,
+        is_first=is_first,
         free=torch.zeros_like(is_first) if observation.free is None else observation.free,
         state=robot_state.pack(),
         setpoint=robots.setpoint(action),

@@ -31,7 +31,7 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 class ImitationModelBasedConfig(ModelBasedConfig):
     """What a policy that tracks references has besides [D]."""
 
-    # of the collection: stretches of latents drawn from the prior, then tracking again
+    # of the collection: stretches of latents sampled from the prior, then tracking again
     prior_share: float = 0.15
     # mean control steps of such a stretch
     prior_steps: int = 25

@@ -60,7 +60,7 @@ SOUND_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBasedConfig:
-    """Settings of learning through a model; pairs are [start, end] of a course over the run. What
+    """Settings of learning through a model; pairs are [start, end] of a schedule over the run. What
     only tracking references or only commands have is a constant here, and a setting of their own
     classes [D where no source is named]. Raises ValueError out of range."""
 
@@ -84,7 +84,7 @@ class ModelBasedConfig:
     model_batch: int = 512
     # learning rate of the model
     model_lr: tuple[float, float] = (1e-3, 2e-4)
-    # the model is told what was drawn of the physics, and of pushes
+    # the model gets the random physics and pushes
     model_physics: bool = True
     # control steps per robot and iteration
     collect_steps: int = 2
@@ -119,7 +119,7 @@ class ModelBasedConfig:
     beta: tuple[float, float] = (1e-3, 2e-2)
     # share of the run over which beta rises
     beta_ramp: float = 0.4
-    # weight of the distance from the postures that are known to hold; in imitation of the robots
+    # weight of the distance from the postures that hold; in imitation of the robots
     # that imagine a stretch on the prior
     posture: float = 0.0
     # collect and fit the model on a second thread, for the policy's updates of the next iteration
@@ -220,7 +220,7 @@ class ModelBasedTrainer(Trainer):
         self._first_here = True  # no iteration made yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Settle what the module shows before the first iteration."""
+        """Settle what the module demonstrates before the first iteration."""
         c = self.config
         policy = self.learned.upper
         skill = self.learned.lower
@@ -294,7 +294,7 @@ class ModelBasedTrainer(Trainer):
         """The averaged module, with the range of latents that tracking has used lately: what is
         evaluated and saved in imitation."""
         recent = self.replay.recent()
-        tracked = ~recent.free & ~recent.first
+        tracked = ~recent.free & ~recent.is_first
         if tracked.any():
             self.average.lower.latent_range.copy_(latent_range(recent.z[tracked]))
         skill: SkillModule = self.average.lower

@@ -42,7 +42,7 @@ class OnPolicyConfig:
     minibatches: int = 4
     # units of the critic's layers; 1024 each in the paper
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    # weight of the KL to the prior at the end of its course, summed over latent dimensions [1/nat]
+    # weight of the KL to the prior at its schedule's end, summed over latent dimensions [1/nat]
     beta: float = 0.03
     # share of the run over which beta rises; 0: it is constant
     beta_ramp: float = 0.5

@@ -48,11 +48,11 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # with 20 s there are so few starts that robots fall when started, with 4 s they fall later
     episode_s: float | None = 10.0
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
-    # with 24, half a second, legs that trail behind until the robot falls are not seen
+    # with 24, half a second, legs that trail behind until the robot falls are not imagined
     horizon: tuple[int, int] = (36, 36)
     ema: float = 0.998
     imagine_pushes: bool = True
-    # share of the imagined robots that are asked something new at the start
+    # share of the imagined robots that get a new goal at the start
     new_goals: float = 0.5
     action_noise: tuple[float, float] = (0.03, 0.03)
     beta: tuple[float, float] = (0.02, 0.02)
@@ -71,7 +71,7 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # recordings, which begin anywhere, or 320 of wandering, which begins standing
     clone_steps: int = 0
     # of that fit, and a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
-    # prior, and is held to that alone
+    # prior, and is regularized towards that only
     clone_updates: int = 600
 
     def __post_init__(self) -> None:

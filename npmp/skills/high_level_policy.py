@@ -49,7 +49,7 @@ class PolicyContract:
     # of the module.safetensors whose latents the policy commands; "" where it was never saved
     module_sha256: str
     latent_dim: int
-    alpha: float  # of the prior that it was held to
+    alpha: float  # of the AR(1) prior, where theta starts
     # [name, width] in order, before normalization: the module's proprioception
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
@@ -155,11 +155,11 @@ class HighLevelPolicy(nn.Module):
         scales.
 
         Args:
-          net: its sizes, where it starts, and the prior it is held to where that is not the
+          net: its sizes, where it starts, and the correlation of another prior than the
             module's.
           module: `module_sha256` of the module's folder.
           bound: limit on |m| per latent dimension; by default the range of latents that the module
-            has seen in imitation.
+            used in imitation.
         """
         net = net or HighLevelConfig()
         ranges = list(task.inputs.values())
@@ -351,7 +351,7 @@ class HighLevelPolicy(nn.Module):
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:
-        """Refuse a module whose latents this policy has never seen.
+        """Refuse a module of other latents than this policy's.
 
         Raises:
           InputError: naming both modules' checksums.
@@ -361,7 +361,7 @@ class HighLevelPolicy(nn.Module):
             expected = self.contract.module_sha256
             raise InputError(
                 f"the policy commands another skill module than '{folder}'"
-                f" (sha256 {expected[:12] or 'unknown'}..., found {checksum[:12]}...)"
+                f" (sha256 {expected[:12] or 'unknown'}..., got {checksum[:12]}...)"
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
@@ -411,7 +411,7 @@ def load_policy(
     task: type[Task] | None = None,
     device: torch.device | str = "cpu",
 ) -> Composition:
-    """A policy's folder with its module, the one given or found. Raises InputError as
+    """A policy's folder with its module: `module`, or by its checksum. Raises InputError as
     `HighLevelPolicy.load`, `find_module`, and for a policy of another task or robot."""
     policy = HighLevelPolicy.load(folder, module=module, device=device)
     if task is not None:

@@ -1,7 +1,7 @@
 """Priors over latent commands: the protocol `Prior`, and the AR(1) process of robot-NPMP.
 
-A prior is a distribution of z_t given z_{t-1} and what it observes of the robot. A module's encoder
-deviates from it,
+A prior is a distribution p(z_t | z_{t-1}, s_t), s_t what it observes of the robot. A module's
+encoder deviates from it,
 
     q(z_t | z_{t-1}, x_t) = N(m + mu, diag(sigma^2)),  m the mean of p(z_t | z_{t-1}, s_t),
 
@@ -76,7 +76,7 @@ class Prior(nn.Module, ABC):
         """p(z_t | z_{t-1}, s_t); observed: (..., f) as `observe`."""
 
     def kl_of_deviation(self, deviation: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
-        """KL to the step of a distribution whose mean is given relative to it, per dimension,
+        """KL to the step of a distribution whose mean is relative to it, per dimension,
         (..., d) [nats]."""
         std = self.step(z_before, observed).std
         return kl_per_dimension((deviation.mean / std).square(), (deviation.std / std).square())

@@ -141,7 +141,7 @@ class SkillModule(nn.Module):
             self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
-        # per dimension, what 99 % of the latents seen in imitation stay within: the range a
+        # per dimension, what 99 % of the latents in imitation stay within: the range a
         # high-level policy keeps to
         self.latent_range: Tensor
         self.register_buffer("latent_range", self.prior.bound.clone())

@@ -17,7 +17,7 @@ from npmp.envs.policy import Observation
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
-    as_asked,
+    at_task,
     evaluate_policy,
     grid_of,
     under_pushes,
@@ -184,9 +184,9 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     policy: HighLevelPolicy, robot: Robot
 ) -> None:
     """Its latent is that of walking at the velocity that the script makes of ball and target."""
-    scripted = as_asked(policy, robot, "dribble", DribbleConfig())
+    scripted = at_task(policy, robot, "dribble", DribbleConfig())
     scripted.check_task(Dribble)
-    assert as_asked(policy, robot, "path", PathConfig()) is policy
+    assert at_task(policy, robot, "path", PathConfig()) is policy
     senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)

@@ -105,7 +105,9 @@ def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
     torch.randint(1, (64,), generator=again)
     robots = torch.randint(ROBOTS, (64,), generator=again)
     goal = heading_velocity(RobotState.unpack(shown.after))
-    given = Observation(shown.seen[:, robots], goal[:, robots], z_before=shown.z_before[:, robots])
+    given = Observation(
+        shown.proprioception[:, robots], goal[:, robots], z_before=shown.z_before[:, robots]
+    )
     latents, _ = policy.latents(given, policy.initial_state(64), shown.is_first[:, robots])
     wanted = Normal(shown.mean[:, robots], shown.std[:, robots])
     kl = kl_divergence(wanted, Normal(*latents)).sum(-1).mean()

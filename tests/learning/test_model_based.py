@@ -231,7 +231,7 @@ def test_memories_are_empty_where_an_episode_begins(
     trainer = walking_on(robot, walking, skill, policy)
     trainer.warm_up()
     kept = trainer.replay.recent()
-    first = kept.first
+    first = kept.is_first
     assert trainer.replay.filled == 12 and bool(first[0].all()) and bool(first[1:].any())
     for values in (kept.z, *kept.decoder, *kept.policy):
         assert not bool(values[first].any()) and bool(values[~first].abs().sum(-1).all())

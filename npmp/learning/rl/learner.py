@@ -96,17 +96,17 @@ class Learner(Resumable, ABC):
 
     @torch.no_grad()
     def act(
-        self, observations: Tree, state: Tree, first: Tensor, generator: torch.Generator
+        self, observations: Tree, state: Tree, is_first: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tree]:
         """One step of the acting policy.
 
         Args:
-          observations, state: trees [B, ...]. first: [B] bool, the step is an episode's first.
+          observations, state: trees [B, ...]. is_first: [B] bool, the step is an episode's first.
 
         Returns: actions [B, A], their log-density [B], the state after the step.
         """
         one = map_tree(lambda leaf: leaf[None], observations)
-        mean, std, state, _ = self.acting(one, state, first[None])
+        mean, std, state, _ = self.acting(one, state, is_first[None])
         distribution = Gaussian(mean, std)
         actions = distribution.draw(generator)
         return actions[0], distribution.log_prob(actions)[0], state
@@ -137,21 +137,21 @@ class Learner(Resumable, ABC):
             for chosen in order.tensor_split(minibatches):
                 if precomputed is None or self.outdated():
                     with torch.no_grad():
-                        precomputed = self.known(rollout)
+                        precomputed = self.precompute(rollout)
                 part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], precomputed)
                 figures.append(self.update(rollout.sequences(chosen), part, beta))
         return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
 
     @abstractmethod
-    def known(self, rollout: Rollout) -> Tree:
+    def precompute(self, rollout: Rollout) -> Tree:
         """What updates from a rollout have in common, leaves [T, B, ...]."""
 
     @abstractmethod
     def outdated(self) -> bool:
-        """Whether the last update has changed what is `known`."""
+        """Whether the last update has changed what `precompute` gives."""
 
     @abstractmethod
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
         """One gradient step; figures that say how it went.
 
         Raises:
@@ -221,8 +221,8 @@ class VMPO(Learner):
             ]
         )
 
-    def known(self, rollout: Rollout) -> Tree:
-        """As `Learner.known`: mean and std of the target network, [T, B, A] each."""
+    def precompute(self, rollout: Rollout) -> Tree:
+        """As `Learner.precompute`: mean and std of the target network, [T, B, A] each."""
         return self.target(rollout.observations, rollout.initial_state, rollout.resets)[:2]
 
     def outdated(self) -> bool:
@@ -240,7 +240,7 @@ class VMPO(Learner):
         ends = rollout.terminated, rollout.truncated
         return lambda_returns(rollout.rewards, following, *ends, self.config.gamma)
 
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
         """As `Learner.update`; several figures are by objective, `temperature_NAME` and so on."""
         outputs = self.critic(rollout.critic_observations)
         values = popart.unnormalize(self.units, outputs.detach())
@@ -249,7 +249,7 @@ class VMPO(Learner):
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
-        old = Gaussian(*known)
+        old = Gaussian(*precomputed)
         new = Gaussian(mean, std)
         kl_mean, kl_std = (kl.mean() for kl in old.decoupled_kl(new))
         eta, alpha_mean, alpha_std = (
@@ -318,8 +318,8 @@ class PPO(Learner):
         """As `Learner.outdated`: never, all of it is of the policy and critic that collected."""
         return False
 
-    def known(self, rollout: Rollout) -> Tree:
-        """As `Learner.known`: mean and std of the policy, values, returns, advantages."""
+    def precompute(self, rollout: Rollout) -> Tree:
+        """As `Learner.precompute`: mean and std of the policy, values, returns, advantages."""
         rewards = (1.0 - self.config.gamma) * rollout.rewards.sum(-1, keepdim=True)
         mean, std = self.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
         values = self.critic(rollout.critic_observations)
@@ -330,8 +330,8 @@ class PPO(Learner):
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return mean, std, *(part.squeeze(-1) for part in (values, returns, advantages))
 
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
-        old_mean, old_std, old_values, returns, advantages = known
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
+        old_mean, old_std, old_values, returns, advantages = precomputed
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )

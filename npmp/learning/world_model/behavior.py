@@ -1,4 +1,4 @@
-"""A behaviour prior: which latents a module itself uses in a state, given what it does next.
+"""A behaviour prior: which latents a module itself uses in a state before what it does next.
 
     p(z_t | x_t, g_t, z_{t-1}) = N(alpha z_{t-1} + mu, diag(sigma^2)),  (mu, sigma) = f(x, g, z)
 
@@ -65,7 +65,7 @@ class BehaviorPrior(Prior):
         self.register_buffer("home", home.clone(), persistent=False)
         ends = torch.tensor(goals).view(-1, 2)
         width = ends[:, 1] - ends[:, 0]
-        # of what is never asked for, as of what is asked most widely
+        # of a goal that is never commanded, as of the widest range
         width = torch.where(width > 0.0, width, width.max() if goal_width else width)
         self.register_buffer("goals", ends, persistent=False)
         self.register_buffer("near", (NEAR * width).clamp(min=NEAREST), persistent=False)

@@ -1,6 +1,6 @@
 """Imagination: policy, decoder and world model as one differentiable rollout, for any task.
 
-A step is a pure function of tensors with every random number drawn in advance, so that it can be
+A step is a pure function of tensors with every random number sampled in advance, so that it can be
 compiled once and serves any horizon. What no later step depends on (the losses) is computed for all
 steps at once after the last.
 """
@@ -69,16 +69,17 @@ class ImaginedTrajectory(NamedTuple):
 class ImaginedLosses(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
-    task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
-    style: Tensor  # the same: how they moved, whatever was asked
+    task: Tensor  # `Task.imagined_loss`: how far they were from the goal
+    style: Tensor  # the same: how they moved, whatever the goal
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
-    kl: Tensor  # of the policy to what it is held to, per step [nats]
+    kl: Tensor  # of the policy to its prior, per step [nats]
     behavior: Tensor  # weight of the behaviour prior in it
     std: Tensor  # of the policy's latents
-    posture: Tensor  # distance from the postures that are known to hold
+    posture: Tensor  # distance from the postures that hold
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
-    current: Tensor  # squares of the motors' currents, summed over joints [A^2]; 0: not told
+    # squares of the motors' currents, summed over joints [A^2]; 0 without a model of them
+    current: Tensor
 
 
 class Imagination:
@@ -107,8 +108,8 @@ class Imagination:
         Args:
           policy: what learns; gradients pass through what of it is frozen.
           model: frozen.
-          postures: that are known to hold. wasserstein: what robots on the prior are compared with.
-          frees: robots that acted from the prior do so here, and only these are asked to keep to
+          postures: that hold. wasserstein: what robots on the prior are compared with.
+          frees: robots that act on the prior do so here, and only these are kept to
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
         """

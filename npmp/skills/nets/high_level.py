@@ -32,7 +32,8 @@ class HighLevelConfig:
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
     initial_std: float = 0.35  # of z_t; 0.5 in the paper; the prior's step has 0.312 at alpha 0.95
-    # correlation of the prior it starts from and is held to; None: the module's; 0: white
+    # correlation of an AR(1) prior to start from and be regularized towards; 0: white; None: the
+    # module's prior
     alpha: float | None = None
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class HighLevelNet(Recurrent):
         """Args:
         observations: width of the normalized observation, task included.
         alpha: correlation of the prior, where theta starts; at 0 it stays.
-        bound: limit on |m|, of all latent dimensions or of each: the range of latents seen in
+        bound: limit on |m|, of all latent dimensions or of each: the range of latents used in
         imitation.
 
         Raises:

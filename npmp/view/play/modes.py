@@ -146,7 +146,7 @@ class Mode:
     # names of the clips to choose from, and the index of the present one
     clips: Sequence[str] = ()
     clip: int = 0
-    # (nq,) a pose to be shown beside
+    # (nq,) a pose beside the robot's
     ghost: Floats | None = None
     # gets the robot up after a fall; None: it is put back
     rescuer: Policy | None = None
@@ -164,7 +164,7 @@ class Mode:
         # along x, as the page looks on
         self.env.reset(yaw=torch.zeros(1))
 
-    def ask(self, axes: tuple[float, float, float]) -> None:
+    def steer(self, axes: tuple[float, float, float]) -> None:
         """Set the command. axes: forward, left, turn to the left, each in [-1, 1]."""
 
     def command(self) -> list[float] | None:
@@ -261,7 +261,7 @@ class Steer(Mode):
             self.rescuer = get_up(cast.recovery.policy)
         super().__init__(cast, world, seed, walk, self.policy.lower)
 
-    def ask(self, axes: tuple[float, float, float]) -> None:
+    def steer(self, axes: tuple[float, float, float]) -> None:
         """The end of the command's range in the direction of each axis, times the axis."""
         low, high = self.range
         share = torch.tensor(axes)

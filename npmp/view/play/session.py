@@ -137,7 +137,7 @@ class Session:
     def step(self) -> None:
         mode = self.mode
         env = self.mode.env
-        mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
+        mode.steer((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
             index, place, force = self._push
             pose = self._poses()[index]

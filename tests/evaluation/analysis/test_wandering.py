@@ -40,7 +40,7 @@ def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(
     robot: Robot, motions: MotionSet
 ) -> None:
     env = env_of(robot, motions, 4)
-    held = wander_in(puppet(torch.zeros(1, 12), []), env, seconds=2.0, seed=0, shown=2)
+    held = wander_in(puppet(torch.zeros(1, 12), []), env, seconds=2.0, seed=0, kept=2)
     assert held.up_s.tolist() == pytest.approx([2.0] * 4) and held.qpos.shape == (101, 2, 19)
     assert held.still_up().all() and held.summary()["up_to_the_end"] == 1.0
     fallen = wander_in(puppet(FOLDED, []), env, seconds=2.0, seed=0)

@@ -95,7 +95,7 @@ def start_of(state: RobotState, z: Tensor, goal: Tensor, free: Tensor | None = N
     nothing, empty = torch.zeros(n, 0), torch.zeros(n, 1)
     none = torch.zeros(n, dtype=torch.bool)
     return Step(*[nothing] * len(Step._fields))._replace(
-        first=none,
+        is_first=none,
         free=none if free is None else free,
         state=state.pack(),
         setpoint=state.setpoint,
