@@ -278,7 +278,7 @@ def test_every_scenario_and_mode_is_in_its_table() -> None:
     scenarios = first_column("suite.md", "| scenario | command | what differs |")
     known = yaml.safe_load(practice.read_text(encoding="utf-8")).keys() - {"for"}
     assert sorted(scenarios) == sorted(known)
-    assert first_column("play.md", "| mode | needs | what is asked |") == list(MODES)
+    assert first_column("play.md", "| mode | needs | command |") == list(MODES)
 
 
 COUNT = r"\b(?:[a-z]+teen|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\d+) "
