@@ -15,7 +15,7 @@ from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
-from npmp.experiments.compose import group
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.robots import Robot
 from npmp.sim.drives import IDEAL

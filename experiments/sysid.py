@@ -26,8 +26,8 @@ from npmp.actuators.identification.robot_log import of_robot
 from npmp.actuators.identification.stand import KINDS, stand_of
 from npmp.actuators.identification.truth import compared, read_truth, write_truth
 from npmp.core import ranges
-from npmp.experiments.command import Keys, Run, Verb, made_by
-from npmp.experiments.compose import group
+from npmp.experiments.command import NOW, Keys, Run, Verb, made_by
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table
 from npmp.view import report
 from npmp.view.report import sysid_page
@@ -67,7 +67,7 @@ class FitJoints(_OnStand):
     # how wide preset.yaml is about the estimate
     preset: PresetConfig = field(default_factory=PresetConfig)
     # the folder for sysid.json, preset.yaml and report.html
-    out: Path | None = Path("runs/sysid/{now}")
+    out: Path | None = Path(f"runs/sysid/{NOW}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ExciteJoints(_OnStand):
     # true: the log has the drives' torques too, with 1 % of noise
     torque: bool = False
     # the folder for commands.csv, log.npz and truth.json
-    out: Path | None = Path("runs/excite/{now}")
+    out: Path | None = Path(f"runs/excite/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
