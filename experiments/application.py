@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,11 +101,15 @@ def main(command: Any, arguments: Sequence[str]) -> int:
         if args.hydra_help:
             app.hydra_help(name, get_args_parser(), args)
         elif args.cfg:
-            with sentences(command.name):
-                app.show_cfg(name, args.overrides, args.cfg, args.package, args.resolve)
+            try:
+                with sentences(command.name), contextlib.redirect_stderr(io.StringIO()):
+                    app.show_cfg(name, args.overrides, args.cfg, args.package, args.resolve)
+            except SystemExit as error:
+                raise InputError(f"--package {args.package}: no part of the config") from error
         elif args.info:
-            with sentences(command.name):
-                app.show_info(args.info, name, args.overrides)
+            # Hydra itself would end the process where it cannot compose
+            app.compose_config(name, args.overrides, RunMode.RUN)
+            app.show_info(args.info, name, args.overrides)
         elif args.multirun or app.get_mode(name, args.overrides) == RunMode.MULTIRUN:
             return multirun(app, name, task, args.overrides)
         else:

@@ -91,7 +91,7 @@ class Job:
             values = OmegaConf.to_container(own, resolve=True)
         assert isinstance(values, dict)
         if (owner := values.pop("verb", verb)) != verb:
-            raise InputError(f"npmp {verb}: a config of npmp {owner}; verb: must be {verb}")
+            raise InputError(f"npmp {verb} takes no config of npmp {owner} (verb: {owner})")
         hints = hints_of(keys)
         for key, value in values.items():
             if (
@@ -442,7 +442,8 @@ def _sentence(verb: str, error: BaseException, choices: Callable[[], DictConfig]
     if match and choices is not None:
         with contextlib.suppress(HydraException):
             return file + _unknown(verb, key, choices())
-    return text if not cause or cause in text else f"{text} {cause}".strip()
+    text = text if not cause or cause in text else f"{text} {cause}".strip()
+    return re.sub(r"(.*) full_key: (\S+)( .*)?", r"\2: \1", text)
 
 
 def _unknown(verb: str, key: str, config: DictConfig) -> str:
