@@ -1,6 +1,6 @@
 """A command as a Hydra application: options, single runs, multiruns.
 
-Hydra composes, shows and sweeps; `Task` is the function that it runs. Its own files of a run
+Hydra composes, shows and sweeps; `HydraTask` is the function that it runs. Its own files of a run
 (.hydra/) are written when the command has accepted its inputs.
 """
 
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import setup_globals
-from hydra.types import RunMode
+from hydra.core.utils import run_job, setup_globals
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
@@ -42,7 +43,7 @@ class Failed(Exception):
 
 
 @dataclass
-class Task:
+class HydraTask:
     """The function that Hydra runs: a command with composed settings."""
 
     command: Any  # npmp.experiments.command.Verb
@@ -51,7 +52,7 @@ class Task:
     error: Exception | None = field(default=None, repr=False)
 
     def __call__(self, config: DictConfig) -> Any:
-        """Returns the exit code, of a job of a multirun its score. Raises `Failed` in a multirun."""
+        """Returns the exit code, in a multirun the score. Raises `Failed` in a multirun."""
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         try:
@@ -81,9 +82,9 @@ class Task:
         return SweepProgress.of(Path(job.values["out"]) / "metrics.csv", score[0], None).score
 
     def job(self, config: DictConfig, *, in_sweep: bool) -> Job:
-        """The job of a composed config; in a sweep it has a folder of its own. Raises InputError."""
+        """The job of a composed config, in a sweep with a folder of its own. Raises InputError."""
         command = self.command
-        whole = OmegaConf.merge(HydraConfig.instance().cfg, config)
+        whole: Any = OmegaConf.merge(HydraConfig.instance().cfg, config)
         job = Job.of(command.name, command.keys, whole)
         out = job.values.get("out")
         if in_sweep and out is not None:
@@ -95,7 +96,7 @@ class Task:
 def main(command: Any, arguments: Sequence[str]) -> int:
     """Run a command as its arguments say. Returns the exit code. Raises InputError."""
     args = options(arguments, command.positional)
-    task = Task(command)
+    task = HydraTask(command)
     name = args.config_name or store.config_name(command.name)
     with application(command, args) as app:
         if args.hydra_help:
@@ -110,17 +111,35 @@ def main(command: Any, arguments: Sequence[str]) -> int:
             # Hydra itself would end the process where it cannot compose
             app.compose_config(name, args.overrides, RunMode.RUN)
             app.show_info(args.info, name, args.overrides)
-        elif args.multirun or app.get_mode(name, args.overrides) == RunMode.MULTIRUN:
+        elif args.multirun:
             return multirun(app, name, task, args.overrides)
         else:
-            app.run(name, task, [*args.overrides, "hydra.mode=RUN"])
+            config = app.compose_config(name, args.overrides, RunMode.RUN)
+            if config.hydra.mode == RunMode.MULTIRUN:  # sweep= may say so
+                return multirun(app, name, task, args.overrides)
+            single_run(app, name, task, config)
     if task.error is not None:
         raise task.error
     return task.code
 
 
+def single_run(app: Hydra, name: str, task: HydraTask, config: DictConfig) -> None:
+    """As `Hydra.run`, of a config that is composed already."""
+    config.hydra.mode = RunMode.RUN
+    callbacks = Callbacks(config)
+    callbacks.on_run_start(config=config, config_name=name)
+    result = run_job(
+        hydra_context=HydraContext(app.config_loader, callbacks),
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+    )
+    callbacks.on_run_end(config=config, config_name=name, job_return=result)
+
+
 def composed(command: Any, arguments: Sequence[str]) -> Job:
-    """The job of arguments, which is not run; keys that it needs may be missing. Raises InputError."""
+    """The job of arguments, composed only; needed keys may be missing. Raises InputError."""
     args = options(arguments, command.positional)
     with application(command, args) as app:
         name = args.config_name or store.config_name(command.name)
@@ -129,7 +148,7 @@ def composed(command: Any, arguments: Sequence[str]) -> Job:
         )
 
 
-def multirun(app: Hydra, name: str, task: Task, overrides: list[str]) -> int:
+def multirun(app: Hydra, name: str, task: HydraTask, overrides: list[str]) -> int:
     """Run all jobs of a command line; their folders are named by what is swept. Returns the exit
     code. Raises InputError."""
     single = [one.key_or_group for one in map(parsed, overrides) if not one.is_sweep_override()]

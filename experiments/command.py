@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
@@ -287,7 +287,7 @@ def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
 def write_hydra(folder: Path, values: Mapping[str, Any], config: DictConfig | None = None) -> None:
     """Write FOLDER/.hydra as Hydra does. config: Hydra's; by default that of the running job, if
     Hydra runs it."""
-    config = HydraConfig.instance().cfg if config is None else config
+    config = config or cast(DictConfig | None, HydraConfig.instance().cfg)
     if config is None:
         return
     place = folder / HYDRA

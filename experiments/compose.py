@@ -78,18 +78,18 @@ class Job:
     @property
     def chosen(self) -> dict[str, str | None]:
         """The name of the choice of each group."""
-        names = {
-            key: (self.values.get(key) or {}).get("name") for key in store.groups_of(self.keys)
-        }
-        return names | ({"task": store.base_task(names["task"])} if names.get("task") else {})
+        groups = store.groups_of(self.keys)
+        names = {key: (self.values.get(key) or {}).get("name") for key in groups}
+        if (task := names.get("task")) is not None:
+            names["task"] = store.base_task(task)
+        return names
 
     @classmethod
     def of(cls, verb: str, keys: type, config: DictConfig) -> Job:
         """From a composed config. Raises InputError for one that cannot be resolved."""
         with sentences(verb):
             own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-            values = OmegaConf.to_container(own, resolve=True)
-        assert isinstance(values, dict)
+            values: Any = OmegaConf.to_container(own, resolve=True)
         if (owner := values.pop("verb", verb)) != verb:
             raise InputError(f"npmp {verb} takes no config of npmp {owner} (verb: {owner})")
         hints = hints_of(keys)
@@ -155,6 +155,7 @@ def needed(verb: str, keys: type, key: str) -> str:
 # --- overrides
 
 
+@functools.cache
 def parsed(override: str) -> Override:
     """An override in Hydra's grammar. Raises InputError."""
     if re.search(rf"\d{{{MAX_NUMBER},}}", override):
@@ -231,7 +232,7 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.Inputs:
         robots = [REGISTRIES[key].said(paths[key], "robot") for key in artefacts]
         if not any(robots) and "data" in paths and "data" in names:
             robots.append(robot_of(paths["data"]))
-        decided = {"robot": robot for robot in reversed(robots) if robot}
+        decided = {"robot": next(filter(None, robots))} if any(robots) else {}
     if verb in ("evaluate", "render") and "policy" in paths:
         task = REGISTRIES["policy"].said(paths["policy"], "task")
         choices |= {"task": task} if task else {}
@@ -418,8 +419,8 @@ def _sentence(verb: str, error: BaseException, choices: Callable[[], DictConfig]
     if match := re.match(r"Ambiguous value for argument '(.*?)' 1\.", text):
         key, _, value = match[1].partition("=")
         return (
-            f"{match[1]} holds a comma: a list is {key}=[{value}], text is \"{key}='{value}'\", one "
-            f"run per value is -m {match[1]}"
+            f"{match[1]} holds a comma: a list is {key}=[{value}], text is \"{key}='{value}'\", "
+            f"one run per value is -m {match[1]}"
         )
     if match := re.match(
         r"Could not append to config\. An item is already at '(.*?)'.*'\+\+(.*?)'", text
@@ -455,10 +456,10 @@ def _unknown(verb: str, key: str, config: DictConfig) -> str:
         if not isinstance(place, DictConfig):
             how = f"choose {at}=NAME first" if place is None else f"{at} holds no further keys"
             return f"npmp {verb} has no key {key!r}: {how}"
-        inner = {name: place._get_node(name) for name in place if name != "defaults"}
+        inner: Any = {name: place._get_node(name) for name in place if name != "defaults"}
         if part not in inner:
             break
-        place = inner[part] if isinstance(inner[part], DictConfig) else inner[part]._value()
+        place = inner[part] if isinstance(inner[part], DictConfig) else place.get(part)
     if at:
         added = "" if OmegaConf.get_type(place) is not dict else f"; +{key}=... adds it"
         return f"{at} {unknown_setting(part, map(str, inner))}{added}"

@@ -100,8 +100,8 @@ def run(config: Play, run: Run) -> int:
 
 
 def cast_of(config: Play, task: str | None) -> tuple[Cast, str | None]:
-    """What the configuration names, and the mode to begin with; task: the chosen one. Raises InputError
-    for what does not go together."""
+    """What the configuration names, and the mode to begin with. Raises InputError for what does not
+    go together."""
     robot = robots.load(config.robot)
     actors, skill = actors_of(robot, config.policy, config.module, task)
     presets = {}  # of reuse

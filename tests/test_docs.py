@@ -25,7 +25,6 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from mocap_data.errors import InputError
-from npmp.core.settings import flat
 from npmp.evaluation.dead_zones import ANSWERED
 from npmp.evaluation.suite import SuccessConfig
 from npmp.experiments import cli, store

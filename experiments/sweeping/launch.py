@@ -115,7 +115,7 @@ def report_best(sweep: Sweep) -> list[str]:
 def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
     """SWEEP/experiment/best.yaml: what the best job does not share with the others."""
     defaults: list[Any] = []
-    values = OmegaConf.create({"verb": sweep.verb})
+    values: Any = OmegaConf.create({"verb": sweep.verb})
     for override in map(parsed, settings):
         key = override.key_or_group
         value = override.value()
@@ -125,9 +125,9 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
             defaults.append({f"override /{key}": value})
         else:
             OmegaConf.update(values, key, value)
-    content = ({"defaults": [*defaults, "_self_"]} if defaults else {}) | OmegaConf.to_container(
-        values
-    )
+    content: Any = OmegaConf.to_container(values)
+    if defaults:
+        content = {"defaults": [*defaults, "_self_"]} | content
     file = sweep.folder / BEST
     file.parent.mkdir(exist_ok=True)
     with atomic_path(file) as path:

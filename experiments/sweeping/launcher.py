@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mocap_data.errors import InputError
 from npmp.core.settings import as_plain, from_mapping
-from npmp.experiments.application import Failed, Task
+from npmp.experiments.application import Failed, HydraTask
 from npmp.experiments.compose import Job
 from npmp.experiments.store import structured
 from npmp.experiments.sweeping.launch import go_on, with_score
@@ -54,17 +54,17 @@ class SweepLauncher(HydraLauncher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Raises InputError for settings out of range, and for a command without sweeps."""
-        assert isinstance(task_function, Task)
+        assert isinstance(task_function, HydraTask)
         self.context = hydra_context
         self.config = config
         self.task = task_function
         self.command = task_function.command
-        settings = OmegaConf.to_container(OmegaConf.create(self.settings), resolve=True)
+        settings: Any = OmegaConf.to_container(OmegaConf.create(self.settings), resolve=True)
         self.launcher: Launcher = from_mapping(Launcher, settings, at="hydra.launcher")
         if self.command.name not in SWEPT_VERBS:
             raise InputError(
-                f"npmp {self.command.name} has no sweeps of its own processes; hydra/launcher=basic "
-                f"runs one job after the other (those that have: {', '.join(SWEPT_VERBS)})"
+                f"npmp {self.command.name} has no sweeps of its own processes, which are of "
+                f"{', '.join(SWEPT_VERBS)}; hydra/launcher=basic runs one job after the other"
             )
 
     def launch(
@@ -130,7 +130,7 @@ class SweepLauncher(HydraLauncher):
         """How a job ended, as sweepers read it."""
         result = JobReturn(
             overrides=list(config.hydra.overrides.task),
-            cfg=OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]),
+            cfg=OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]),
             hydra_cfg=OmegaConf.masked_copy(config, "hydra"),
             working_dir=str(Path.cwd()),
             task_name=config.hydra.job.name,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
 from npmp.experiments import application, store
 from npmp.experiments.cli import command_of

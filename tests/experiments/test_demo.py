@@ -16,11 +16,11 @@ import yaml
 
 from mocap_data import dog_gait, read_motions
 from mocap_data.errors import InputError
+from npmp.core.settings import read_run_settings
 from npmp.core.signals import Stopped
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
-from npmp.core.settings import read_run_settings
 from npmp.experiments.compose import Job
 from npmp.learning.live import SHOWN
 from retarget.sources import GENERATED

@@ -24,7 +24,7 @@ def configs() -> Path:
     """A config folder of the user's own."""
     folder = Path("configs")
     for name, text in {
-        "experiment/mine.yaml": "defaults:\n  - override /net: mine\nsteps: ${num_envs}\nnum_envs: 7",
+        "experiment/mine.yaml": "defaults: [override /net: mine]\nsteps: ${num_envs}\nnum_envs: 7",
         "net/mine.yaml": "defaults: [small, _self_]\nname: mine\nlstm_width: 17",
         "sweep/mine.yaml": "hydra:\n  mode: MULTIRUN\n  sweeper: {params: {seed: 'range(2)'}}",
     }.items():

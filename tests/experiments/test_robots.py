@@ -18,8 +18,8 @@ from npmp.robots.menagerie import reference_to
 from npmp.view.render.film import Frames
 from npmp.view.render.stage import ROBOT_GROUP, stage
 from npmp.view.report import robot_page
-from tests.experiments.jobs import job_of
 from tests.experiments.command import Says
+from tests.experiments.jobs import job_of
 from tests.refusals import refusal
 from tests.robots import models
 

@@ -27,7 +27,7 @@ from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, Swep
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.command import Says
 from tests.experiments.forked import SERVER
-from tests.experiments.jobs import jobs_of
+from tests.experiments.jobs import job_of, jobs_of
 
 # each a dataset of generated motion, in a second or two
 CLIPS = ["retarget", "-m", "report=false", "seed=1,2"]
@@ -380,6 +380,18 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
     assert names("same", "1,1") == ["000", "001"]
     monkeypatch.setattr(launchers, "LONGEST_NAME", 5)
     assert names("long", "1,2") == ["000", "001"]
+
+
+def test_the_best_of_a_sweep_is_an_experiment(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "s", 4)
+    swept = ("algo=ppo net.lstm_width=8", "algo=ppo net.lstm_width=16")
+    for i, job in enumerate(sweep.jobs):
+        job.overrides = [*swept[i % 2].split(), f"seed={i}"]
+        job.state, job.score = "finished", float(i)
+    [line] = launching.report_best(sweep)
+    assert line.startswith("best: algo=ppo net.lstm_width=16 (reward 2, mean of 2); --config-dir ")
+    job = job_of("imitate", "--config-dir", str(sweep.folder), "experiment=best", "data=x")
+    assert job.chosen["algo"] == "ppo" and job.config.net.lstm_width == 16
 
 
 def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refused: Says) -> None:
