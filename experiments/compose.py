@@ -136,9 +136,8 @@ def typed(verb: str, keys: type, values: Mapping[str, Any]) -> Any:
                 raise InputError(f"{key} must be a mapping with a name, got {shown(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
             arguments[key] = from_value(store.schema_of(verb, key, value["name"]), inner, key)
-    for key, entry in sorted(fields.items(), key=lambda item: item[0] in groups):
-        required = groups[key] is not None if key in groups else default_of(entry) is MISSING
-        if required and key not in arguments:
+    for key, entry in fields.items():
+        if key not in arguments and key not in groups and default_of(entry) is MISSING:
             raise InputError(needed(verb, keys, key))
     try:
         return keys(**arguments)
