@@ -150,7 +150,7 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
         ({"time_s": None}, "neither time_s nor the file rate_hz"),
         ({"actuators": np.array(["a", "b"])}, "1 actuators, but 2 names"),
         ({"kp": np.ones(3)}, "run/kp must be a number or one per actuator"),
-        ({"torque": np.array([None] * 50)}, "holds Python objects"),
+        ({"torque": np.array([None] * 50)}, "allow_pickle"),
         ({"actuators": np.array("knee")}, "`actuators` must be a row of names"),
         ({"time_s": np.array(0.5)}, "time_s must be 16 numbers or more"),
         ({"time_s": np.array(["x"] * 50)}, "time_s must be 16 numbers or more"),

@@ -622,10 +622,10 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
         (
             "a0: &a0 [x, x]\n"
             + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
-            "100,000",
+            "*a0",
         ),
         ("[" * 10_000, "nested more than 64 levels deep"),
-        ("seed: " + "9" * 6000, "a number of 6,000 digits"),
+        ("seed: " + "9" * 6000, "6000 digits"),
         ("seed: abc\ndata: x\n", "seed must be a whole number"),
         ("evaluation: 5\ndata: x\n", "Evaluation must be a mapping, got 5"),
         ("a: 1\n", "npmp imitate has no setting 'a'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.mocap_data.test_subjects import bvh, chain
+from tests.mocap_data.test_subject_selection import bvh, chain
 
 from mocap_data.errors import InputError
 from npmp import robots
