@@ -84,7 +84,7 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     findings["source"] = clip.source
     findings["licence"] = clip.licence
     findings["extent_m"] = extent_of(clip.positions)
-    warnings = []
+    warnings: list[str] = []
     skeleton = None
     reason = ""
     if has_names:
@@ -92,9 +92,6 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
             skeleton = find_skeleton(clip)
         except InputError as error:
             reason = str(error)
-    elif suffix in (".csv", ".txt") and (count := robot_motions.quaternions_in(path)):
-        columns = f"columns 4 to {3 + 4 * count} are {count} unit quaternions"
-        warnings.append(f"{columns}: a root's place and rotations, no keypoints")
     if has_rate:
         findings["speed_mps"] = speed_of(clip.positions.mean(axis=1), clip.rate_hz)
         warnings += recording_warnings(clip, skeleton) if has_names else clip_warnings(clip)

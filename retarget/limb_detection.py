@@ -341,7 +341,8 @@ def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     free = [n for n in tree.below(tree.root) if n not in in_limbs]
     beyond = np.einsum("tnc,tc->n", tree.positions[:, free], axis)
     heights = tree.positions[:, free, 2].mean(axis=0)
-    head, tail = heights[int(np.argmax(beyond))], heights[int(np.argmin(beyond))]
+    head = heights[int(np.argmax(beyond))]
+    tail = heights[int(np.argmin(beyond))]
     scores = [_fore_words(tree, pair) for pair in (upper, lower)]
     by_name = np.sign(scores[0] - scores[1])
     goes = np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS)

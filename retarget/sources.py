@@ -196,7 +196,8 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
         if "," in text and not _exists(place):
             return excerpts(_parts(text), start, stop)
         if match := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
-            first, last = int(match[1] or 0), int(match[2]) if match[2] else None
+            first = int(match[1] or 0)
+            last = int(match[2]) if match[2] else None
             return [Excerpt(path, first, last) for path in files_of(place)]
         if _exists(place):
             expected = f"expected FILE@START:STOP, e.g. {place}@100:700"

@@ -177,12 +177,6 @@ def test_keypoints(tmp_path: Path, inspected: Inspects) -> None:
     assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
     found, _ = inspected(tmp_path / "n.npz", f"names=[{','.join(clip.names)}]")
     assert found["keypoints"] == list(clip.names)
-    # a root's place and three rotations
-    turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
-    np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
-    found, _ = inspected(tmp_path / "r.txt")
-    expected = "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
-    assert found["warnings"][0] == expected
 
 
 def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:

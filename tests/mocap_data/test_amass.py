@@ -17,8 +17,11 @@ from tests.refusals import refusal
 PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19)
 RNG = np.random.default_rng(0)
 # a vertex at each joint
-REST, SHAPES = RNG.normal(size=(24, 3)), RNG.normal(size=(24, 3, 4))
-POSES, TRANS, BETAS = RNG.normal(size=(9, 72)), RNG.normal(size=(9, 3)), RNG.normal(size=3)
+REST = RNG.normal(size=(24, 3))
+SHAPES = RNG.normal(size=(24, 3, 4))
+POSES = RNG.normal(size=(9, 72))
+TRANS = RNG.normal(size=(9, 3))
+BETAS = RNG.normal(size=3)
 
 
 def body(path: Path, **changes: Any) -> Path:

@@ -226,7 +226,8 @@ def test_garbled_motion(amc: Path, old: str, new: str, key: str) -> None:
 def test_every_cmu_recording_is_an_upright_person(shared: Path) -> None:
     files = sorted((shared / "mocap/cmu_asfamc").glob("*/*.amc"))
     assert len(files) == 61
-    stance, heads = [], []
+    stance = []
+    heads = []
     for file in files[::3]:
         clip = mocap_data.read(file)
         assert (len(clip.names), clip.rate_hz) == (31, 120.0), file.name

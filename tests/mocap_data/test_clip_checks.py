@@ -115,7 +115,8 @@ def test_impossible_values_are_refused() -> None:
     values = np.zeros((4, 2, 3))
     values[2, 1, 0] = -1e5  # the very limit
     require_moderate(values, "a")
-    values[2, 1, 0], values[3] = -1.001e5, 1e308
+    values[2, 1, 0] = -1.001e5
+    values[3] = 1e308
     refusal("^a .* frame 2", require_moderate, values, "a")
     assert require_rate(0.01, "a") == 0.01 and require_rate(1e6, "a") == 1e6
     for rate in (0.0, -1.0, 0.0099, 1.1e6, float("nan"), float("inf"), -float("inf")):

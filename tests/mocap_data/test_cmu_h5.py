@@ -29,11 +29,13 @@ def write(path: Path, clips: dict[str, int], *, turned: bool = False) -> Path:
     with h5py.File(path, "w") as file:
         for name, frames in clips.items():
             group = file.create_group(name)
-            group.attrs["dt"], group.attrs["num_steps"] = 0.03, frames
+            group.attrs["dt"] = 0.03
+            group.attrs["num_steps"] = frames
             walker = group.create_group("walkers/walker_0")
             times = np.arange(frames, dtype=float)
             bodies = np.ones((frames, 30, 3))
-            bodies[..., 0], bodies[..., 1] = times[:, None], np.arange(30)
+            bodies[..., 0] = times[:, None]
+            bodies[..., 1] = np.arange(30)
             values = {
                 "position": np.stack([times, 0 * times, 0 * times + 1.0], axis=1),
                 "body_positions": bodies.reshape(frames, -1),
@@ -126,7 +128,8 @@ def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:
     model = spec.compile()
     # after the world and the root
     assert tuple(model.body(i).name for i in range(2, model.nbody)) == BODY_NAMES
-    data, path = mujoco.MjData(model), folder / "test_trajectories.h5"
+    data = mujoco.MjData(model)
+    path = folder / "test_trajectories.h5"
     for name, frames, _ in list_cmu_h5(path):
         bodies = read_bodies(path, name)
         with h5py.File(path) as file:

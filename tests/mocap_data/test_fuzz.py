@@ -82,7 +82,8 @@ def keypoints() -> dict[str, object]:
 
 
 def mjlab() -> dict[str, object]:
-    flat, turn = np.ones((4, 2, 3), np.float32), np.tile([1.0, 0, 0, 0], (4, 2, 1))
+    flat = np.ones((4, 2, 3), np.float32)
+    turn = np.tile([1.0, 0, 0, 0], (4, 2, 1))
     return {
         "fps": np.array([50.0]),
         "joint_pos": np.ones((4, 3)),
@@ -179,7 +180,8 @@ PIECES += [b"1 " * 2000, b" " * 20_000, b"JOINT j { " * 500]
 def damaged(data: bytes, operations: list[Operation]) -> bytes:
     """A file's bytes after some operations."""
     for what, where, much, which in operations:
-        at, size = int(where * len(data)), 1 + int(much * much * len(data) / 4)
+        at = int(where * len(data))
+        size = 1 + int(much * much * len(data) / 4)
         if what == "cut":
             data = data[:at]
         elif what == "flip":

@@ -36,7 +36,8 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 38))
     stop = data.draw(st.integers(start + 1, 40))
     inner = data.draw(st.integers(0, stop - start - 1))
-    once, twice = motion.crop(start + inner, stop), motion.crop(start, stop).crop(inner)
+    once = motion.crop(start + inner, stop)
+    twice = motion.crop(start, stop).crop(inner)
     for key in ("qpos", "contacts"):
         np.testing.assert_array_equal(getattr(once, key), getattr(twice, key))
         expected = getattr(motion, key)[start + inner : stop]
@@ -51,9 +52,11 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
 
 
 def test_arrays_are_copied() -> None:
-    contacts, figure = np.zeros((40, 2), dtype=bool), np.zeros(40)
+    contacts = np.zeros((40, 2), dtype=bool)
+    figure = np.zeros(40)
     motion = make_motion(contacts=contacts, frame_quality={"f": figure})
-    contacts[:], figure[:] = True, 1.0
+    contacts[:] = True
+    figure[:] = 1.0
     assert motion.contacts is not None and not motion.contacts.any()
     assert not motion.frame_quality["f"].any()
     with pytest.raises(ValueError, match="read-only"):

@@ -127,11 +127,15 @@ def test_any_hierarchy_and_channels_by_another_path(
     path.write_text(f"HIERARCHY\nROOT j0 {block(0)}\nMOTION\nFrames: 2\nFrame Time: 0.01\n{rows}\n")
     clip = mocap_data.read(path, scale=1.0, up="z")
     for frame in range(2):
-        column, turns, places = 0, {}, {}
+        column = 0
+        turns = {}
+        places = {}
         for i in order:
-            offset, turn = offsets[i].copy(), np.eye(3)
+            offset = offsets[i].copy()
+            turn = np.eye(3)
             for channel in channels[i]:
-                number, axis = numbers[frame, column], "XYZ".index(channel[0])
+                number = numbers[frame, column]
+                axis = "XYZ".index(channel[0])
                 if channel.endswith("position"):
                     offset[axis] = number
                 else:

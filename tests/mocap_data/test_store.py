@@ -199,7 +199,8 @@ def test_invalid_motions(change: dict, key: str) -> None:
 
 def rich_motion(name: str = "walk_c01_lr", seed: int = 0) -> ReferenceMotion:
     """A motion with every field set to something that is not the default."""
-    motion, rng = make_motion(name, seed=seed), np.random.default_rng(seed)
+    motion = make_motion(name, seed=seed)
+    rng = np.random.default_rng(seed)
     return dataclasses.replace(
         motion,
         contacts=rng.random((50, 4)) < 0.5,

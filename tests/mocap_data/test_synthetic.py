@@ -30,7 +30,8 @@ def in_stance(clip: Clip, gait: str, leg: str) -> np.ndarray:
 def test_feet_stand_still_on_the_floor(gait: str, turn_rate: float) -> None:
     clip = dog_gait(gait, turn_rate=turn_rate, rate_hz=200.0, duration_s=4.0)
     for leg in LEGS:
-        stance, position = in_stance(clip, gait, leg), paw(clip, leg)
+        stance = in_stance(clip, gait, leg)
+        position = paw(clip, leg)
         both = stance[1:] & stance[:-1]
         assert 0.9 * GAITS[gait].duty < both.mean() < 1.1 * GAITS[gait].duty
         assert np.abs(np.diff(position, axis=0)[both]).max() < 1e-9
@@ -46,7 +47,8 @@ def test_periodic_up_to_the_way_travelled(gait: str) -> None:
     # the default strides are whole frames at 60 Hz
     assert frames == GAITS[gait].stride_s * clip.rate_hz
     turn = rotations.exp([0.0, 0.0, -GAITS[gait].turn_rate * GAITS[gait].stride_s])
-    first, later = clip.positions[:-frames], clip.positions[frames:]
+    first = clip.positions[:-frames]
+    later = clip.positions[frames:]
     # a stride later: turned by the yaw of a stride, and moved by one fixed offset
     moved = rotations.rotate(turn, later)
     np.testing.assert_allclose(moved, first + (moved[0, 0] - first[0, 0]), atol=1e-12)
@@ -102,7 +104,8 @@ def test_demo_clips(clip: Clip) -> None:
 
 
 def test_support_patterns() -> None:
-    walk, trot = dog_gait("walk", rate_hz=200.0), dog_gait("trot", rate_hz=200.0)
+    walk = dog_gait("walk", rate_hz=200.0)
+    trot = dog_gait("trot", rate_hz=200.0)
     feet_down = sum(in_stance(walk, "walk", leg).astype(int) for leg in LEGS)
     assert set(feet_down) == {2, 3}  # duty 0.65: always two or three
     for leg, partner in (("LeftHind", "RightFore"), ("RightHind", "LeftFore")):

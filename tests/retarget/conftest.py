@@ -46,7 +46,8 @@ def standing(robot: Robot, frames: int) -> Array:
 def walking(robot: Robot, frames: int, speed: float, rate_hz: float = 50.0) -> Array:
     """A gliding stand (T, 7 + J), 2 cm above the floor: goes along x at `speed` [m/s] while its
     joints move a little."""
-    qpos, time = standing(robot, frames), np.arange(frames) / rate_hz
+    qpos = standing(robot, frames)
+    time = np.arange(frames) / rate_hz
     qpos[:, 0] += speed * time
     qpos[:, 2] += 0.02
     qpos[:, 7:] += 0.1 * np.sin(2 * np.pi * 1.5 * time)[:, None]

@@ -153,7 +153,8 @@ def test_self_collision_and_ground_penetration(
 
     crossed = np.array(make.walking(robot, 400, 0.8))
     # both fore legs inwards, through each other
-    crossed[200:250, 7], crossed[200:250, 10] = -0.7, 0.7
+    crossed[200:250, 7] = -0.7
+    crossed[200:250, 10] = 0.7
     motion = make.motion_of(robot, crossed)
     only = PLAIN | {
         "velocity_limits": False,

@@ -47,10 +47,8 @@ def test_limit_speed() -> None:
     result = pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0]
     np.testing.assert_allclose(result, [0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
     held = rng.random(joints.shape) < 0.1  # a mirror turns joints around: up and down are alike
-    up, down = (
-        pose_sequence.limit_speed(joints, most, held),
-        pose_sequence.limit_speed(-joints, most, held),
-    )
+    up = pose_sequence.limit_speed(joints, most, held)
+    down = pose_sequence.limit_speed(-joints, most, held)
     np.testing.assert_allclose(up, -down, atol=1e-12)
     assert (np.abs(np.diff(up, axis=0)) <= most + 1e-12).all()
     keep = (np.arange(10) < 5)[:, None]  # what must stay stays, and the other side gives way

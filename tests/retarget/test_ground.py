@@ -127,7 +127,8 @@ def test_markers_are_weighted_means() -> None:
     both = skeletons.marker_positions(
         clip, skeletons.shipped_skeletons()["dog"], ("LF_shoulder", "RH_foot")
     )
-    blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
+    blade = clip.index("LeftShoulder")
+    joint = clip.index("LeftArm")
     expected = 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint]
     np.testing.assert_allclose(both[:, 0], expected, atol=1e-12)
     expected = clip.positions[:, clip.index("RightFoot_end")]
@@ -140,7 +141,8 @@ def test_a_foot_held_in_the_air_does_not_stand() -> None:
     """A dancer on the left leg: the right foot is still 0.1 m up, and then on the floor for a
     while. Where the left never stands, nothing says where the floor is."""
     feet = np.zeros((100, 2, 3))
-    feet[:70, 1, 2], feet[70:, 1, 2] = 0.1, 0.02
+    feet[:70, 1, 2] = 0.1
+    feet[70:, 1, 2] = 0.02
     standing = np.ones((100, 2), dtype=bool)
     result = ground.level_with(feet, standing, np.array([1, 0]))
     assert result[:, 0].all()

@@ -165,7 +165,8 @@ def test_joint_bounds() -> None:
     robot, problem = anymal_problem(1e-6)
     true = known_poses(robot, 50, 0.6)
     targets = places(problem, true)
-    lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
+    lower = robot.home_joints - 0.3
+    upper = robot.home_joints + 0.3
     robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
     result = solved(tight, targets)
     joints = result[:, 7:]

@@ -25,8 +25,10 @@ from tests.retarget.bodies import (
     without,
 )
 
-PERSON, DOG = person(), dog_gait("walk", duration_s=4.0)
-OF_PERSON, OF_DOG = shipped_skeletons()["cmu_joints"], shipped_skeletons()["dog"]
+PERSON = person()
+DOG = dog_gait("walk", duration_s=4.0)
+OF_PERSON = shipped_skeletons()["cmu_joints"]
+OF_DOG = shipped_skeletons()["dog"]
 # dogs' legs as other riggers call them
 LABRADOR = {
     "Arm": "LegUpper",

@@ -71,7 +71,8 @@ def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) 
 
 def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(1)
-    layout, frames = prepared.layout, 4
+    layout = prepared.layout
+    frames = 4
     qpos = np.concatenate(
         (
             rng.normal(size=(frames, 3)),

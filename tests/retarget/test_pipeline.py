@@ -59,7 +59,8 @@ def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robo
     moved = dataclasses.replace(
         clip, positions=rotations.rotate(turn, clip.positions) + [3.0, -2.0, 1.7]
     )
-    first, second = retarget.retarget(clip, robot), retarget.retarget(moved, robot)
+    first = retarget.retarget(clip, robot)
+    second = retarget.retarget(moved, robot)
     np.testing.assert_allclose(second.qpos[:, 7:], first.qpos[:, 7:], atol=1e-6)
     expected = rotations.rotate(turn, first.qpos[:, :3]) + [
         3.0,
@@ -89,7 +90,8 @@ def test_rates_and_crops(robot: robots.Robot) -> None:
 
 def test_low_pass_keeps_slow_and_removes_fast() -> None:
     time = np.arange(240) / 60
-    slow, fast = np.sin(2 * np.pi * time), 0.1 * np.sin(2 * np.pi * 25.0 * time)
+    slow = np.sin(2 * np.pi * time)
+    fast = 0.1 * np.sin(2 * np.pi * 25.0 * time)
     out = targets.low_pass((slow + fast)[:, None], 60.0, 8.0)[:, 0]
     assert np.abs(out - slow)[30:-30].max() < 5e-3
     np.testing.assert_array_equal(targets.low_pass(slow[:, None], 60.0, None)[:, 0], slow)
@@ -124,7 +126,8 @@ def test_invalid_input(robot: robots.Robot, change, options: dict, key: str) -> 
 def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     horse = dataclasses.replace(clip, positions=2.5 * clip.positions)
-    motion, small = retarget.retarget(horse, robot), retarget.retarget(clip, robot)
+    motion = retarget.retarget(horse, robot)
+    small = retarget.retarget(clip, robot)
     assert small.quality["body_scale"] == 1.0
     scale = motion.quality["body_scale"]
     assert scale == pytest.approx(0.38, abs=0.03)  # legs of 0.5 m against 1.25 m
@@ -211,10 +214,8 @@ def test_people_in_a_mirror(make: SimpleNamespace, shared: Path) -> None:
     """A run, too fast for the robot's drives."""
     op3 = robots.load("op3")
     clip = mocap_data.read(shared / "mocap/cmu_asfamc/02/02_03.amc").crop(0, 120)
-    motion, image = (
-        retarget.retarget(clip, op3),
-        retarget.retarget(make.mirrored(clip, [("l", "r")]), op3),
-    )
+    motion = retarget.retarget(clip, op3)
+    image = retarget.retarget(make.mirrored(clip, [("l", "r")]), op3)
     mirror = op3.symmetries["left_right"]
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(image.qpos[:, :3], expected[:, :3], atol=1e-9)

@@ -19,7 +19,8 @@ from retarget.targets import RecordedMarkers, record_markers, standing_heights
 from tests.retarget import bodies
 from tests.retarget.test_recover import some_poses
 
-LEGS, ARMS = [("hip", "knee"), ("knee", "foot")], [("shoulder", "elbow"), ("elbow", "hand")]
+LEGS = [("hip", "knee"), ("knee", "foot")]
+ARMS = [("shoulder", "elbow"), ("elbow", "hand")]
 SIDES = ("L_", "R_")
 
 
@@ -66,7 +67,8 @@ class Recorded:
 
     def inner(self) -> float:
         """From ankle to ankle where the soles touch [m]: the inner corners' reach, twice."""
-        robot, reach = self.prepared.robot, 0.0
+        robot = self.prepared.robot
+        reach = 0.0
         for body, sign in zip(robot.foot_bodies, (1.0, -1.0), strict=True):
             points = robot.foot_points[robot.foot_bodies.index(body)]
             reach += float(np.max(-sign * points[:, 1]))
@@ -79,7 +81,8 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def test_directions_stay_and_lengths_are_the_robots(prepared: PreparedRobot) -> None:
     person = Recorded(prepared, wide=0.4, height=1.9)
-    new, home = person.fitted(0.5), person.prepared.home_markers / 0.5
+    new = person.fitted(0.5)
+    home = person.prepared.home_markers / 0.5
     for side in SIDES:
         for a, b in (*LEGS, *ARMS):
             bone = person.bone(new, side + a, side + b)
@@ -158,7 +161,8 @@ def test_standing_feet_are_as_high_and_as_long_as_the_robots(prepared: PreparedR
     person = Recorded(prepared)
     scale = proportions.scale_of([person.clip], person.prepared)
     result = person.scaled(person.clip, scale)
-    home, layout = person.prepared.home_markers, person.prepared.layout
+    home = person.prepared.home_markers
+    layout = person.prepared.layout
     for side, stands in zip(SIDES, person.clip.standing.T, strict=True):
         i = person.names.index(side + "foot")
         height = scale * np.median(result.smooth[stands][:, i, 2]) + person.prepared.sole_height

@@ -169,8 +169,10 @@ def test_markers_come_from_the_frames(robot: Robot, meter: QualityMeter) -> None
 def test_crossed_legs_and_a_sunk_trunk(robot: Robot, meter: QualityMeter) -> None:
     qpos = standing(robot, 10)
     joints = {name: 7 + i for i, name in enumerate(robot.joint_names)}
-    qpos[:3, joints["LF_HFE"]], qpos[:3, joints["LF_KFE"]] = 1.2, -0.05
-    qpos[:3, joints["LH_HFE"]], qpos[:3, joints["LH_KFE"]] = -1.2, 0.05
+    qpos[:3, joints["LF_HFE"]] = 1.2
+    qpos[:3, joints["LF_KFE"]] = -0.05
+    qpos[:3, joints["LH_HFE"]] = -1.2
+    qpos[:3, joints["LH_KFE"]] = 0.05
     figures = meter.figures(motion_of(robot, qpos))
     assert figures["self_collision_share"] == pytest.approx(0.3)
     assert figures["body_penetration_m"] == 0.0

@@ -80,7 +80,8 @@ def differences(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def test_poses_are_recovered(prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(2)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 300, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 300, rng)
     problem = problem_of(prepared, theta)
     result = inverse_kinematics.solve_track(
         problem, keypoints(prepared, theta, true), stride=1, tolerance=1e-8, iterations=100
@@ -95,7 +96,8 @@ def test_noise_moves_poses_by_its_standard_error(prepared: PreparedRobot) -> Non
     # Cramer-Rao bound, so that error' J'J error / sigma^2 averages to the number of directions, 6 +
     # J, and no estimate without bias does better.
     rng = np.random.default_rng(3)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 400, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 400, rng)
     clean = keypoints(prepared, theta, true)
     sigma = 0.01 * float(prepared.home_tops.mean()) / LEG
     problem = problem_of(prepared, theta)
@@ -119,13 +121,15 @@ def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) ->
     # with as many degrees of freedom as there are parameters that the keypoints determine; S is the
     # Schur complement of the poses.
     rng = np.random.default_rng(4)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 200, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 200, rng)
     true[:, 3:7] = rotations.exp(np.array([0.2, 0.2, 1.0]) * rng.uniform(-1.0, 1.0, size=(200, 3)))
     heading = rng.uniform(-3.0, 3.0, size=(200, len(prepared.layout.names)))
     clean = keypoints(prepared, theta, true) - prepared.layout.displacement(theta, heading)
     sigma = 0.002 * float(prepared.home_tops.mean()) / LEG
     noisy = clean + sigma * rng.normal(size=clean.shape)
-    result, qpos = theta.copy(), true.copy()
+    result = theta.copy()
+    qpos = true.copy()
     for _ in range(12):
         problem = replace(
             problem_of(prepared, result),

@@ -24,10 +24,12 @@ def test_velocities_are_mujocos(make: SimpleNamespace, name: str) -> None:
     """The closed form against mj_differentiatePos over random poses, and integrated back by
     mj_integratePos."""
     robot = robots.load(name)
-    model, qpos = robot.model(), make.wandering(robot, 40)
+    model = robot.model()
+    qpos = make.wandering(robot, 40)
     qpos[::3, 3:7] *= -1.0  # the same rotations
     qvel = velocities(qpos, 50.0)
-    expected, pose = np.empty(model.nv), np.empty(model.nq)
+    expected = np.empty(model.nv)
+    pose = np.empty(model.nq)
     for t in range(1, len(qpos)):
         mujoco.mj_differentiatePos(model, expected, 1 / 50, qpos[t - 1], qpos[t])
         np.testing.assert_allclose(qvel[t], expected, atol=1e-10)

@@ -27,7 +27,8 @@ from retarget.skeletons import (
 from tests.refusals import refusal
 from tests.retarget.bodies import mirrored, person, plug_in_gait, renamed
 
-PERSON, DOG = person(), dog_gait("walk", duration_s=3.0)
+PERSON = person()
+DOG = dog_gait("walk", duration_s=3.0)
 
 
 def warnings_of(clip: Clip) -> list[str]:
@@ -102,7 +103,8 @@ def test_the_markers_own_names_come_first() -> None:
 
 def test_a_skeleton_file(tmp_path: Path) -> None:
     """The hip a third of the way up to the spine."""
-    path, robot = tmp_path / "mine.yaml", robots.load("op3")
+    path = tmp_path / "mine.yaml"
+    robot = robots.load("op3")
     markers = {
         name: next(iter(keys)) for name, keys in shipped_skeletons()["cmu_joints"].markers.items()
     }

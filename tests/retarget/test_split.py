@@ -34,7 +34,8 @@ def test_the_choice(seconds: dict[str, np.ndarray], share: float, seed: int, ord
     assert choose(dict(shuffled), share, seed) == chosen  # the order of the files does not matter
     # no single recording that is left out would have brought the sum nearer, but for the last one
     # of all
-    goal, total = share * sum(seconds.values()), sum(seconds[name] for name in chosen)
+    goal = share * sum(seconds.values())
+    total = sum(seconds[name] for name in chosen)
     rest = set(seconds) - chosen
     if len(rest) > 1:
         nearest = min(abs(total + seconds[name] - goal) for name in rest)

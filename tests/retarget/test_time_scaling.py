@@ -46,7 +46,8 @@ def test_copies_at_other_tempos_have_half_of_the_sampling(robot: Robot) -> None:
         dog_gait("walk", speed_mps=0.6, duration_s=2.0),
     ]
     motions = retarget_many(gaits, robot)
-    clips, tempos = motions.motions, (0.8, 1.25)
+    clips = motions.motions
+    tempos = (0.8, 1.25)
     more = with_tempos(motions, robot, tempos)
     assert more.motions[: len(clips)] == clips
     expected = [f"{m.name}_x{t:g}" for m in clips for t in tempos]

@@ -53,8 +53,10 @@ def test_fast_track_is_slowed_with_feet_held() -> None:
 
 
 def test_gradient_is_the_costs_derivative() -> None:
-    track, rng = squat(0.5), np.random.default_rng(0)
-    problem, frames = MotionProblem.of(track), len(track.qpos)
+    track = squat(0.5)
+    rng = np.random.default_rng(0)
+    problem = MotionProblem.of(track)
+    frames = len(track.qpos)
     problem = dataclasses.replace(
         problem,
         goal=problem.goal + 0.01 * rng.normal(size=(frames, 8, 3)),
@@ -64,7 +66,8 @@ def test_gradient_is_the_costs_derivative() -> None:
     # the root's attitude stays: its distance is linear only near the initial one
     step = np.zeros((frames, 26))
     step[:, [0, 1, 2, *range(6, 26)]] = 0.02 * rng.normal(size=(frames, 23))
-    qpos, way = kinematics.integrate(track.qpos, step), rng.normal(size=(frames, 26))
+    qpos = kinematics.integrate(track.qpos, step)
+    way = rng.normal(size=(frames, 26))
 
     def system(size: float) -> System:
         return problem.linearize(kinematics.integrate(qpos, size * way))

@@ -53,7 +53,8 @@ def test_a_skewed_set_comes_out_flat() -> None:
     """Fifteen times more strolling than running: the weighted histogram varies by less than a
     tenth."""
     motions = [steady(f"m{i}", 0.05 + 0.1 * i, 15.0 * 0.75**i) for i in range(10)]
-    before, after = shares(tuple(motions)), shares(weigh(motions))
+    before = shares(tuple(motions))
+    after = shares(weigh(motions))
     assert before.max() / before.min() > 10.0
     np.testing.assert_allclose(after, 0.1, rtol=0.1)
 

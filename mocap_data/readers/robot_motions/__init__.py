@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mocap_data.errors import InputError, check_available
 from mocap_data.input_files import regular_file
 from mocap_data.npz import has_arrays
@@ -66,18 +64,6 @@ def numbers_in_a_row(path: Path) -> int:
     """The number of numbers in the first row of a CSV."""
     with path.open("rb") as file:
         return len(cells_of(next((line for line in file if line.strip()), b"")))
-
-
-def quaternions_in(path: Path) -> int:
-    """The number of unit quaternions after the first three numbers of a CSV's rows; 0 for none."""
-    try:
-        rows = np.array(unitree_csv.first_rows(path), dtype=np.float64)
-    except ValueError:
-        return 0
-    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
-        return 0
-    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
-    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
 
 
 def read_robot_motion(
