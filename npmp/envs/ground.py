@@ -93,10 +93,10 @@ class Ground:
     def place(self, ids: Tensor, generator: torch.Generator) -> None:
         """Put robots ids (k,), placed as on flat ground, where episodes begin."""
 
-    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
+    def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
         """After a control step: note how it went, and move back robots that left their field.
 
-        failed (n,) bool; seen: `command` and `achieved` (n, 2 or more) in the heading frame, of
+        failed (n,) bool; metrics: `command` and `achieved` (n, 2 or more) in the heading frame, of
         which the first two count [m/s], where there are such.
         """
 
@@ -259,10 +259,10 @@ class RoughGround(Ground):
         ground = self.terrain.height_at(centers[..., None, :2] + beside)
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
 
-    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
-        if "command" in seen and "achieved" in seen:
-            command = seen["command"]
-            velocity = seen["achieved"]
+    def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
+        if "command" in metrics and "achieved" in metrics:
+            command = metrics["command"]
+            velocity = metrics["achieved"]
             speed = torch.linalg.vector_norm(command[:, :2], dim=-1)
             along = (velocity[:, :2] * command[:, :2]).sum(-1) / speed.clamp(min=1e-6)
             self.asked = self.asked + speed * self.env.dt

@@ -8,9 +8,10 @@ colours in a pattern, light from one side and from everywhere, and is darker tow
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +161,7 @@ def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
     """The camera whose every pixel is one of a picture, and which sees farther."""
     columns, rows = (FINER * side for side in config.size)
     camera = DepthCamera(replace(config, size=(columns, rows), range_m=(0.05, FAR_M)))
-    camera.bind(1, 1.0, device)
+    camera.allocate(1, 1.0, device)
     return camera
 
 
@@ -218,7 +219,12 @@ class PictureCamera(DepthCamera):
     `BASE_M` away or farther. Imagined robots are told depths with the noise that the settings
     say."""
 
-    kept = (*DepthCamera.kept, "eye.looks", "eye.views", "eye.poses")
+    saved: ClassVar[Mapping[str, str]] = {
+        **DepthCamera.saved,
+        "eye.looks": "looks",
+        "eye.views": "views",
+        "eye.poses": "poses",
+    }
     looks: Tensor  # (n, NUMBERS), another one in each episode
     views: Tensor  # (n, 2, rows, columns, 3) earlier pictures, bytes, the latest last
     poses: Tensor  # (n, 2, 12) of the root where they were taken; NaN before the first
@@ -242,10 +248,11 @@ class PictureCamera(DepthCamera):
                 + ", ".join(f"{name} {camera[name]}, not {mine[name]}" for name in other)
             )
 
-    def bind(self, n: int, dt: float, device: torch.device) -> None:
-        """As `DepthCamera.bind`. Raises InputError where MuJoCo is to draw and cannot."""
-        super().bind(n, dt, device)
-        self.fine, self.eyes = finer(self.config, device), self.eyes.to(device)
+    def allocate(self, n: int, dt: float, device: torch.device) -> None:
+        """As `DepthCamera.allocate`. Raises InputError where MuJoCo is to draw and cannot."""
+        super().allocate(n, dt, device)
+        self.fine = finer(self.config, device)
+        self.eyes = self.eyes.to(device)
         self.looks = torch.zeros(n, NUMBERS, device=device)
         self.houses = None
         columns, rows = self.fine.config.size
@@ -256,21 +263,21 @@ class PictureCamera(DepthCamera):
 
             self.houses = MujocoHouses(self.config, self.fine)
 
-    def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         drawn = torch.rand(len(ids), NUMBERS, generator=generator, device=ids.device)
         self.looks = self.looks.index_copy(0, ids, drawn)
         self.poses = self.poses.index_fill(0, ids, math.nan)
-        super().begin(env, ids, generator)
+        super().begin(ids, generator)
 
-    def view(self, env: Any, ids: Tensor) -> Sight:
-        """What robots ids (k,) see now."""
-        state = RobotState.unpack(env.state.pack()[ids])
+    def view(self, ids: Tensor) -> Sight:
+        """The images of robots ids (k,) now."""
+        state = RobotState.unpack(self.env.state.pack()[ids])
         where = (state.root_pos, state.root_rot)
-        ground = env.ground
+        ground = self.env.ground
         if self.houses is not None:
             picture = self.houses.pictures(*where, ground.terrain, ground.field[ids])
         else:
-            args = self.fine, *where, ground.terrain, self.looks[ids], env.generator
+            args = self.fine, *where, ground.terrain, self.looks[ids], self.env.generator
             picture = pictures_of(*args)
         return Sight(picture, *where)
 
@@ -295,8 +302,8 @@ class PictureCamera(DepthCamera):
         return Sight(views[:, 0] / 255.0, at, turned.view(-1, 3, 3))
 
     @torch.no_grad()
-    def _true(self, env: Any, ids: Tensor) -> Tensor:
-        now = self.view(env, ids)
+    def _true(self, ids: Tensor) -> Tensor:
+        now = self.view(ids)
         level = level_of(self.fine, now.rotation[:, 2], self.eyes.contract.height_m)
         before = compared(self.fine, now, self._beside(now, ids), level)
         depth, spread = self.eyes(now.picture, level, before)

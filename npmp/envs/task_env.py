@@ -161,18 +161,22 @@ class TaskEnv(Generic[T]):
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)
         self.robots.note_broken(lambda i: self.task.describe(i) | self.ground.describe(i))
-        outcome = self.task.judge()
+        result = self.task.evaluate_step()
         self.age = self.age + 1
-        truncated = outcome.ended
-        failed = outcome.failed
+        truncated = result.ended
+        failed = result.failed
         if self._episode_steps is not None:
             truncated = truncated | (self.age >= self._episode_steps)
-        self.ground.advance(failed, outcome.seen)
-        self.task.advance(outcome, self.generator)
-        truncated = truncated & ~failed
-        ended = outcome.ended & ~failed
+        self.ground.advance(failed, result.metrics)
+        self.task.advance(result, self.generator)
         return EnvStep(
-            self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen
+            self.state,
+            result.rewards,
+            failed,
+            truncated & ~failed,
+            result.error,
+            result.ended & ~failed,
+            result.metrics,
         )
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:

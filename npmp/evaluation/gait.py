@@ -103,7 +103,7 @@ def opposite(robot: Robot) -> list[tuple[int, int]]:
 
 def stepping_of(trial: Trial, robots: slice, counts: torch.Tensor) -> Stepping:
     """The feet of some robots of a trial; counts: (T, n) bool of these."""
-    height, speed = trial.seen["feet"][:, robots].double().unbind(-1)
+    height, speed = trial.metrics["feet"][:, robots].double().unbind(-1)
     return Stepping(height.numpy(), speed.numpy(), counts.numpy(), trial.dt)
 
 
@@ -211,7 +211,7 @@ def worst_foot(trial: Trial) -> dict[str, float]:
     Returns: `swing_share`, `foot_lift_m` and `stance_mps`, which `stepping_figures` has for each
       foot (the second as `lift_m`).
     """
-    moving = (trial.seen["base"][..., 3] > MOVING) & ~(trial.fell | trial.seen["first"])
+    moving = (trial.metrics["base"][..., 3] > MOVING) & ~(trial.fell | trial.metrics["first"])
     figures = stepping_figures(stepping_of(trial, slice(None), moving), ())
     if not figures:
         return {}
@@ -230,8 +230,8 @@ def module_stepping(
     task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
     env = TaskEnv(task, TRACKED, seed=seed, **place)
     trial = run_trial(TrackingActor(skill), env, seconds=TRACKED_S, seed=seed)
-    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["first"]))
-    return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
+    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.metrics["first"]))
+    return seen, smoothed(trial.metrics["velocity"].double().numpy(), 1.0 / trial.dt)
 
 
 def recorded_stepping(robot: Robot, motions: MotionSet) -> tuple[Stepping, Floats]:

@@ -77,7 +77,7 @@ class Scenes:
         self.height = float(robot.home_qpos[2])
         self.fine = finer(config, here)
         self.camera = DepthCamera(config)
-        self.camera.bind(1, 1.0, here)
+        self.camera.allocate(1, 1.0, here)
 
     def _stand(self, flat: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
         """Roots at (k, 3), turned by (k, 3, 3), of robots at places (k, 2) that face yaws (k,)."""

@@ -105,12 +105,12 @@ class Explorer:
         """Which robots track what from now on. Returns those with a new target, (n,) bool, episodes
         that begin included."""
         task = env.task
-        free = env.task.free
+        free = env.task.tracking.free
         draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         ends = free & ~first & (draw < self.leave)
         jumps = ~free & ~first & (draw > 1.0 - self.rejoin_rate * env.dt)
-        task.rejoin(ends | jumps)
-        task.free = (free & ~ends) | (~free & ~first & ~jumps & (draw < self.enter))
+        task.tracking.rejoin(ends | jumps)
+        task.tracking.free = (free & ~ends) | (~free & ~first & ~jumps & (draw < self.enter))
         return first | ends | jumps
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
@@ -118,7 +118,7 @@ class Explorer:
         free = torch.zeros_like(first)
         if self.tracks:
             first = self._switch(env, first)
-            free = env.task.free
+            free = env.task.tracking.free
         inputs = PolicyInput(env.observe(), env.task.observe(), memory.skill.z)
         latent, state = policy.step(inputs, memory.policy)
         latent = prior.where_free(latent, free.unsqueeze(-1), memory.skill.z, policy.alpha)

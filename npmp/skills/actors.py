@@ -49,7 +49,9 @@ class TrackingActor:
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
         """As `Actor.act`; the note is `Latents`."""
         skill = self.skill
-        mu, sigma = skill.encode(env.task.context(skill.contract.context_horizon), memory.z)
+        mu, sigma = skill.encode(
+            env.task.tracking.context(skill.contract.context_horizon), memory.z
+        )
         if self.generator is None:
             z = skill.alpha * memory.z + mu
         else:

@@ -128,8 +128,8 @@ def velocity_figures(trial: Trial) -> dict[str, Any]:
 
     Figures of which a short trial has nothing are left out.
     """
-    command = trial.seen["command"]
-    difference = trial.seen["achieved"] - command
+    command = trial.metrics["command"]
+    difference = trial.metrics["achieved"] - command
     window = max(1, min(len(difference), round(1.0 / trial.dt)))
     kept = settled(command, max(1, round(SETTLING_S / trial.dt)))
     smooth = difference.unfold(0, window, window).mean(-1)

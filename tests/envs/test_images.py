@@ -100,17 +100,17 @@ def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
     """A task that goes on from a checkpoint sees the same pictures; one that begins sees others."""
     made = [Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2)) for _ in range(2)]
     envs = [TaskEnv(task, 3, seed=seed, num_threads=1) for seed, task in enumerate(made)]
-    before = made[0].eye.looks.clone()
+    before = made[0].planner.camera.looks.clone()
     envs[0].reset(torch.tensor([False, True, False]))
-    same = (made[0].eye.looks == before).all(-1)
+    same = (made[0].planner.camera.looks == before).all(-1)
     assert same.tolist() == [True, False, True]
     envs[0].robots.shift(torch.arange(3), torch.tensor([[0.3, 0.0, 0.0]]).expand(3, -1))
-    made[0].eye.age.fill_(made[0].eye.period)
-    made[0].eye.advance(envs[0])
+    made[0].planner.camera.age.fill_(made[0].planner.camera.period)
+    made[0].planner.camera.advance(made[0].evaluate_step(), envs[0].generator)
     made[1].load_state_dict(made[0].state_dict())
     for name in ("looks", "views", "poses"):
-        kept = getattr(made[0].eye, name)
-        assert torch.equal(getattr(made[1].eye, name), kept)
+        kept = getattr(made[0].planner.camera, name)
+        assert torch.equal(getattr(made[1].planner.camera, name), kept)
     assert not torch.equal(kept[:, 0], kept[:, 1])
 
 
@@ -129,11 +129,11 @@ def test_eyes_take_the_depths_place(
     """What a policy reads is what the network makes of the picture of that moment."""
     task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
     env = TaskEnv(task, 3, num_threads=1)
-    eye = task.eye
+    eye = task.planner.camera
     assert isinstance(eye, PictureCamera) and eye.config.holes == 0.0
     ids = torch.arange(3)
     eye.looks[:, -1] = 0.0  # noise
-    view = eye.view(env, ids)
+    view = eye.view(ids)
     assert view.picture.shape == (3, 36, 64, 3)
     assert 0.0 <= view.picture.min() < view.picture.max() <= 1.0
     level = level_of(eye.fine, env.state.root_rot[:, 2], 0.5)
@@ -141,7 +141,7 @@ def test_eyes_take_the_depths_place(
     sure = spread < spread.median()  # the others are holes
     monkeypatch.setattr("npmp.envs.images.UNSURE", spread.median())
     eye.age.fill_(eye.period)
-    eye.advance(env)
+    eye.advance(env.task.evaluate_step(), env.generator)
     near, far = eye.config.range_m
     told = torch.where(sure, depth, far).clamp(near, far)
     torch.testing.assert_close(eye.past[:, 0], told)
@@ -194,18 +194,18 @@ def test_earlier_pictures_are_from_elsewhere(robot: Robot, folder: Path) -> None
     """A robot that is shifted by 0.1 m each time compares with a place 0.25 to 0.5 m away, from the
     third on; one that begins anew has none."""
     task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
-    env, eye = TaskEnv(task, 2, num_threads=1), task.eye
+    env, eye = TaskEnv(task, 2, num_threads=1), task.planner.camera
     assert isinstance(eye, PictureCamera)
     ids, apart = torch.arange(2), list[float]()
     for _ in range(12):
         env.robots.shift(ids, torch.tensor([[0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-        now = eye.view(env, ids)
+        now = eye.view(ids)
         away = (now.position - eye._beside(now, ids).position)[:, :2].norm(dim=-1)
         assert away[1] == 0.0
         apart.append(away[0].item())
     assert max(apart[:2]) < 0.25 and 0.29 < min(apart[2:]) < max(apart) < 0.51
-    eye.begin(env, torch.tensor([0]), env.generator)
-    now = eye.view(env, ids)
+    eye.begin(torch.tensor([0]), env.generator)
+    now = eye.view(ids)
     assert torch.equal(eye._beside(now, ids).position[0], now.position[0])
 
 

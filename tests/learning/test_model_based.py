@@ -62,7 +62,9 @@ def imitating(
     if skill is None:
         torch.manual_seed(seed)
         task = env.task
-        skill = SkillModule.for_reference(robot, NET, task.reference, task.features(5))
+        skill = SkillModule.for_reference(
+            robot, NET, task.tracking.reference, task.tracking.features(5)
+        )
     return ModelBasedTrainer(env, EncoderPolicy(skill), skill, config, new=new, seed=seed)
 
 
@@ -248,7 +250,9 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
     )
     env = imitation_env(robot, motions, 4, robots=plant)
-    skill = SkillModule.for_reference(robot, NET, env.task.reference, env.task.features(5))
+    skill = SkillModule.for_reference(
+        robot, NET, env.task.tracking.reference, env.task.tracking.features(5)
+    )
     sizes = {}
     for known in (True, False):
         config = replace(TINY, model_physics=known, imagine_sensors=known)

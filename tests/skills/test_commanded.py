@@ -60,7 +60,7 @@ def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPoli
     env = TaskEnv(Dribble(robot), 2, num_threads=1)
     whole = policy.commanded(env.task, CONFIG)
     trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
-    assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+    assert trial.error.shape == (5, 2) and trial.metrics["ball"].shape == (5, 2, 2)
 
 
 def test_only_a_walking_policy_is_commanded(

@@ -96,7 +96,7 @@ def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> L
         notes.append(moment.decision.note)
 
     env.generator.manual_seed(seed)
-    env.task.sampler.forget()
+    env.task.tracking.sampler.forget()
     env.reset()
     rollout(TrackingActor(skill, torch.Generator().manual_seed(seed)), env, steps, record)
     z, mu, sigma = (torch.cat(part) for part in zip(*notes, strict=True))

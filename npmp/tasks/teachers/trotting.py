@@ -23,6 +23,7 @@ from npmp.envs.rollout import PolicyOutput
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.tasks.inputs import Clock
 
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
@@ -146,8 +147,9 @@ class TrotTeacher:
     def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> PolicyOutput:
         c = self.config
         task = env.task
+        task = env.task
         dt = env.dt
-        clock = task.clock
+        clock = task.part(Clock)
         state = env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
         velocity = geometry.to_world(state.root_rot, state.root_vel_end)

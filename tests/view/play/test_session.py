@@ -109,11 +109,11 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     session = Session(cast, "navigate")
     seen, task = session.snapshot(), session.mode.task
     assert seen.eye is not None and seen.eye.shape == (9, 16) and seen.eye.max() > 100
-    near, far = task.eye.config.range_m
+    near, far = task.planner.camera.config.range_m
     assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.house
     heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
     assert heights.shape == (161, 161)
-    goals = torch.arange(task.ways.left.shape[1])[None]
+    goals = torch.arange(task.planner.ways.left.shape[1])[None]
 
     def left() -> torch.Tensor:
         """By the whole map, to each of the house's goals."""
@@ -121,7 +121,7 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
         return Navigate.way_left(task, here, goals)[0]
 
     for goal in left().argsort()[[2, -1]]:  # a near one, then a far one
-        place, before = np.array(corner) + task.ways.goals[0, goal].numpy(), left()[goal]
+        place, before = np.array(corner) + task.planner.ways.goals[0, goal].numpy(), left()[goal]
         session.mode.point(*place)
         assert session.snapshot().target == pytest.approx(tuple(place), abs=1e-3)
         steps(session, 3.0)
