@@ -14,7 +14,7 @@ import npmp
 
 ROOT = Path(__file__).resolve().parents[1]
 LINKED = ("experiments", "conf")  # folders that are parts of npmp, by links in it
-NOT_INSTALLED = ("experiments/results/",)
+NOT_INSTALLED = ("npmp/experiments/results/",)
 
 
 def tracked() -> list[str]:
@@ -55,7 +55,7 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel: zipfile.ZipFile) -> 
     expected = [name for name in expected if not name.startswith(NOT_INSTALLED)]
     packed = [name for name in wheel.namelist() if ".dist-info/" not in name]
     assert sorted(packed) == sorted(expected)
-    assert "experiments/cli.py" in packed and "npmp/conf/debug/tiny.yaml" in packed
+    assert "npmp/experiments/cli.py" in packed and "npmp/conf/debug/tiny.yaml" in packed
 
 
 def test_the_wheel_has_its_version_and_command(wheel: zipfile.ZipFile) -> None:

@@ -41,7 +41,7 @@ def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
 
 
 @pytest.fixture(scope="session")
-def motions(robot: Robot) -> MotionSet:
+def start_poses(robot: Robot) -> MotionSet:
     """Start poses that all differ: the home pose, its joints slowly on the move."""
     frames = 40
     qpos = np.tile(robot.home_qpos, (frames, 1))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from npmp import robots, tasks
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
-from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 
 # control steps of a block
 BLOCK = 16

@@ -12,12 +12,12 @@ import torch
 
 from npmp import robots
 from npmp.envs import TaskEnv
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
 from npmp.learning.imitation import make_trainer
 from npmp.learning.model_based import ModelBasedTrainer
-from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.learning.timing import timed
 from npmp.tasks import Imitation
 

@@ -12,9 +12,9 @@ from npmp import robots
 from npmp.core.settings import as_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
-from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz looks five times

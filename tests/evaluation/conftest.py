@@ -1,5 +1,5 @@
 """A small untrained skill module and policy."""
 
-from tests.untrained import motions, policy, skill, walking
+from tests.untrained import policy, skill, start_poses, walking
 
-__all__ = ["motions", "policy", "skill", "walking"]
+__all__ = ["policy", "skill", "start_poses", "walking"]

@@ -146,7 +146,7 @@ def test_rows_are_of_their_robots(
     robot: Robot,
     skill: SkillModule,
     walking: WalkConfig,
-    motions: MotionSet,
+    start_poses: MotionSet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gait, "TRACKED", 4)
@@ -171,7 +171,7 @@ def test_rows_are_of_their_robots(
             kept = trial.metrics["achieved"][100:, mine][up]
             assert row["achieved"] == pytest.approx(kept.mean(0).tolist())
             assert row["joint_speed_share"] > 0.0 and len(row["lift_m"]) == 4
-    reference, net = Reference(robot, motions), NetConfig(latent_dim=4, encoder_width=8)
+    reference, net = Reference(robot, start_poses), NetConfig(latent_dim=4, encoder_width=8)
     tracking = SkillModule.for_reference(robot, net, reference, ReferenceFeatures(robot, reference))
-    beside(rows, tracking, robot, motions, num_threads=1)
+    beside(rows, tracking, robot, start_poses, num_threads=1)
     assert all({"module", "recorded"} <= set(row) for row in rows)

@@ -31,9 +31,9 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     walking: WalkConfig,
     skill: SkillModule,
     policy: HighLevelPolicy,
-    motions: MotionSet,
+    start_poses: MotionSet,
 ) -> None:
-    env, actor = walk_env(robot, 5, motions=motions, config=walking), PolicyActor(policy, skill)
+    env, actor = walk_env(robot, 5, motions=start_poses, config=walking), PolicyActor(policy, skill)
     ours = run_trial(actor, env, seconds=0.6, seed=3)
     random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
     again = run_trial(actor, env, seconds=0.6, seed=3)
