@@ -53,7 +53,7 @@ def test_commands_are_the_schedule_whoever_falls_and_training_asks_again_afterwa
     env = walk_env(robot, 3, config=walking)
     trial = run_trial(random_latents(skill), env, seconds=0.6, seed=7)
     process = Commands(walking)
-    process.bind(3, env.dt, env.device)
+    process.bind(env)
     process.schedule(30, torch.Generator().manual_seed(7))
     expected = process.fixed
     assert expected is not None

@@ -24,8 +24,9 @@ def test_a_commanded_walker_is_one_policy(
     robot: Robot, policy: HighLevelPolicy, tmp_path: Path
 ) -> None:
     """At first it does what the walking policy does on the script's command, from its file, too."""
-    whole = policy.commanded(Dribble(robot), CONFIG)
-    assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
+    task = Dribble(robot)
+    whole = policy.commanded(task, CONFIG)
+    assert whole.contract.task == "dribble" and whole.contract.command == list(task.inputs)
     asked = 2.0 * torch.randn(7, 64, 4, generator=torch.Generator().manual_seed(1))
     seen, z, first = (
         torch.randn(7, 64, 33),
@@ -49,7 +50,8 @@ def test_a_commanded_walker_is_one_policy(
 def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLevelPolicy) -> None:
     """Balls at their targets are all left alone by the script, wherever they are; the policy can
     tell them apart."""
-    whole = policy.commanded(Dribble(robot), CONFIG)
+    task = Dribble(robot)
+    whole = policy.commanded(task, CONFIG)
     told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
     near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
     assert torch.equal(near[:36], far[:36]) and not torch.equal(near[36:], far[36:])

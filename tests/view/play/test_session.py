@@ -15,7 +15,7 @@ from npmp.envs.rollout import PolicyOutput
 from npmp.evaluation.handover import load_recovery
 from npmp.skills.actors import SkillMemory, skill_memory
 from npmp.tasks import dribble
-from npmp.tasks.navigate import Navigate
+from npmp.tasks.navigate import HousePlanner
 from npmp.view.play import MODES, Cast, Session, World
 from npmp.view.play.realtime import BEHIND_S, Player
 from npmp.view.play.session import MOST_PUSH, PUT_BACK_S
@@ -118,7 +118,7 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     def left() -> torch.Tensor:
         """By the whole map, to each of the house's goals."""
         here = task.env.state.root_pos[:, None, :2].expand(-1, goals.numel(), -1)
-        return Navigate.way_left(task, here, goals)[0]
+        return HousePlanner.way_left(task.planner, here, goals)[0]
 
     for goal in left().argsort()[[2, -1]]:  # a near one, then a far one
         place, before = np.array(corner) + task.planner.ways.goals[0, goal].numpy(), left()[goal]
