@@ -58,10 +58,10 @@ class CameraConfig:
     rate_hz: float = 10.0
     # from an image's moment until a policy has it
     delay_s: float = 0.1
-    # folder of a network that makes the depths of colour pictures (`PictureCamera`); "": measured
-    eyes: str = ""
-    # of these pictures: drawn (`Looks`), or mujoco (by its renderer)
-    look: str = "drawn"
+    # folder of a network that estimates depths from colour images (`ImageCamera`); "": measured
+    network: str = ""
+    # of these images: generated (`Appearances`), or mujoco (by its renderer)
+    renderer: str = "generated"
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "size")
@@ -70,9 +70,9 @@ class CameraConfig:
         ranges.above_zero(self, "rate_hz", "fov_deg", "range_m")
         ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
         ranges.share(self, "holes")
-        ranges.one_of(self, "look", ("drawn", "mujoco"))
-        if self.look != "drawn" and not self.eyes:
-            raise ValueError(f"look={self.look} is of eyes' pictures, and there are no eyes")
+        ranges.one_of(self, "renderer", ("generated", "mujoco"))
+        if self.renderer != "generated" and not self.network:
+            raise ValueError(f"renderer={self.renderer}: only a camera with network= has images")
         if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
             raise ValueError("fov_deg must be below 170, range_m must rise")
 
@@ -86,31 +86,39 @@ CAMERAS = {
 }
 
 
-def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
-    """A camera by its name, of a YAML file, a mapping, or a folder of eyes: their own, without
-    further noise. Raises InputError for none."""
-    if isinstance(said, str) and said in CAMERAS:
-        return CAMERAS[said]
-    if isinstance(said, str) and (Path(said) / "eyes.json").is_file():
-        said = {"eyes": said}
-    if isinstance(said, str) and not said.endswith((".yaml", ".yml")):
-        raise unknown("camera", said, CAMERAS)
-    content = read_yaml(Path(said)) if isinstance(said, str) else said
+# settings of cameras by their names in files of before; `recorded` still writes "eyes"
+_OLD_NAMES = {"eyes": "network", "look": "renderer"}
+
+
+def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
+    """A camera by its name, of a YAML file, a mapping, or a folder of a depth network: that
+    network's camera, without further noise. Raises InputError for none."""
+    if isinstance(camera, str) and camera in CAMERAS:
+        return CAMERAS[camera]
+    if isinstance(camera, str) and (Path(camera) / "eyes.json").is_file():
+        camera = {"network": camera}
+    if isinstance(camera, str) and not camera.endswith((".yaml", ".yml")):
+        raise unknown("camera", camera, CAMERAS)
+    content = read_yaml(Path(camera)) if isinstance(camera, str) else camera
+    if isinstance(content, Mapping):
+        content = {_OLD_NAMES.get(name, name): value for name, value in content.items()}
     config = from_mapping(CameraConfig, content, at="camera")
-    if not config.eyes:
+    if not config.network:
         return config
-    folder = Path(config.eyes).resolve()
-    theirs = read_json_object(folder / "eyes.json").get("camera", {})
-    camera = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
+    folder = Path(config.network).resolve()
+    trained = read_json_object(folder / "eyes.json").get("camera", {})
+    usual = as_plain(from_mapping(CameraConfig, trained, at=f"'{folder}'.camera"))
     exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
-    content = {**camera, **exact, **content, "eyes": str(folder)}
+    content = {**usual, **exact, **content, "network": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
 
 
 def recorded(config: CameraConfig) -> dict[str, Any]:
-    """What a policy, or eyes, depend on, as `camera_of` takes it: all but what draws pictures."""
-    skipped = ("look",) if config.eyes else ("look", "eyes")
-    return {name: value for name, value in as_plain(config).items() if name not in skipped}
+    """The settings that a policy, or a depth network, depends on, as `camera_of` takes them."""
+    values = as_plain(config)
+    del values["renderer"]
+    network = values.pop("network")
+    return {**values, "eyes": network} if network else values  # type: ignore[no-any-return]
 
 
 class DepthCamera(Sensor):

@@ -43,7 +43,7 @@ CELL_M = 0.1  # of the planner's map
 # above the floor: something stands, nothing does
 HIGH_M = 0.2
 LOW_M = 0.05
-# of a map by pictures, which err: evidence of a floor, that is believed, and at most
+# of a map by a depth network, which errs: evidence of a floor, that is believed, and at most
 DOUBT = 0.25
 BELIEVED = 2.0
 SURE = 4.0
@@ -300,7 +300,7 @@ class MappingPlanner(HousePlanner):
         floor = pose[:, 2] - self.home_height
         up = point[..., 2] - floor[:, None]
         near = depth < camera.config.range_m[1]
-        doubt, stands = (DOUBT, 1.0) if camera.config.eyes else (0.0, BELIEVED)
+        doubt, stands = (DOUBT, 1.0) if camera.config.network else (0.0, BELIEVED)
         evidence = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * near
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()

@@ -16,7 +16,7 @@ from npmp.core import ranges
 from npmp.envs.camera import DepthCamera, camera_of, recorded
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
-from npmp.envs.images import PictureCamera
+from npmp.envs.images import ImageCamera
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import (
@@ -75,7 +75,7 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     clock_s: float | None = None
     # whether it observes heights of the ground around its feet
     sees_ground: bool = False
-    # a depth camera: stereo, flight, a YAML file of one (`CameraConfig`), a folder of eyes; null:
+    # a depth camera: stereo, flight, a YAML file (`CameraConfig`), a depth network's folder; null:
     # none
     camera: Any = None
     # the scripted trot that shows how it is walked
@@ -214,12 +214,12 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
 
 def _camera(robot: Robot, config: WalkConfig) -> DepthCamera:
     camera = camera_of(config.camera)
-    if not camera.eyes:
+    if not camera.network:
         return DepthCamera(camera)
     rooms = (config.terrain, config.terrain_level) == ("rooms", 1.0)
     if config.terrain_curriculum or not rooms:
-        raise InputError("eyes know rooms alone: task.terrain=rooms task.terrain_level=1")
-    return PictureCamera(camera, float(robot.home_qpos[2]))
+        raise InputError("a depth network is for rooms: task.terrain=rooms task.terrain_level=1")
+    return ImageCamera(camera, float(robot.home_qpos[2]))
 
 
 def by_commands(measure: Measure, commands: Commands) -> Measure:

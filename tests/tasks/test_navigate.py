@@ -189,7 +189,7 @@ def test_what_a_map_believes(robot: Robot) -> None:
     floor, everywhere = 100, task.planner.evidence.numel()  # a pixel that looks down
     down = high / -float(task.planner.camera.rays[floor, 2])
     for eyes, first, after in (("", 1, everywhere), ("some", 0, everywhere - 1)):
-        task.planner.camera.config = replace(task.planner.camera.config, eyes=eyes)
+        task.planner.camera.config = replace(task.planner.camera.config, network=eyes)
         task.planner.evidence.zero_()
         assert [believed(8, 0.5), believed(8, 0.5), believed(8, 4.0)] == [first, 1, 1]
         task.planner.evidence.fill_(BELIEVED)

@@ -287,8 +287,8 @@ class Navigating(Mode):
         config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
         settings = self.actor.policy.contract.input_settings
         resolved = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
-        if camera_of(resolved.camera).look == "mujoco":
-            raise InputError("look=mujoco draws in one thread: npmp play has several")
+        if camera_of(resolved.camera).renderer == "mujoco":
+            raise InputError("renderer=mujoco draws in one thread: npmp play has several")
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.actor.skill)
 
     def point(self, x: float, y: float) -> None:
@@ -313,7 +313,7 @@ class Navigating(Mode):
         config = self.task.planner.camera.config
         near, far = config.range_m
         wide, high = config.fov_deg
-        what = "Depth that a network estimates" if config.eyes else "Depth camera"
+        what = "Depth that a network estimates" if config.network else "Depth camera"
         view = f"{wide:g}° × {high:g}°, {config.rate_hz:g} images/s"
         return f"{what}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
 
