@@ -213,7 +213,7 @@ Loss = Callable[[RobotState, RobotState, Tensor, Tensor], TaskLoss]
 
 @dataclass(frozen=True)
 class Figures:
-    """A trial in numbers, and which of them are shown."""
+    """A trial in numbers, and the names of those that are logged and plotted."""
 
     # more figures than `Task.figures` has of every task
     of: Callable[[Trial], dict[str, Any]] = lambda trial: {}

@@ -114,7 +114,7 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 class RecordedVelocities(NamedTuple):
     """Velocities of a motion set in the heading frame, averaged over about a stride: within one a
-    walking body sways, which no command asks for."""
+    walking body sways, which is no command."""
 
     velocity: Tensor  # (S, 3) forward, lateral [m/s], yaw rate [rad/s]
     weight: Tensor  # (S,) float64, of their clips, each added to those before
@@ -182,7 +182,7 @@ def changed_command(
     """The command process, x <- x - w (x - y z), per component.
 
     Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions
-    that only walk forward has no standing still to ask for.
+    that only walk forward has no command to stand still.
 
     Args:
       command: (..., 3) x.
@@ -204,7 +204,7 @@ def draw_command(
     """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's
     start.
 
-    recorded: what commands are drawn from in place of their range, to which they are then clipped.
+    recorded: sampled in place of the range, to which the commands are then clipped.
     All three components change at once, as some go together only: a robot does not turn on the spot
     at full speed.
     """

@@ -82,7 +82,7 @@ class DribbleConfig(SteppingConfig):
     damping: float = 0.4
     # the ball is pulled along x as on ground that falls so steeply; robots walk on level ground
     slope_deg: float = 0.0
-    # how late the ball is seen [s], in whole control steps, and with what standard deviation [m]
+    # delay [s] of the perceived ball, in whole control steps, and its standard deviation [m]
     seen: tuple[float, float] = (0.0, 0.0)
     # an episode fails beyond
     tilt_limit_deg: float = 45.0

@@ -47,7 +47,7 @@ class ImitationConfig:
     uniform_starts: float = 0.5
     # of the reference that the policy sees [P]
     future_frames: int = 5
-    # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    # of setpoints, as `RobotBatchConfig`; the module's users need the same
     hold: str = "first_order"
     # imu: its mean over the last control step, at the IMU; root: of the root's origin over two
     accelerometer: str = "imu"
@@ -63,7 +63,7 @@ class ImitationConfig:
         ranges.at_least_one(self, "future_frames")
         ranges.not_negative(self, "start_tail", "grace_s")
         ranges.share(self, "uniform_starts", "discount")
-        RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
+        RobotBatchConfig().like(self)  # raises for an unknown hold or accelerometer
 
 
 class ClipGoal(NamedTuple):
@@ -359,7 +359,7 @@ class Imitation(Task):
     def __init__(
         self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
     ):
-        """motions: what is tracked.
+        """motions: to be tracked.
 
         Raises:
           InputError: without motions, for an empty dataset and one at another rate than the robot's

@@ -69,7 +69,7 @@ class MapConfig:
     ground_delay_s: float = 0.0
     # share of heights that are unknown at a look; they say that the floor is level
     ground_holes: float = 0.0
-    # whether what lies behind an edge is unknown, too, as seen from an ANYmal's front
+    # whether the ground behind an edge is unknown, from an ANYmal's front
     ground_hidden: bool = False
 
     def __post_init__(self) -> None:
@@ -117,8 +117,10 @@ class GroundMap(Sensor):
     def _mapped(
         self, state: RobotState, drift: Tensor, height: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """What a map at a drift (..., 3) [m] says of robots (...), (..., F g) [m]; height: of the
-        ground at places (..., F g, 2)."""
+        """Heights on a map at a drift (..., 3) [m] around robots (...), (..., F g) [m].
+
+        height: of the ground at places (..., F g, 2).
+        """
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
         place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(-3, -2)
         place = place - drift[..., None, :2]

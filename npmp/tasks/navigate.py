@@ -1,10 +1,9 @@
-"""Finding the way through rooms that a robot has not seen, by a depth camera (as in LB-WayPtNav,
+"""Finding the way through unknown rooms by a depth camera (as in LB-WayPtNav,
 Bansal et al. 2019).
 
-A planner that knows the map has the length of the way from everywhere to each goal. The velocity
-that follows the shortest way is the robot's command: rewards come from it, and with `walker=` it is
-what `algo=clone` learns. A policy is told where the goal is, walls or not, and sees what is before
-it.
+A planner has the length of the way from everywhere on its map to each goal. The velocity along the
+shortest way is the robot's command: rewards come from it, and with `walker=` `algo=clone` learns
+it. A policy observes the goal, walls or not, and the camera's depths.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
 
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
     """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column. Where no robot's middle
-    fits a way is far longer, not closed: what stands may be an error of a map."""
+    fits a way is far longer, not closed: an obstacle may be an error of a map."""
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
     dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
     dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)

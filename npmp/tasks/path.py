@@ -157,8 +157,7 @@ def command_on(
     config: PathConfig,
     turning: float,
 ) -> Tensor:
-    """Velocities (n, 3) to ask for, in the heading frame, before they are clipped to what the
-    policy knows.
+    """Commands (n, 3) in the heading frame, before they are clipped to the policy's range.
 
     Args:
       place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course

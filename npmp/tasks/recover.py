@@ -48,7 +48,7 @@ class RecoverConfig:
     stand: tuple[float, float] = (0.95, 1.0)
     # a robot that leans less and is high enough is up
     upright_deg: float = 20.0
-    # share of the height that was asked for
+    # share of the target height
     high_enough: float = 0.85
     # then it is truncated [Hwangbo]
     episode_s: float = 6.0

@@ -62,7 +62,7 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     velocity_filter: float = 0.0
     # an episode fails beyond
     tilt_limit_deg: float = 45.0
-    # what may touch the ground: feet; legs, the links that carry them, too
+    # may touch the ground: feet; or legs, with the links that carry the feet
     may_touch: str = "feet"
     episode_s: float = 20.0
     # share of episodes that start on the reference, where there is one; else at home

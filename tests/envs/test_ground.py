@@ -220,14 +220,14 @@ def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> 
     assert ground.figures() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
     ground.row = torch.tensor([3, 3, 3, 3, 0, 7])
     ground.failed = torch.tensor([False, False, True, False, True, False])
-    ground.asked = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
-    ground.went = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
+    ground.commanded_m = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
+    ground.travelled_m = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
     # far enough: up; not far enough, failed: down; asked for nothing: stay; at the bottom: stay; at
     # the top: anywhere
     env.reset()
     assert ground.row[:5].tolist() == [4, 2, 2, 3, 0] and 0 <= int(ground.row[5]) <= 7
     assert (ground.field // 2).tolist() == ground.row.tolist()
-    assert ground.asked.tolist() == [0.0] * 6
+    assert ground.commanded_m.tolist() == [0.0] * 6
 
 
 def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
@@ -235,8 +235,8 @@ def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
     command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
     achieved = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     ground.advance(torch.tensor([False, True]), {"command": command, "achieved": achieved})
-    torch.testing.assert_close(ground.asked, torch.tensor([0.5 * 0.02, 0.0]))
-    torch.testing.assert_close(ground.went, torch.tensor([0.6 * 0.02, 0.0]))
+    torch.testing.assert_close(ground.commanded_m, torch.tensor([0.5 * 0.02, 0.0]))
+    torch.testing.assert_close(ground.travelled_m, torch.tensor([0.6 * 0.02, 0.0]))
     assert ground.failed.tolist() == [False, True]
 
 

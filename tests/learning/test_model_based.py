@@ -392,7 +392,7 @@ def test_recordings_are_cloned_and_give_the_postures(
     contract = dataclasses.replace(skill.contract, context_size=context_size(robot, 5))
     skill = SkillModule(contract).requires_grad_(False)
     trainer = walking_on(robot, walking, skill, policy, recordings=recordings)
-    low = torch.quantile(recordings.reference.frames.joint_pos[:, 0], 0.01)
+    low = torch.quantile(recordings.tracking.reference.frames.joint_pos[:, 0], 0.01)
     assert trainer.postures.low[4] == low
     figures = trainer.warm_up()
     assert trainer.postures.low[4] == low and "clone_loss" in figures
