@@ -148,7 +148,7 @@ class Goals(Part):
         return goal
 
 
-class Observation(NamedTuple):
+class Inputs(NamedTuple):
     """Inputs of a policy that are a function of state and goal."""
 
     # (..., c)
@@ -234,7 +234,7 @@ class Parts:
     commands: Any
     starts: Starts
     # the inputs of the policy: functions of state and goal, then sensors
-    observations: Sequence[Observation | Sensor]
+    observations: Sequence[Inputs | Sensor]
     # their names are the objectives
     rewards: Sequence[Term]
     # an episode fails where one is true, and where its simulation diverges
@@ -262,8 +262,8 @@ class Parts:
     episode_s: float | None = None
     # makes a scripted teacher of an environment
     teacher: Any = None
-    # settings of the script that commands a walking policy (`HighLevelPolicy.commanded`)
-    commander: Any = None
+    # a `npmp.envs.scripts.Script` that makes commands of the task's inputs, for a policy below
+    script: Any = None
     # weight of the motors' currents in the loss of imagined robots [1/A^2]
     current_weight: float = 0.0
 
@@ -295,7 +295,7 @@ class Task:
         self.commands: Any = parts.commands
         self.planner: Any = parts.planner
         self.extras = [part for part in parts.observations if isinstance(part, Sensor)]
-        own = [part for part in parts.observations if isinstance(part, Observation)]
+        own = [part for part in parts.observations if isinstance(part, Inputs)]
         self._observations = own
         self.inputs = {name: pair for part in own for name, pair in part.ranges.items()}
         self.scales = {name: pair for part in own for name, pair in part.scales.items()}
@@ -305,7 +305,7 @@ class Task:
         self.trial_s = parts.figures.trial_s
         self.judged = parts.figures.logged
         self.teacher = parts.teacher
-        self.commander = parts.commander
+        self.script = parts.script
         self.current_weight = parts.current_weight
         self._goals = parts.goals or parts.commands
         self.achieved = self._goals.achieved

@@ -27,7 +27,7 @@ from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import (
     Figures,
     Goals,
-    Observation,
+    Inputs,
     Part,
     Parts,
     Start,
@@ -40,7 +40,7 @@ from npmp.envs.task import (
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
 from npmp.tasks.terminations import FloorContacts, Tilt
 from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
 
@@ -96,7 +96,7 @@ class DribbleConfig(SteppingConfig):
     # of what their velocities are off those that the script commands
     teacher_weight: float = 1.0
     # the script that commands a walking policy
-    teacher: CommanderConfig = field(default_factory=CommanderConfig)
+    teacher: DribbleScriptConfig = field(default_factory=DribbleScriptConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -531,7 +531,7 @@ class Dribble(Task):
             commands=balls,
             starts=BallStarts(robot, c, balls, motions),
             observations=[
-                Observation(
+                Inputs(
                     ball_and_target,
                     dict(zip(INPUTS, (near, near, far, far), strict=True)),
                     # the ball is dribbled from within 1 m
@@ -569,7 +569,7 @@ class Dribble(Task):
             ),
             privileged=[balls.privileged],
             episode_s=c.episode_s,
-            commander=c.teacher,
+            script=DribbleScript(c.teacher),
         )
         super().__init__(robot, c, parts)
 

@@ -22,8 +22,8 @@ from npmp.envs.sampling import StartSampler
 from npmp.envs.state import RobotState
 from npmp.envs.task import (
     Goals,
+    Inputs,
     Measure,
-    Observation,
     Part,
     Parts,
     Start,
@@ -207,12 +207,6 @@ class Tracking(Goals):
             self._features[horizon] = ReferenceFeatures(self.robot, self.reference, horizon)
         return self._features[horizon]
 
-    def context(self, horizon: int) -> Tensor:
-        """The input of an encoder that looks so many frames ahead, (n, c)."""
-        env = self.env
-        features = self.features(horizon)
-        return encoder_context(features, env.state, self.frame, self.last_frame, env.home)
-
     def encoder_input(self, state: RobotState, goal: Tensor) -> Tensor:
         """The encoder's context, (B, c)."""
         columns = ClipGoal.of(goal)
@@ -375,7 +369,7 @@ class Imitation(Task):
         parts = Parts(
             commands=tracking,
             starts=tracking,
-            observations=[Observation(tracking.encoder_input, {})],
+            observations=[Inputs(tracking.encoder_input, {})],
             rewards=rewards,
             terminations=[tracking.lost],
             ends={"finished": tracking.finished},

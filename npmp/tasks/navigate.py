@@ -26,7 +26,7 @@ from npmp.core import geometry, ranges
 from npmp.envs.camera import DepthCamera
 from npmp.envs.ground import RoughGround
 from npmp.envs.state import RobotState
-from npmp.envs.task import Goals, Observation, Parts, Sensor, StepResult, Task, Trial
+from npmp.envs.task import Goals, Inputs, Parts, Sensor, StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim.rooms import THICK_M, WALL_M
@@ -391,7 +391,7 @@ class Navigate(Task):
         c = with_default_range(config or NavigateConfig(), motions)
         parts = walking(robot, c, motions)
         sensors = [part for part in parts.observations if isinstance(part, Sensor)]
-        parts = replace(parts, observations=[Observation(goal_in_heading, INPUTS), *sensors])
+        parts = replace(parts, observations=[Inputs(goal_in_heading, INPUTS), *sensors])
         planner = HousePlanner(c, parts.commands)
         super().__init__(robot, c, navigating(parts, planner, c))
 

@@ -19,7 +19,7 @@ from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Figures, Observation, Part, Parts, Start, Task, TaskLoss, Term, Trial
+from npmp.envs.task import Figures, Inputs, Part, Parts, Start, Task, TaskLoss, Term, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import simulate
@@ -225,7 +225,7 @@ class Recover(Task):
         parts = Parts(
             commands=UniformGoals(*c.stand),
             starts=Drops(robot, c),
-            observations=[Observation(lambda state, goal: goal, {"stand_height": c.stand})],
+            observations=[Inputs(lambda state, goal: goal, {"stand_height": c.stand})],
             rewards=[Term("reward", standing.reward)],
             loss=standing,
             error=standing.error,

@@ -21,8 +21,8 @@ from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import (
     Figures,
+    Inputs,
     Measure,
-    Observation,
     Part,
     Parts,
     Sensor,
@@ -192,10 +192,7 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
             tilt_deg=c.start_tilt_deg,
             speed_mps=c.start_speed_mps,
         ),
-        observations=[
-            Observation(command_of, dict(zip(COMMAND_NAMES, c.range, strict=True))),
-            *sensors,
-        ],
+        observations=[Inputs(command_of, dict(zip(COMMAND_NAMES, c.range, strict=True))), *sensors],
         rewards=[Term("velocity", reward)],
         terminations=[Tilt(c.tilt_limit_deg), FloorContacts(robot, c.may_touch)],
         loss=WalkingLoss(c),

@@ -38,7 +38,7 @@ from npmp.evaluation.suite import (
 )
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 
@@ -280,7 +280,7 @@ def test_red_flags_by_hand() -> None:
 def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) -> None:
     made, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
     outcome = run_scenario(
-        PriorActor(skill, torch.Generator()),
+        wandering(skill, torch.Generator()),
         robot,
         made,
         SuccessConfig(last_s=0.1),
