@@ -28,6 +28,7 @@ from npmp.deploy.contract import (
     observation_layout,
 )
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy, check_parity
+from npmp.envs.camera import DepthCamera
 from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.robot_batch import RobotBatchConfig, imu_position
 from npmp.envs.rollout import Transition, rollout
@@ -252,13 +253,13 @@ def _level(task: Task) -> float:
 
 def _level_depths(task: Task) -> list[float]:
     """What a camera sees of level ground from the home pose [m]; [] without one."""
-    eye = getattr(task, "eye", None)
-    if eye is None:
+    camera = task.part(DepthCamera)
+    if camera is None:
         return []
     place = torch.zeros(1, 3)
     level = torch.eye(3)[None]
     place[0, 2] = float(task.robot.home_qpos[2])
-    depths = eye.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
+    depths = camera.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
     return [round(depth, 4) for depth in depths.tolist()]
 
 

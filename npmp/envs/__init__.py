@@ -1,7 +1,7 @@
 """Environments: torch functions on the simulator's arrays.
 
-`TaskEnv` is the one environment; what is asked of its robots is a `Task` (`npmp.tasks`). The pieces
-(state, features, senses) serve imagination as well.
+`TaskEnv` is the one environment, of any `Task` (`npmp.tasks`). Its pieces (state, features,
+sensors) serve imagination as well.
 """
 
 from npmp.envs.motions import load_motions

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from npmp.core import geometry, ranges
 from npmp.core.memory import require_images
 from npmp.core.settings import as_plain, from_mapping
 from npmp.envs.state import RobotState
+from npmp.envs.task import Sensor, StepResult
 
 BEARINGS = 64  # at least, and two per column of an image
 DISTANCES = 64  # a power of 2
@@ -57,10 +58,10 @@ class CameraConfig:
     rate_hz: float = 10.0
     # from an image's moment until a policy has it
     delay_s: float = 0.1
-    # folder of a network that makes the depths of colour pictures (`PictureCamera`); "": measured
-    eyes: str = ""
-    # of these pictures: drawn (`Looks`), or mujoco (by its renderer)
-    look: str = "drawn"
+    # folder of a network that estimates depths from colour images (`ImageCamera`); "": measured
+    network: str = ""
+    # of these images: generated (`Appearances`), or mujoco (by its renderer)
+    renderer: str = "generated"
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "size")
@@ -69,9 +70,9 @@ class CameraConfig:
         ranges.above_zero(self, "rate_hz", "fov_deg", "range_m")
         ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
         ranges.share(self, "holes")
-        ranges.one_of(self, "look", ("drawn", "mujoco"))
-        if self.look != "drawn" and not self.eyes:
-            raise ValueError(f"look={self.look} is of eyes' pictures, and there are no eyes")
+        ranges.one_of(self, "renderer", ("generated", "mujoco"))
+        if self.renderer != "generated" and not self.network:
+            raise ValueError(f"renderer={self.renderer}: only a camera with network= has images")
         if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
             raise ValueError("fov_deg must be below 170, range_m must rise")
 
@@ -85,43 +86,52 @@ CAMERAS = {
 }
 
 
-def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
-    """A camera by its name, of a YAML file, a mapping, or a folder of eyes: their own, without
-    further noise. Raises InputError for none."""
-    if isinstance(said, str) and said in CAMERAS:
-        return CAMERAS[said]
-    if isinstance(said, str) and (Path(said) / "eyes.json").is_file():
-        said = {"eyes": said}
-    if isinstance(said, str) and not said.endswith((".yaml", ".yml")):
-        raise unknown("camera", said, CAMERAS)
-    content = read_yaml(Path(said)) if isinstance(said, str) else said
+# settings of cameras by their names in files of before; `recorded` still writes "eyes"
+_OLD_NAMES = {"eyes": "network", "look": "renderer"}
+
+
+def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
+    """A camera by its name, of a YAML file, a mapping, or a folder of a depth network: that
+    network's camera, without further noise. Raises InputError for none."""
+    if isinstance(camera, str) and camera in CAMERAS:
+        return CAMERAS[camera]
+    if isinstance(camera, str) and (Path(camera) / "eyes.json").is_file():
+        camera = {"network": camera}
+    if isinstance(camera, str) and not camera.endswith((".yaml", ".yml")):
+        raise unknown("camera", camera, CAMERAS)
+    content = read_yaml(Path(camera)) if isinstance(camera, str) else camera
+    if isinstance(content, Mapping):
+        content = {_OLD_NAMES.get(name, name): value for name, value in content.items()}
     config = from_mapping(CameraConfig, content, at="camera")
-    if not config.eyes:
+    if not config.network:
         return config
-    folder = Path(config.eyes).resolve()
-    theirs = read_json_object(folder / "eyes.json").get("camera", {})
-    camera = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
+    folder = Path(config.network).resolve()
+    trained = read_json_object(folder / "eyes.json").get("camera", {})
+    usual = as_plain(from_mapping(CameraConfig, trained, at=f"'{folder}'.camera"))
     exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
-    content = {**camera, **exact, **content, "eyes": str(folder)}
+    content = {**usual, **exact, **content, "network": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
 
 
 def recorded(config: CameraConfig) -> dict[str, Any]:
-    """What a policy, or eyes, depend on, as `camera_of` takes it: all but what draws pictures."""
-    skipped = ("look",) if config.eyes else ("look", "eyes")
-    return {name: value for name, value in as_plain(config).items() if name not in skipped}
+    """The settings that a policy, or a depth network, depends on, as `camera_of` takes them."""
+    values = as_plain(config)
+    del values["renderer"]
+    network = values.pop("network")
+    return {**values, "eyes": network} if network else values  # type: ignore[no-any-return]
 
 
-class DepthCamera:
+class DepthCamera(Sensor):
     """Depth images along the optical axis, row by row from the top left, and when a policy gets
-    them: an `ExtraInput`."""
+    them."""
 
-    kept: tuple[str, ...] = ("eye.age", "eye.past")  # of a task whose `eye` it is
+    saved: ClassVar[Mapping[str, str]] = {"eye.age": "age", "eye.past": "past"}
     age: Tensor  # (n,) long: control steps since the latest image
     past: Tensor  # (n, L, pixels) [m], the latest first
 
     def __init__(self, config: CameraConfig):
         self.config = config
+        self.recorded = recorded(config)
         columns, rows = config.size
         names = (f"depth_{row}_{column}_m" for row in range(rows) for column in range(columns))
         self.ranges = dict.fromkeys(names, config.range_m)
@@ -139,57 +149,61 @@ class DepthCamera:
         share = torch.arange(DISTANCES) / (DISTANCES - 1)
         self.distances = _FIRST_M * (reach / _FIRST_M) ** share
 
-    def bind(self, n: int, dt: float, device: torch.device) -> None:
+    def bind(self, env: Any) -> None:
+        """As `Part.bind`."""
+        super().bind(env)
+        self.allocate(env.num_envs, env.dt, env.device)
+
+    def allocate(self, n: int, dt: float, device: torch.device) -> None:
         """Cameras of n robots; dt: control period [s]."""
         c = self.config
         self.period = max(1, round(1.0 / (c.rate_hz * dt)))
         self.delay = round(c.delay_s / dt)
-        self.rays, self.distances = self.rays.to(device), self.distances.to(device)
+        self.rays = self.rays.to(device)
+        self.distances = self.distances.to(device)
         self.place = torch.tensor(c.place_m, device=device)
         self.age = torch.zeros(n, dtype=torch.long, device=device)
         images = -(-self.delay // self.period) + 1
         require_images(n, images, c.size)
         self.past = torch.zeros(n, images, len(self.rays), device=device)
 
-    def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
-        """Robots ids (k,) have long seen what is before them, each with a rhythm of its own."""
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """All images of robots ids (k,) show the start; each robot has its own phase."""
         draw = torch.rand(len(ids), generator=generator, device=ids.device)
         self.age = self.age.index_copy(0, ids, (draw * self.period).long())
-        image = self._image(env, ids).unsqueeze(1).expand(-1, self.past.shape[1], -1)
+        image = self._image(ids).unsqueeze(1).expand(-1, self.past.shape[1], -1)
         self.past = self.past.index_copy(0, ids, image)
 
-    def advance(self, env: Any) -> None:
-        """Go on by a control step: an image for those whose time it is."""
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
+        """Take an image of robots whose period is over."""
         self.age = self.age + 1
         due = torch.nonzero(self.age >= self.period).squeeze(-1)
         if len(due):
-            older = torch.cat((self._image(env, due).unsqueeze(1), self.past[due, :-1]), 1)
+            older = torch.cat((self._image(due).unsqueeze(1), self.past[due, :-1]), 1)
             self.past = self.past.index_copy(0, due, older)
             self.age = self.age.index_fill(0, due, 0)
 
-    def _image(self, env: Any, ids: Tensor) -> Tensor:
-        depth = self._true(env, ids)
-        draws = torch.randn(2, *depth.shape, generator=env.generator, device=depth.device)
+    def _image(self, ids: Tensor) -> Tensor:
+        depth = self._true(ids)
+        draws = torch.randn(2, *depth.shape, generator=self.env.generator, device=depth.device)
         return self.taken(depth, draws[0], draws[1])
 
-    def _true(self, env: Any, ids: Tensor) -> Tensor:
+    def _true(self, ids: Tensor) -> Tensor:
         """Depths before noise."""
-        state = RobotState.unpack(env.state.pack()[ids])
-        return self.images(state.root_pos, state.root_rot, env.ground.height_in_world)
+        state = RobotState.unpack(self.env.state.pack()[ids])
+        return self.images(state.root_pos, state.root_rot, self.env.ground.height_in_world)
 
-    def read(self, env: Any) -> Tensor:
+    def read(self) -> Tensor:
         """The latest image that is old enough to have arrived, (n, pixels) [m]."""
         missing = (self.delay - self.age).clamp(min=0)
         which = torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
         return self.past[torch.arange(len(which), device=which.device), which]
 
-    def imagined(
-        self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
-    ) -> Tensor:
-        """As `ExtraInput.imagined`; imagined robots see at once, at each step."""
-        height = partial(env.ground.above, patch=patch)
-        noise, other = draws.unbind(-2)
-        return self.taken(self.depths(state.root_pos, state.root_rot, height), noise, other)
+    def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
+        """As `Sensor.imagined`; without delay, an image at each step."""
+        height = partial(self.env.ground.above, patch=patch)
+        depth = self.depths(state.root_pos, state.root_rot, height)
+        return self.taken(depth, *noise.unbind(-2))
 
     def taken(self, depth: Tensor, noise: Tensor, other: Tensor) -> Tensor:
         """What the camera makes of depths (..., pixels) [m]; noise, other: alike, standard

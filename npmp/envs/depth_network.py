@@ -1,5 +1,5 @@
-"""Eyes: a small network that makes depths of colour pictures, so that what plans by depths needs no
-depth camera (modular perception, as in Mueller et al. 2018)."""
+"""A small network that estimates depths from colour images, so that a planner needs no depth camera
+(modular perception, as in Mueller et al. 2018)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from npmp.core import artifact
 
-FINER = 4  # pixels of a picture along each side of a depth's
+FINER = 4  # pixels of a image along each side of a depth's
 UNSURE = 0.3  # scale of a logarithm's error: from here on a pixel knows nothing
 GROUPS = 8  # that channels are normalized in
-# of a level floor's depths, at which an earlier picture is compared
+# of a level floor's depths, at which an earlier image is compared
 SHARES = (1.0, 0.85, 0.7, 0.55, 0.42, 0.3)
 
 
 @dataclass(frozen=True)
-class EyesContract:
-    """What eyes are for: the camera (`CameraConfig`, as plain values) whose depths they make, and
-    how high above a floor the robot's root is that carries it [m]."""
+class DepthNetworkContract:
+    """The camera of a depth network (`CameraConfig`, as plain values), and the height above a floor
+    of the root of the robot that carries it [m]."""
 
     camera: dict[str, Any]
     height_m: float
@@ -42,15 +42,15 @@ class _Residual(nn.Module):
         return x + self.conv(torch.relu(self.norm(x)))
 
 
-class Eyes(nn.Module):
-    """Convolutions of a picture about its mean, of where its pixels are, of how far a level floor
-    would be there, of which depths are multiples, and of how little an earlier picture agrees at
+class DepthNetwork(nn.Module):
+    """Convolutions of a image about its mean, of where its pixels are, of how far a level floor
+    would be there, of which depths are multiples, and of how little an earlier image agrees at
     some of these (plane sweep, Collins 1996): at the depths' own resolution, and at half of it for
     what is around. Raises ValueError for channels that are no multiple of `GROUPS`."""
 
     place: Tensor
 
-    def __init__(self, contract: EyesContract):
+    def __init__(self, contract: DepthNetworkContract):
         super().__init__()
         self.contract = contract
         c = contract.channels
@@ -67,20 +67,20 @@ class Eyes(nn.Module):
         place = torch.stack((up, across, torch.ones_like(up)))[None]
         self.register_buffer("place", place, persistent=False)
 
-    def forward(self, pictures: Tensor, level: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor, level: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """
         Args:
-          pictures: (B, rows, columns, 3) in [0, 1], from the top left.
+          images: (B, rows, columns, 3) in [0, 1], from the top left.
           level: a level floor's nearness in each pixel (B, rows, columns) [1/m], 0 above the
             horizon.
-          before: how far an earlier picture differs (B, S + 1, rows, columns), as
+          before: how far an earlier image differs (B, S + 1, rows, columns), as
             `npmp.envs.images.compared` has it.
 
         Returns:
           Depths (B, pixels) [m] and the scales of their logarithms' errors, by Laplace's
           distribution, (B, pixels).
         """
-        x = pictures.movedim(-1, 1)
+        x = images.movedim(-1, 1)
         far = 1.0 / self.contract.camera["range_m"][1]
         x = x - x.mean((1, 2, 3), keepdim=True)
         strong = x.std((1, 2, 3), keepdim=True) + 0.02
@@ -102,7 +102,7 @@ class Eyes(nn.Module):
         )
 
     @staticmethod
-    def load(folder: str | Path) -> Eyes:
-        """Those of a folder. Raises InputError as `artifact.load`."""
-        args = "eyes", "eyes", "npmp.eyes", 3, EyesContract, Eyes
+    def load(folder: str | Path) -> DepthNetwork:
+        """The network of a folder. Raises InputError as `artifact.load`."""
+        args = "eyes", "eyes", "npmp.eyes", 3, DepthNetworkContract, DepthNetwork
         return artifact.load(Path(folder), *args).requires_grad_(False)

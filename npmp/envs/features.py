@@ -1,10 +1,10 @@
-"""What policies and models see, as functions of (state, reference, frame): the same code for the
+"""Inputs of policies and models, as functions of (state, reference, frame): the same code for the
 simulator and for imagination.
 
 Two views of the robot:
 
-- `proprioception`: what the real robot senses; all that the decoder ever gets.
-- `true_state`: what only a simulator knows (height and linear velocity too), free of horizontal
+- `proprioception`: the real robot's sensors; the decoder's only input.
+- `true_state`: known to a simulator only (height and linear velocity too), free of horizontal
   position and heading.
 
 And one of the task: `ReferenceFeatures`, the next frames of the reference relative to the current
@@ -33,7 +33,7 @@ def proprioception_layout(num_joints: int) -> list[tuple[str, int]]:
 
 
 def proprioception(state: RobotState, home: Tensor) -> Tensor:
-    """What the robot senses: (..., 2 nu + 9), in the order of `proprioception_layout`.
+    """The robot's sensors: (..., 2 nu + 9), in the order of `proprioception_layout`.
 
     Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer
     [g]; the world's vertical in the root frame, from which roll and pitch follow. home (nu,) [rad].
@@ -57,7 +57,7 @@ class ReferenceFeatures(nn.Module):
 
     Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root
     [m]; the first two columns of the root's orientation; its linear and angular velocity; reference
-    joint angles minus the robot's [rad]. With these the poses of the other bodies are given. Frames
+    joint angles minus the robot's [rad]. These determine the poses of the other bodies. Frames
     beyond the end of a clip repeat its last frame.
     """
 
@@ -104,6 +104,6 @@ def context_size(robot: Robot, horizon: int) -> int:
 def encoder_context(
     features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor
 ) -> Tensor:
-    """What the encoder sees: the coming reference relative to the robot, and the robot's true
+    """The encoder's input: the coming reference relative to the robot, and the robot's true
     state. (n, context_size)."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)

@@ -95,7 +95,7 @@ class Feet(nn.Module):
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
     """How fast feet move near the ground: all of their speed on the ground, none of it at the
-    height `free` [m] and above. It asks to stand still or to be lifted, as the foot slip and
+    height `free` [m] and above. A foot is to stand still or to be lifted, as the foot slip and
     clearance costs of Hwangbo et al. 2019 do, and to be put down gently.
 
     before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...)
@@ -108,14 +108,14 @@ def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: flo
 
 def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> Tensor:
     """Which part of the height `free` [m] feet miss at the highest that each gets, mean over feet:
-    feet of a robot that walks come up once in a stride. Unlike `dragging`, it asks so of feet that
+    feet of a robot that walks come up once in a stride. Unlike `dragging`, it counts feet that
     glide a millimetre above the ground, too.
 
     Args:
       height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot
         counts.
-      travelled: (B,) how far its feet came in that time in the mean [m]; below `WALKING_MPS` it
-        owes in proportion.
+      travelled: (B,) mean way of its feet in that time [m]; below `WALKING_MPS` the loss is in
+        proportion.
 
     Returns: (B,). Gradients reach the heights only, as standing still shall not save it.
     """
@@ -126,7 +126,7 @@ def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> 
 
 @dataclass(frozen=True)
 class SteppingConfig:
-    """What an imagined robot owes for how it puts its feet. Raises ValueError for values out of
+    """The loss of imagined robots for their feet. Raises ValueError for values out of
     range."""
 
     # of the worst foot's speed near the ground, below the swing height [s/m]
@@ -150,8 +150,7 @@ def stepping(
     dt: float,
     ground: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their
-    feet: (B,).
+    """The loss for the feet over H control steps, states (H, B, ...) dt [s] apart: (B,).
 
     ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
@@ -167,12 +166,12 @@ def stepping(
         height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
     dragged = dragging(place[:-1], place[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-    # a robot that steps with two feet and glides on the others owes for these
+    # the worst foot: a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
-    owed = c.drag_weight * worst + c.press_weight * pressed.mean(0)
+    loss = c.drag_weight * worst + c.press_weight * pressed.mean(0)
     if c.lift_weight:
         # of the feet, not of the root, which does not move while a robot turns
         moved = (place[-1] - place[0])[..., :2].mean(-2)
         travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
-        owed = owed + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
-    return owed
+        loss = loss + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
+    return loss

@@ -1,5 +1,5 @@
-"""The same rooms as MuJoCo's renderer shows them: other materials, lights and shadows than eyes
-have learned from (`npmp.envs.images`), in place of a real camera."""
+"""Images of rooms by MuJoCo's renderer, in place of a real camera: other materials, lights and
+shadows than depth networks are trained on (`npmp.envs.images`)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def _window() -> Any:
         window.make_current()
     except (AttributeError, mujoco.FatalError) as error:
         raise InputError(
-            f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')} ({error}): the camera's look=mujoco draws"
-            " in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
+            f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')} ({error}): a camera with renderer=mujoco"
+            " draws in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
         ) from error
     atexit.register(window.free)
     return window
 
 
-class MujocoHouses:
-    """Pictures of rooms; a house's look is drawn by its number and the terrain's seed."""
+class FloorPlanRenderer:
+    """Images of floor plans, each of an appearance by its number and the terrain's seed."""
 
     def __init__(self, config: CameraConfig, fine: DepthCamera):
         """fine: as `npmp.envs.images.finer` makes it. Raises InputError where MuJoCo has no
@@ -52,31 +52,31 @@ class MujocoHouses:
         self.config = config
         self.place = fine.place.cpu()
         self.size = fine.config.size
-        self.houses = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
+        self.floor_plans = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
         along, right, down = fine.axes
         # OpenGL's camera in the root frame: x to the right, y up, looking along -z
         self.turned = np.stack((right, -down, -along), 1)
         _window()
 
-    def pictures(
+    def images(
         self, position: Tensor, rotation: Tensor, terrain: Terrain, fields: Tensor
     ) -> Tensor:
-        """Pictures (k, rows, columns, 3) in [0, 1] from roots at (k, 3), turned by (k, 3, 3), in
+        """Images (k, rows, columns, 3) in [0, 1] from roots at (k, 3), turned by (k, 3, 3), in
         fields (k,)."""
         _window().make_current()
         pixels = np.empty((len(fields), self.size[1], self.size[0], 3), np.uint8)
         for i, field in enumerate(fields.tolist()):
-            if field not in self.houses:
-                self.houses[field] = self._built(terrain, field)
+            if field not in self.floor_plans:
+                self.floor_plans[field] = self._built(terrain, field)
             turned = rotation[i].cpu()
             at = (position[i].cpu() + turned @ self.place).numpy().astype(float)
             at -= [*terrain.corner[field].tolist(), float(terrain.heights.min())]
-            self._draw(pixels[i], self.houses[field], at, turned.numpy().astype(float))
+            self._draw(pixels[i], self.floor_plans[field], at, turned.numpy().astype(float))
         return torch.from_numpy(pixels[:, ::-1].copy()).to(position) / 255.0
 
-    def _draw(self, out: NDArray[np.uint8], house: Any, at: Any, rotation: Any) -> None:
+    def _draw(self, out: NDArray[np.uint8], plan: Any, at: Any, rotation: Any) -> None:
         """Upside down, as OpenGL has it."""
-        model, data, context, scene = house
+        model, data, context, scene = plan
         model.cam_pos[0] = at
         mujoco.mju_mat2Quat(model.cam_quat[0], (rotation @ self.turned).ravel())
         mujoco.mj_kinematics(model, data)
@@ -95,7 +95,7 @@ class MujocoHouses:
         heights = terrain.period(field)[:-1, :-1].cpu()
         stands = (heights > heights.min() + 0.5 * WALL_M).numpy()
         rng = np.random.default_rng((terrain.config.seed, field))
-        spec = house(stands, terrain.cell, rng)
+        spec = floor_plan(stands, terrain.cell, rng)
         spec.worldbody.add_camera(
             name="eye",
             resolution=self.size,
@@ -110,7 +110,7 @@ class MujocoHouses:
         return model, data, context, mujoco.MjvScene(model, maxgeom=model.ngeom + 100)
 
 
-def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> mujoco.MjSpec:
+def floor_plan(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> mujoco.MjSpec:
     """A floor, boxes where something stands on cells (rows by y, columns by x), materials and
     lights."""
     spec = mujoco.MjSpec()

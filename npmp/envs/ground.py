@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import mujoco
 import torch
@@ -78,7 +78,7 @@ class GroundConfig:
 
 
 class Ground:
-    """Flat ground, and what all ground can be asked."""
+    """Flat ground, and the interface of all ground."""
 
     rough = False
     spread = False  # in a trial: robots are spread over all fields, levels left as they are
@@ -93,10 +93,10 @@ class Ground:
     def place(self, ids: Tensor, generator: torch.Generator) -> None:
         """Put robots ids (k,), placed as on flat ground, where episodes begin."""
 
-    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
+    def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
         """After a control step: note how it went, and move back robots that left their field.
 
-        failed (n,) bool; seen: `command` and `achieved` (n, 2 or more) in the heading frame, of
+        failed (n,) bool; metrics: `command` and `achieved` (n, 2 or more) in the heading frame, of
         which the first two count [m/s], where there are such.
         """
 
@@ -119,7 +119,7 @@ class Ground:
         return state.root_pos[:, :0]
 
     def relief(self, state: RobotState) -> Tensor:
-        """What a critic knows of the ground: heights around robots about their mean, (n, g) [m], at
+        """The critic's view of the ground: heights around robots about their mean, (n, g) [m], at
         most 1; (n, 0) where it is flat."""
         return state.root_pos[:, :0]
 
@@ -147,11 +147,11 @@ class Ground:
         return patch[:, :0]
 
     def figures(self) -> dict[str, float]:
-        """What a training run logs of it."""
+        """Figures for the logs of a training run."""
         return {}
 
     def describe(self, i: int) -> dict[str, Any]:
-        """What is known of it where the simulation of robot i breaks down."""
+        """The ground of robot i, for the record of a simulation that broke down."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -169,15 +169,23 @@ class RoughGround(Ground):
 
     Without a curriculum every episode is on a field drawn from all. With one it is on one of the
     robot's level, `row`, as in legged_gym (Rudin et al. 2021): up where the last episode did not
-    fail and went at least half as far as asked, down where it failed or went less far; from the top
-    to a random one.
+    fail and went at least half the commanded way, down where it failed or went less far; from the
+    top to a random one.
 
     `field`, `row` (n,) long; `moved` (n, 2) [m]: whole periods by which a robot was moved since its
     episode began.
     """
 
     rough = True
-    kept = ("field", "row", "moved", "asked", "went", "failed")
+    # by their keys in checkpoints
+    saved: ClassVar[Mapping[str, str]] = {
+        "field": "field",
+        "row": "row",
+        "moved": "moved",
+        "asked": "commanded_m",
+        "went": "travelled_m",
+        "failed": "failed",
+    }
 
     def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
         """uphill: on slopes and stairs start at `Terrain.foot`, facing up, instead of at a gentle
@@ -200,9 +208,10 @@ class RoughGround(Ground):
         self._grid = AROUND.to(device)
         self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
         self.moved = torch.zeros(n, 2, device=device)
-        # of the present episode: how far it was asked to go and went that way [m], and whether it
-        # has failed
-        self.asked, self.went = (torch.zeros(n, device=device) for _ in range(2))
+        # of the present episode: the commanded way, the way travelled along it, and whether the
+        # robot failed
+        self.commanded_m = torch.zeros(n, device=device)
+        self.travelled_m = torch.zeros(n, device=device)
         self.failed = torch.zeros(n, dtype=torch.bool, device=device)
 
     # --- episodes ---
@@ -232,17 +241,17 @@ class RoughGround(Ground):
         self.env.robots.shift(ids, lift)
         self.field = self.field.index_copy(0, ids, field)
         self.moved = self.moved.index_fill(0, ids, 0.0)
-        self.asked, self.went = (total.index_fill(0, ids, 0.0) for total in (self.asked, self.went))
+        self.commanded_m = self.commanded_m.index_fill(0, ids, 0.0)
+        self.travelled_m = self.travelled_m.index_fill(0, ids, 0.0)
         self.failed = self.failed.index_fill(0, ids, False)
 
     def _promote(self, ids: Tensor, draw: Tensor) -> None:
         """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
         [0, 1)."""
         failed = self.failed[ids]
-        commanded = self.asked[ids]
-        went = self.went[ids]
+        commanded = self.commanded_m[ids]
         row = self.row[ids]
-        far = went >= 0.5 * commanded
+        far = self.travelled_m[ids] >= 0.5 * commanded
         counts = failed | (commanded >= _HARD_ENOUGH_M)
         row = torch.where(counts, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
         row = torch.where(row < self._rows, row, (draw * self._rows).long())
@@ -259,14 +268,14 @@ class RoughGround(Ground):
         ground = self.terrain.height_at(centers[..., None, :2] + beside)
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
 
-    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
-        if "command" in seen and "achieved" in seen:
-            command = seen["command"]
-            velocity = seen["achieved"]
+    def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
+        if "command" in metrics and "achieved" in metrics:
+            command = metrics["command"]
+            velocity = metrics["achieved"]
             speed = torch.linalg.vector_norm(command[:, :2], dim=-1)
             along = (velocity[:, :2] * command[:, :2]).sum(-1) / speed.clamp(min=1e-6)
-            self.asked = self.asked + speed * self.env.dt
-            self.went = self.went + along.nan_to_num(0.0) * self.env.dt
+            self.commanded_m = self.commanded_m + speed * self.env.dt
+            self.travelled_m = self.travelled_m + along.nan_to_num(0.0) * self.env.dt
         self.failed = failed
         back = self.terrain.way_back(self.env.state.root_pos[:, :2], self.field)
         ids = torch.nonzero(back.any(-1)).squeeze(-1)
@@ -331,7 +340,7 @@ class RoughGround(Ground):
     # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in self.kept}
+        return {key: getattr(self, name) for key, name in self.saved.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """As `Ground.load_state_dict`; also for fields and levels that there are not."""
@@ -340,12 +349,12 @@ class RoughGround(Ground):
         for name, count in (("field", len(self.terrain.places)), ("row", self._rows)):
             if not ((state[name] >= 0) & (state[name] < count)).all():
                 raise ValueError(f"a {name} of the terrain beyond its {count}")
-        for name in self.kept:
-            setattr(self, name, state[name].to(self.field.device, copy=True))
+        for key, name in self.saved.items():
+            setattr(self, name, state[key].to(self.field.device, copy=True))
 
 
 def make_ground(config: Any) -> Ground:
-    """The ground that a task's settings ask for; flat where they name none. Raises InputError for
+    """The ground of a task's settings; flat where they name none. Raises InputError for
     more fields than memory holds."""
     if not isinstance(config, GroundConfig) or config.terrain == "flat":
         return Ground()

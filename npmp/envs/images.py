@@ -1,5 +1,5 @@
-"""Colour pictures of rooms, of looks that are drawn by chance (Tobin et al. 2017), and a camera
-whose depths a network makes of them.
+"""Colour images of rooms of random appearance (Tobin et al. 2017), and a camera whose depths a
+network estimates from them.
 
 Where a ray of the depth camera ends there is floor, or a wall that faces along x or y; each has two
 colours in a pattern, light from one side and from everywhere, and is darker towards the corners.
@@ -8,27 +8,28 @@ colours in a pattern, light from one side and from everywhere, and is darker tow
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, recorded
-from npmp.envs.depth_network import FINER, SHARES, UNSURE, Eyes
+from npmp.envs.depth_network import FINER, SHARES, UNSURE, DepthNetwork
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import Terrain
 
 FLOOR, WALL, SKY = range(3)
 FAR_M = 6.0  # of what is painted; beyond is sky
 GROUT = 0.12  # of a tile's side
-BASE_M = 0.25  # at least, between where two pictures were taken that are compared
+BASE_M = 0.25  # at least, between where two images were taken that are compared
 REACH_M = 4.0  # at most, a level floor's depth at which they are
 _EDGE_M = 0.05  # a cell of the ground: how wide a wall's face is there
-# what makes a look: numbers of each robot, drawn uniformly from the first to the second
-DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
+# an appearance: numbers of each robot, uniform from the first to the second
+APPEARANCE: dict[str, tuple[tuple[int, ...], float, float]] = {
     "colors": ((3, 2, 3), 0.0, 1.0),  # two of each surface
     "contrast": ((3,), 0.0, 1.0),  # between these
     "mixed": ((3,), 0.0, 1.0),  # below 0.8: with a pattern
@@ -51,17 +52,18 @@ DRAWN: dict[str, tuple[tuple[int, ...], float, float]] = {
     "blur": ((), 0.0, 1.0),  # share of it that is a mean of 3 x 3 pixels
     "noise": ((), 0.0, 0.03),
 }
-NUMBERS = sum(math.prod(shape) for shape, *_ in DRAWN.values())
+APPEARANCE_SIZE = sum(math.prod(shape) for shape, *_ in APPEARANCE.values())
 
 
-class Looks(SimpleNamespace):
-    """How n houses look, one to each robot, by `DRAWN`: attributes of these names, (n, *shape)."""
+class Appearances(SimpleNamespace):
+    """Appearances of n floor plans, one of each robot: attributes (n, *shape) named in
+    `APPEARANCE`."""
 
-    def __init__(self, drawn: Tensor):
-        """drawn: (n, NUMBERS) in [0, 1)."""
+    def __init__(self, uniform: Tensor):
+        """uniform: (n, APPEARANCE_SIZE) in [0, 1)."""
         super().__init__()
-        parts = drawn.split([math.prod(shape) for shape, *_ in DRAWN.values()], -1)
-        for part, (name, (shape, low, high)) in zip(parts, DRAWN.items(), strict=True):
+        parts = uniform.split([math.prod(shape) for shape, *_ in APPEARANCE.values()], -1)
+        for part, (name, (shape, low, high)) in zip(parts, APPEARANCE.items(), strict=True):
             setattr(self, name, low + (high - low) * part.unflatten(-1, shape or (1,)))
             if not shape:
                 setattr(self, name, getattr(self, name)[:, 0])
@@ -128,39 +130,39 @@ def _pattern(kind: Tensor, across: Tensor, up: Tensor, waves: Tensor, turn: Tens
     return 0.5 + 0.5 * kinds.gather(0, kind[None])[0]
 
 
-def pictures_of(
+def render_images(
     fine: DepthCamera,
     position: Tensor,
     rotation: Tensor,
     terrain: Terrain,
-    drawn: Tensor,
+    uniform: Tensor,
     generator: torch.Generator,
 ) -> Tensor:
-    """Pictures (k, rows, columns, 3) in [0, 1] of a camera as `finer` makes them, on roots at (k,
-    3), turned by (k, 3, 3), with looks drawn (k, NUMBERS)."""
+    """Images (k, rows, columns, 3) in [0, 1] of a camera as `finer` makes them, on roots at (k,
+    3), turned by (k, 3, 3), with appearances of (k, APPEARANCE_SIZE) in [0, 1)."""
     colours = []
     columns, rows = fine.config.size
-    for where, turned, look in zip(
-        *(part.split(AT_ONCE) for part in (position, rotation, drawn)), strict=True
+    for where, turned, numbers in zip(
+        *(part.split(AT_ONCE) for part in (position, rotation, uniform)), strict=True
     ):
         depth = fine.depths(where, turned, terrain.height_at)
         ray = fine.rays @ turned.mT
         eye = where + turned @ fine.place
         point = eye[:, None] + depth[..., None] * ray
-        colours.append(Looks(look).paint(point, ray, depth, terrain))
-    looks = Looks(drawn)
-    picture = torch.cat(colours).unflatten(1, (rows, columns)).movedim(-1, 1)
-    soft = nn.functional.avg_pool2d(picture, 3, 1, 1, count_include_pad=False)
-    picture = torch.lerp(picture, soft, looks.blur[:, None, None, None]).movedim(1, -1)
-    noise = torch.randn(picture.shape, generator=generator, device=picture.device)
-    return (picture + looks.noise[:, None, None, None] * noise).clamp(0.0, 1.0)
+        colours.append(Appearances(numbers).paint(point, ray, depth, terrain))
+    appearances = Appearances(uniform)
+    image = torch.cat(colours).unflatten(1, (rows, columns)).movedim(-1, 1)
+    soft = nn.functional.avg_pool2d(image, 3, 1, 1, count_include_pad=False)
+    image = torch.lerp(image, soft, appearances.blur[:, None, None, None]).movedim(1, -1)
+    noise = torch.randn(image.shape, generator=generator, device=image.device)
+    return (image + appearances.noise[:, None, None, None] * noise).clamp(0.0, 1.0)
 
 
 def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
-    """The camera whose every pixel is one of a picture, and which sees farther."""
+    """The camera whose every pixel is one of a image, and which sees farther."""
     columns, rows = (FINER * side for side in config.size)
     camera = DepthCamera(replace(config, size=(columns, rows), range_m=(0.05, FAR_M)))
-    camera.bind(1, 1.0, device)
+    camera.allocate(1, 1.0, device)
     return camera
 
 
@@ -173,16 +175,16 @@ def level_of(fine: DepthCamera, up: Tensor, height: float) -> Tensor:
     return down.clamp(min=0.0).unflatten(1, (rows, columns))
 
 
-class Sight(NamedTuple):
+class View(NamedTuple):
     """What robots see, and from where."""
 
-    picture: Tensor  # (k, rows, columns, 3) in [0, 1]
+    image: Tensor  # (k, rows, columns, 3) in [0, 1]
     position: Tensor  # of the roots, (k, 3) [m]
     rotation: Tensor  # (k, 3, 3)
 
 
-def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Tensor:
-    """How far the colours of an earlier picture differ from one of now where each pixel would see
+def compared(fine: DepthCamera, now: View, earlier: View, level: Tensor) -> Tensor:
+    """How far the colours of an earlier image differ from one of now where each pixel would see
     the same at `SHARES` of a level floor's depth, -1 where it was out of sight, and last how far
     the eye has moved (k, S + 1, rows, columns) [m]; below `BASE_M` all -1 and 0. Roots are taken
     for equally high, as what a robot knows of its height is that of its home pose.
@@ -195,17 +197,17 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
     eye = now.rotation @ fine.place + moved
     apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
     floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
-    picture = earlier.picture.movedim(-1, 1)
+    image = earlier.image.movedim(-1, 1)
     differences = []
     for share in SHARES:
-        seen = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
-        away = seen @ along
-        at = torch.stack((seen @ right / half[0], seen @ down / half[1]), -1)
+        ray = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
+        away = ray @ along
+        at = torch.stack((ray @ right / half[0], ray @ down / half[1]), -1)
         at = at / away.clamp(min=0.05)[..., None]
         there = nn.functional.grid_sample(
-            picture, at.unflatten(1, level.shape[1:]), padding_mode="border", align_corners=False
+            image, at.unflatten(1, level.shape[1:]), padding_mode="border", align_corners=False
         )
-        off = (there.movedim(1, -1) - now.picture).abs().mean(-1)
+        off = (there.movedim(1, -1) - now.image).abs().mean(-1)
         inside = (away > 0.05) & (at.abs() < 1.0).all(-1)
         differences.append(torch.where(inside.view_as(off), off, -1.0))
     apart = apart.where(apart >= BASE_M, 0.0)[:, None, None, None]
@@ -213,91 +215,101 @@ def compared(fine: DepthCamera, now: Sight, earlier: Sight, level: Tensor) -> Te
     return torch.cat((off, apart.expand_as(off[:, :1])), 1)
 
 
-class PictureCamera(DepthCamera):
-    """A camera in rooms whose pictures a network makes depths of, each beside an earlier one from
+class ImageCamera(DepthCamera):
+    """A camera in rooms whose images a network makes depths of, each beside an earlier one from
     `BASE_M` away or farther. Imagined robots are told depths with the noise that the settings
     say."""
 
-    kept = (*DepthCamera.kept, "eye.looks", "eye.views", "eye.poses")
-    looks: Tensor  # (n, NUMBERS), another one in each episode
-    views: Tensor  # (n, 2, rows, columns, 3) earlier pictures, bytes, the latest last
+    saved: ClassVar[Mapping[str, str]] = {
+        **DepthCamera.saved,
+        "eye.looks": "appearances",
+        "eye.views": "views",
+        "eye.poses": "poses",
+    }
+    appearances: Tensor  # (n, APPEARANCE_SIZE), another one in each episode
+    views: Tensor  # (n, 2, rows, columns, 3) earlier images, bytes, the latest last
     poses: Tensor  # (n, 2, 12) of the root where they were taken; NaN before the first
 
     def __init__(self, config: CameraConfig, height: float):
-        """height: of the root of a robot that stands [m]. Raises InputError for eyes of another
-        camera or height."""
+        """height: of the root of a robot that stands [m].
+
+        Raises:
+          InputError: for a network of another camera or height.
+        """
         super().__init__(config)
-        self.eyes = Eyes.load(config.eyes)
+        self.network = DepthNetwork.load(config.network)
         mine = recorded(config)
-        camera = self.eyes.contract.camera
-        if abs(height - (stood := self.eyes.contract.height_m)) > 0.05:
+        camera = self.network.contract.camera
+        if abs(height - (stood := self.network.contract.height_m)) > 0.05:
             raise InputError(
-                f"'{config.eyes}' are eyes {stood:.2f} m above the floor, this robot's root is at"
-                f" {height:.2f} m: make its own by python -m npmp.learning.depth_training robot=..."
+                f"'{config.network}' is for a root {stood:.2f} m above the floor, this robot's is"
+                f" at {height:.2f} m: train one by python -m npmp.learning.depth_training"
+                " robot=..."
             )
         names = ("size", "fov_deg", "place_m", "pitch_deg", "range_m")
         if other := [name for name in names if mine[name] != camera[name]]:
             raise InputError(
-                f"'{config.eyes}' are eyes of a camera with "
+                f"'{config.network}' is for a camera with "
                 + ", ".join(f"{name} {camera[name]}, not {mine[name]}" for name in other)
             )
 
-    def bind(self, n: int, dt: float, device: torch.device) -> None:
-        """As `DepthCamera.bind`. Raises InputError where MuJoCo is to draw and cannot."""
-        super().bind(n, dt, device)
-        self.fine, self.eyes = finer(self.config, device), self.eyes.to(device)
-        self.looks = torch.zeros(n, NUMBERS, device=device)
-        self.houses = None
+    def allocate(self, n: int, dt: float, device: torch.device) -> None:
+        """As `DepthCamera.allocate`. Raises InputError where MuJoCo is to draw and cannot."""
+        super().allocate(n, dt, device)
+        self.fine = finer(self.config, device)
+        self.network = self.network.to(device)
+        self.appearances = torch.zeros(n, APPEARANCE_SIZE, device=device)
+        self.floor_plans = None
         columns, rows = self.fine.config.size
         self.views = torch.zeros(n, 2, rows, columns, 3, dtype=torch.uint8, device=device)
         self.poses = torch.full((n, 2, 12), math.nan, device=device)
-        if self.config.look == "mujoco":
-            from npmp.envs.floor_plans import MujocoHouses
+        if self.config.renderer == "mujoco":
+            from npmp.envs.floor_plans import FloorPlanRenderer
 
-            self.houses = MujocoHouses(self.config, self.fine)
+            self.floor_plans = FloorPlanRenderer(self.config, self.fine)
 
-    def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
-        drawn = torch.rand(len(ids), NUMBERS, generator=generator, device=ids.device)
-        self.looks = self.looks.index_copy(0, ids, drawn)
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        uniform = torch.rand(len(ids), APPEARANCE_SIZE, generator=generator, device=ids.device)
+        self.appearances = self.appearances.index_copy(0, ids, uniform)
         self.poses = self.poses.index_fill(0, ids, math.nan)
-        super().begin(env, ids, generator)
+        super().begin(ids, generator)
 
-    def view(self, env: Any, ids: Tensor) -> Sight:
-        """What robots ids (k,) see now."""
-        state = RobotState.unpack(env.state.pack()[ids])
+    def view(self, ids: Tensor) -> View:
+        """The images of robots ids (k,) now."""
+        state = RobotState.unpack(self.env.state.pack()[ids])
         where = (state.root_pos, state.root_rot)
-        ground = env.ground
-        if self.houses is not None:
-            picture = self.houses.pictures(*where, ground.terrain, ground.field[ids])
+        ground = self.env.ground
+        if self.floor_plans is not None:
+            image = self.floor_plans.images(*where, ground.terrain, ground.field[ids])
         else:
-            args = self.fine, *where, ground.terrain, self.looks[ids], env.generator
-            picture = pictures_of(*args)
-        return Sight(picture, *where)
+            args = self.fine, *where, ground.terrain, self.appearances[ids], self.env.generator
+            image = render_images(*args)
+        return View(image, *where)
 
-    def _beside(self, now: Sight, ids: Tensor) -> Sight:
-        """What robots ids (k,) saw before their eyes moved by `BASE_M`, or when they began. Keeps
+    def _beside(self, now: View, ids: Tensor) -> View:
+        """The images of robots ids (k,) before the camera moved by `BASE_M`, or of the start. Keeps
         what they see now where the eye is `BASE_M` or farther from where the last was kept."""
         views = self.views[ids]
         poses = self.poses[ids]
         pose = torch.cat((now.position, now.rotation.flatten(1)), -1)
-        picture = (255.0 * now.picture).round().byte()
-        eyes = [
+        image = (255.0 * now.image).round().byte()
+        cameras = [
             (at[:, :3] + at[:, 3:].view(-1, 3, 3) @ self.place)[:, :2] for at in (pose, poses[:, 1])
         ]
         first = poses[:, 1, 0].isnan()
-        new = first | (torch.linalg.vector_norm(eyes[0] - eyes[1], dim=-1) >= BASE_M)
-        views[first], poses[first] = picture[first, None], pose[first, None]
-        views[new] = torch.stack((views[new, 1], picture[new]), 1)
+        new = first | (torch.linalg.vector_norm(cameras[0] - cameras[1], dim=-1) >= BASE_M)
+        views[first], poses[first] = image[first, None], pose[first, None]
+        views[new] = torch.stack((views[new, 1], image[new]), 1)
         poses[new] = torch.stack((poses[new, 1], pose[new]), 1)
         self.views = self.views.index_copy(0, ids, views)
         self.poses = self.poses.index_copy(0, ids, poses)
         at, turned = poses[:, 0].split((3, 9), -1)
-        return Sight(views[:, 0] / 255.0, at, turned.view(-1, 3, 3))
+        return View(views[:, 0] / 255.0, at, turned.view(-1, 3, 3))
 
     @torch.no_grad()
-    def _true(self, env: Any, ids: Tensor) -> Tensor:
-        now = self.view(env, ids)
-        level = level_of(self.fine, now.rotation[:, 2], self.eyes.contract.height_m)
+    def _true(self, ids: Tensor) -> Tensor:
+        now = self.view(ids)
+        level = level_of(self.fine, now.rotation[:, 2], self.network.contract.height_m)
         before = compared(self.fine, now, self._beside(now, ids), level)
-        depth, spread = self.eyes(now.picture, level, before)
+        depth, spread = self.network(now.image, level, before)
         return torch.where(spread < UNSURE, depth, self.config.range_m[1])

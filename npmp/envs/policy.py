@@ -63,10 +63,11 @@ def observe(env: TaskEnv[Any], is_first: Tensor) -> Observation:
 
     is_first: (n,) bool: an episode begins with this step.
     """
+    tracking = getattr(env.task, "tracking", None)
     return Observation(
         proprioception=env.observe(),
         task=env.task.observe(),
         is_first=is_first,
         state=env.state,
-        free=getattr(env.task, "free", None),
+        free=None if tracking is None else tracking.free,
     )

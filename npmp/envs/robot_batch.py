@@ -41,14 +41,14 @@ _REMEMBERED = 100
 
 @dataclass(frozen=True)
 class RobotBatchConfig:
-    """What stands between action and observation; by default an ideal robot. Raises ValueError for
-    an unknown hold or accelerometer."""
+    """Drives, sensors, physics and pushes of robots; by default ideal. Raises ValueError for an
+    unknown hold or accelerometer."""
 
     # of setpoints; first_order: linear from the last to the new one over a control period
     hold: str = "zero_order"
     # imu: its mean over the last control step, at the robot's IMU; root: of the root over two steps
     accelerometer: str = "imu"
-    # what moves the joints: pd, which is ideal, or the folder of a model of real drives; several,
+    # drives of the joints: pd, which is ideal, or the folder of a model of real drives; several,
     # as pd+FOLDER, are shared out among the robots
     actuator: str = IDEAL
     physics: randomization.PhysicsConfig = field(default_factory=randomization.PhysicsConfig)
@@ -166,7 +166,7 @@ class RobotBatch:
         # whether a simulation broke down in the last step
         self.broken = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self.lost = 0  # simulations noted as broken since `forget_breakdowns`
-        # what was known of the latest of them
+        # records of the latest of them
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._all = torch.arange(num_envs, device=self.device)
 
@@ -216,8 +216,7 @@ class RobotBatch:
         """What the simulator alone knows of each robot: the draws of its physics, which drives it
         has and the present push, each about in [-1, 1].
 
-        The push is given forwards and to the left of the robot, as networks that see no heading
-        could not use it otherwise.
+        The push is in the heading frame, as networks do not observe the heading.
         """
         drawn = torch.cat((self.randomizer.unit, self._drives), -1)
         if self.config.pushes.force == 0:
@@ -263,7 +262,7 @@ class RobotBatch:
         return None if squares is None else squares.to(self.device)
 
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
-        """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past
+        """Begin new episodes of robots ids (k,): new physics, a state, no push, and a past
         like the present."""
         self.randomizer.draw(ids, generator)
         self.sim.set_state(ids, *self._whole(start))
@@ -321,7 +320,7 @@ class RobotBatch:
         self.sim.move(ids, qpos, self.sim.qvel[ids])
 
     def observe(self, generator: torch.Generator) -> Tensor:
-        """What the robots sense now, (n, o): a new draw of noise and delay at each call."""
+        """The robots' sensors now, (n, o), with new noise and delay at each call."""
         return self.sensing.read(self.history, generator)
 
     def setpoint(self, action: Tensor) -> Tensor:
@@ -356,7 +355,7 @@ class RobotBatch:
     def note_broken(self, describe: Callable[[int], dict[str, Any]]) -> None:
         """Count each breakdown of the last step in `lost`, and add what led to it to `breakdowns`.
 
-        describe: what the task knows of a robot.
+        describe: the task's record of a robot.
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"

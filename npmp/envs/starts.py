@@ -3,8 +3,8 @@ any heading."""
 
 from __future__ import annotations
 
-import copy
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,12 +48,14 @@ class StartPoses:
         self._feet = Feet(robot) if tilt_deg > 0 else None
         self._table = _table(robot, motions)
 
-    def to(self, device: torch.device) -> StartPoses:
-        """The same on a device."""
-        moved = copy.copy(self)
-        moved._table = tuple(part.to(device) for part in self._table)
-        moved._feet = None if self._feet is None else self._feet.to(device)
-        return moved
+    def bind(self, env: Any) -> None:
+        """As `Starts`."""
+        self._table = tuple(part.to(env.device) for part in self._table)
+        self._feet = None if self._feet is None else self._feet.to(env.device)
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """As `Starts`. where: `yaw`, as `draw` takes it."""
+        return self.draw(len(ids), generator, **where)
 
     def draw(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
         """Starts of n robots. yaw (n,): by how much each is turned [rad]; None: by any angle."""

@@ -49,8 +49,8 @@ class TaskEnv(Generic[T]):
         so that they do not end together.
 
         Args:
-          robots: what stands between action and observation; by default ideal robots, setpoints
-            held as the task's settings ask.
+          robots: drives, sensors, physics and pushes; by default ideal robots, with setpoints held
+            by the task's settings.
           num_threads: of the physics; 0: all cores. No result depends on it.
           device: where all tensors are, those that go in included.
           engine: of the physics, as `npmp.sim.simulate`.
@@ -113,7 +113,7 @@ class TaskEnv(Generic[T]):
         return self.robots.state
 
     def observe(self) -> Tensor:
-        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws
+        """The robots' sensors now, (n, o) as `npmp.envs.features.proprioception`; each call samples
         noise and delay anew."""
         return self.robots.observe(self.generator)
 
@@ -128,8 +128,8 @@ class TaskEnv(Generic[T]):
 
         Args:
           mask: (n,) bool, which robots; all by default.
-          where: what is settled about the starts of the k robots of the mask, by the task's names;
-            drawn otherwise.
+          where: choices about the starts of the k robots of the mask, by the task's names; others
+            are random.
 
         Returns: the state of all robots.
         """
@@ -161,18 +161,22 @@ class TaskEnv(Generic[T]):
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)
         self.robots.note_broken(lambda i: self.task.describe(i) | self.ground.describe(i))
-        outcome = self.task.judge()
+        result = self.task.evaluate_step()
         self.age = self.age + 1
-        truncated = outcome.ended
-        failed = outcome.failed
+        truncated = result.ended
+        failed = result.failed
         if self._episode_steps is not None:
             truncated = truncated | (self.age >= self._episode_steps)
-        self.ground.advance(failed, outcome.seen)
-        self.task.advance(outcome, self.generator)
-        truncated = truncated & ~failed
-        ended = outcome.ended & ~failed
+        self.ground.advance(failed, result.metrics)
+        self.task.advance(result, self.generator)
         return EnvStep(
-            self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen
+            self.state,
+            result.rewards,
+            failed,
+            truncated & ~failed,
+            result.error,
+            result.ended & ~failed,
+            result.metrics,
         )
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:

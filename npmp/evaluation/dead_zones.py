@@ -74,7 +74,9 @@ def find(
 def sides(trial: Trial, commands: Tensor) -> list[Side]:
     """As `find`, of a trial of robots with commands (n, 3) all the time, `ROBOTS` in a row
     with the same. One that falls does not obey."""
-    last = trial.seen["achieved"][-round(LAST_S / trial.dt) :].mean(0).view(-1, ROBOTS, 3).mean(1)
+    last = (
+        trial.metrics["achieved"][-round(LAST_S / trial.dt) :].mean(0).view(-1, ROBOTS, 3).mean(1)
+    )
     upright = ~trial.fell.any(0).view(-1, ROBOTS).any(1)
     commands = commands[::ROBOTS]
     results = []

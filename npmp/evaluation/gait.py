@@ -103,7 +103,7 @@ def opposite(robot: Robot) -> list[tuple[int, int]]:
 
 def stepping_of(trial: Trial, robots: slice, counts: torch.Tensor) -> Stepping:
     """The feet of some robots of a trial; counts: (T, n) bool of these."""
-    height, speed = trial.seen["feet"][:, robots].double().unbind(-1)
+    height, speed = trial.metrics["feet"][:, robots].double().unbind(-1)
     return Stepping(height.numpy(), speed.numpy(), counts.numpy(), trial.dt)
 
 
@@ -211,7 +211,7 @@ def worst_foot(trial: Trial) -> dict[str, float]:
     Returns: `swing_share`, `foot_lift_m` and `stance_mps`, which `stepping_figures` has for each
       foot (the second as `lift_m`).
     """
-    moving = (trial.seen["base"][..., 3] > MOVING) & ~(trial.fell | trial.seen["is_first"])
+    moving = (trial.metrics["base"][..., 3] > MOVING) & ~(trial.fell | trial.metrics["is_first"])
     figures = stepping_figures(stepping_of(trial, slice(None), moving), ())
     if not figures:
         return {}
@@ -232,8 +232,8 @@ def module_stepping(
     task = Imitation(robot, config, motions)
     env = TaskEnv(task, TRACKED, seed=seed, **place)
     trial = run_trial(tracking(skill), env, seconds=TRACKED_S, seed=seed)
-    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["is_first"]))
-    return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
+    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.metrics["is_first"]))
+    return seen, smoothed(trial.metrics["velocity"].double().numpy(), 1.0 / trial.dt)
 
 
 def recorded_stepping(robot: Robot, motions: MotionSet) -> tuple[Stepping, Floats]:

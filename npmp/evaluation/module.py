@@ -101,7 +101,7 @@ def evaluate_module(
     )
     skill.to(env.device)
     clip = torch.arange(env.num_envs, device=env.device)
-    result = track(skill, env, clip, env.task.reference.start[clip])
+    result = track(skill, env, clip, env.task.tracking.reference.start[clip])
     clips = write_rollouts(out / "rollouts.h5", result, env, motions)
     trial = TrackingTrial(robot, motions, like, frames, starts=starts, seed=seed + 1000, **place)
     return {

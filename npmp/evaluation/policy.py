@@ -231,7 +231,7 @@ def by_command(
             "success": (~fell.any(0)).float().mean().item(),
         }
         if kept.any():
-            seen = {name: part[:, mine][kept] for name, part in trial.seen.items()}
+            seen = {name: part[:, mine][kept] for name, part in trial.metrics.items()}
             achieved = seen["achieved"].mean(0)
             base = seen["base"]
             row |= {

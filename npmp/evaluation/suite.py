@@ -301,7 +301,7 @@ def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tenso
     """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,)
     [rad/s]."""
     steps = max(1, round(last_s / trial.dt))
-    off = trial.seen["achieved"][-steps:].mean(0) - torch.tensor(command)
+    off = trial.metrics["achieved"][-steps:].mean(0) - torch.tensor(command)
     return torch.linalg.vector_norm(off[:, :2], dim=-1), off[:, 2].abs()
 
 
@@ -341,10 +341,10 @@ def row_of(
         "bound_mps": most[0],
         "bound_rps": most[1],
     }
-    if "up" in trial.seen:
+    if "up" in trial.metrics:
         steps = torch.arange(1, len(trial.fell) + 1).unsqueeze(-1)
         # past the end where never
-        rise = torch.where(trial.seen["up"], steps, len(steps) + 1).amin(0) * trial.dt
+        rise = torch.where(trial.metrics["up"], steps, len(steps) + 1).amin(0) * trial.dt
         row |= {"risen": (rise <= IN_TIME_S).float().mean().item(), "rise_s": rise.median().item()}
     if upright.any():
         row |= {"error_mps": speed[upright].mean().item(), "error_rps": turn[upright].mean().item()}
@@ -398,7 +398,7 @@ def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
     """`jerk`, `heat` and `saturation` as `FlagConfig` has them, before falls; torque limits (nu,)
     [Nm]."""
     up = trial.fell.cumsum(0) == 0
-    load = trial.seen["torque"] / limit  # (T, n, nu)
+    load = trial.metrics["torque"] / limit  # (T, n, nu)
     change = (load[1:] - load[:-1]).abs()[up[1:]] / trial.dt
     kept = load[up]
     return {
@@ -411,7 +411,7 @@ def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
 def joint_speeds(trials: Sequence[Trial], robot: Robot) -> dict[str, dict[str, float]]:
     """Speeds of each joint before falls, beside its velocity limit [rad/s]: 99.9th percentile and
     maximum."""
-    before_falls = [trial.seen["joint_vel"][trial.fell.cumsum(0) == 0] for trial in trials]
+    before_falls = [trial.metrics["joint_vel"][trial.fell.cumsum(0) == 0] for trial in trials]
     speed = torch.cat(before_falls).abs()
     if not len(speed):
         speed = torch.zeros(1, len(robot.joint_names))
@@ -428,12 +428,12 @@ def joint_speeds(trials: Sequence[Trial], robot: Robot) -> dict[str, dict[str, f
 def slip(trial: Trial) -> float:
     """The mean speed of the worst foot while it is lower than 5 mm, before falls [m/s]."""
     up = trial.fell.cumsum(0) == 0
-    height, speed = trial.seen["feet"].unbind(-1)
+    height, speed = trial.metrics["feet"].unbind(-1)
     near = [speed[..., f][up & (height[..., f] < gait.NEAR)] for f in range(height.shape[-1])]
     return max((some.mean().item() for some in near if len(some)), default=0.0)
 
 
 def spread(trial: Trial) -> float:
     """The deviation between trials without a fall of their mean forward velocity [m/s]."""
-    means = trial.seen["achieved"][:, ~trial.fell.any(0), 0].mean(0)
+    means = trial.metrics["achieved"][:, ~trial.fell.any(0), 0].mean(0)
     return means.std().item() if len(means) > 1 else 0.0

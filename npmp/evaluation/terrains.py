@@ -77,8 +77,8 @@ def on_terrains(
 def progress(trial: Trial) -> float:
     """How far robots went the commanded way, as a share of the commanded distance, over all of a
     walking trial."""
-    command = trial.seen["command"][..., :2]
-    achieved = trial.seen["achieved"][..., :2]
+    command = trial.metrics["command"][..., :2]
+    achieved = trial.metrics["achieved"][..., :2]
     speed = torch.linalg.vector_norm(command, dim=-1)
     along = (achieved * command).sum(-1) / speed.clamp(min=1e-6)
     return (along.sum() / speed.sum().clamp(min=1e-6)).item()

@@ -44,11 +44,11 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
     task = env.task
     robots = env.robots
-    remaining = task.last_frame - task.frame
+    remaining = task.tracking.last_frame - task.tracking.frame
     steps = torch.zeros_like(remaining)
     alive = torch.ones_like(remaining, dtype=torch.bool)
     qpos = [robots.qpos.clone()]
-    frames = [task.frame.clone()]
+    frames = [task.tracking.frame.clone()]
     errors: list[Tensor] = []
     latents: list[Tensor] = []
 
@@ -57,7 +57,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
         alive.logical_and_(~transition.step.terminated & (steps < remaining))
         steps.add_(alive)
         qpos.append(robots.qpos.clone())
-        frames.append(task.frame.clone())
+        frames.append(task.tracking.frame.clone())
         errors.append(transition.step.error)
         latents.append(transition.next_state.z)
         return not alive.any()

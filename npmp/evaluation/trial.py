@@ -58,7 +58,7 @@ def run_trial(
 
 
 def effort(trial: Trial) -> dict[str, float]:
-    """What moving cost the drives, over all steps of a trial's `seen` torque, joint_vel and base.
+    """What moving cost the drives, over all steps of a trial's metrics torque, joint_vel and base.
 
     Returns: `mechanical_power_w`, the joints' positive power (a drive's braking is not recovered);
     `energy_j_per_m`, its share per metre of the base's path; `torque_rms_nm` of all joints, which
@@ -67,7 +67,7 @@ def effort(trial: Trial) -> dict[str, float]:
     one episode; `torque_max_nm` and `joint_speed_max_rps`, the largest of any joint at the end of a
     control step.
     """
-    torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
+    torque, speed, base = (trial.metrics[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
     way = base[..., 3].mean().item()
     figures = {
@@ -77,7 +77,7 @@ def effort(trial: Trial) -> dict[str, float]:
         "torque_max_nm": torque.abs().max().item(),
         "joint_speed_max_rps": speed.abs().max().item(),
     }
-    begun = trial.seen["is_first"]
+    begun = trial.metrics["is_first"]
     # steps whose two predecessors belong to the same episode
     within = ~(begun[1:-1] | begun[2:])
     if within.any():
@@ -93,7 +93,7 @@ class _TrialRecorder:
         self.env = env
         self.robots = torch.arange(env.num_envs, device=env.device)
         self.soles = self._soles()
-        self.seen: dict[str, list[Tensor]] = {}
+        self.metrics: dict[str, list[Tensor]] = {}
         self.errors: list[Tensor] = []
         self.fell: list[Tensor] = []
         self.qpos = [self._qpos()]
@@ -125,18 +125,18 @@ class _TrialRecorder:
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
         own["velocity"] = heading_velocity(state).nan_to_num(0.0)
         own["base"] = base_of(state.root_rot, self.env.ground.local(state).root_pos, state.root_vel)
-        for name, value in {**step.seen, **own}.items():
-            self.seen.setdefault(name, []).append(value.clone())
+        for name, value in {**step.metrics, **own}.items():
+            self.metrics.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))
         self.fell.append(step.terminated)
         self.qpos.append(self._qpos())
 
     def trial(self) -> Trial:
         """All of it, on the CPU."""
-        seen = {name: torch.stack(rows).cpu() for name, rows in self.seen.items()}
+        metrics = {name: torch.stack(rows).cpu() for name, rows in self.metrics.items()}
         errors = torch.stack(self.errors).cpu()
         fell = torch.stack(self.fell).cpu()
-        return Trial(seen, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)
+        return Trial(metrics, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)
 
 
 def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:

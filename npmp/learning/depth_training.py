@@ -23,8 +23,8 @@ from npmp.core import geometry, ranges
 from npmp.core.devices import has_native_bfloat16
 from npmp.core.settings import from_mapping
 from npmp.envs.camera import CameraConfig, DepthCamera, camera_of, recorded
-from npmp.envs.depth_network import FINER, UNSURE, Eyes, EyesContract
-from npmp.envs.images import NUMBERS, Sight, compared, finer, level_of, pictures_of
+from npmp.envs.depth_network import FINER, UNSURE, DepthNetwork, DepthNetworkContract
+from npmp.envs.images import APPEARANCE_SIZE, View, compared, finer, level_of, render_images
 from npmp.robots import Robot
 from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
@@ -77,7 +77,7 @@ class Scenes:
         self.height = float(robot.home_qpos[2])
         self.fine = finer(config, here)
         self.camera = DepthCamera(config)
-        self.camera.bind(1, 1.0, here)
+        self.camera.allocate(1, 1.0, here)
 
     def _stand(self, flat: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
         """Roots at (k, 3), turned by (k, 3, 3), of robots at places (k, 2) that face yaws (k,)."""
@@ -122,9 +122,9 @@ class Scenes:
         while sum(len(part.depths) for part in batches) < n:
             now, then = self.poses(min(768, 4 * n))
             depth = self.camera.images(*now, self.terrain.height_at)
-            looks = torch.rand(len(depth), NUMBERS, generator=self.generator)
+            looks = torch.rand(len(depth), APPEARANCE_SIZE, generator=self.generator)
             seen = [
-                pictures_of(self.fine, *where, self.terrain, looks, self.generator)
+                render_images(self.fine, *where, self.terrain, looks, self.generator)
                 for where in (now, then)
             ]
             brighter = 0.05 * torch.randn(len(depth), 1, 1, 1, generator=self.generator)
@@ -135,13 +135,13 @@ class Scenes:
         return Drawn(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
 
     def given(self, some: Drawn) -> tuple[Tensor, Tensor, Tensor]:
-        """What eyes are given of it (`Eyes.forward`)."""
+        """What eyes are given of it (`DepthNetwork.forward`)."""
         pictures = some.pictures / 255.0
         turned = some.rotations
         level = level_of(self.fine, turned[:, 0, 2], self.height)
-        now = Sight(pictures[:, 0], torch.zeros_like(some.moved), turned[:, 0])
-        earlier = Sight(pictures[:, 1], some.moved, turned[:, 1])
-        return now.picture, level, compared(self.fine, now, earlier, level)
+        now = View(pictures[:, 0], torch.zeros_like(some.moved), turned[:, 0])
+        earlier = View(pictures[:, 1], some.moved, turned[:, 1])
+        return now.image, level, compared(self.fine, now, earlier, level)
 
 
 def loss_of(made: Tensor, spread: Tensor, true: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def loss_of(made: Tensor, spread: Tensor, true: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
+def judge(eyes: DepthNetwork, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
     """How well eyes know depths below `NEAR_M`: their mean error [m]; the share that they are sure
     of; which share of these is off by 0.2 m."""
     some = (Drawn(*part) for part in zip(*(x.split(256) for x in drawn), strict=True))
@@ -168,7 +168,7 @@ def judge(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> dict[str, float]:
 
 
 @torch.no_grad()
-def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
+def sheet_of(eyes: DepthNetwork, scenes: Scenes, drawn: Drawn) -> Image.Image:
     """The first `SHOWN` pictures, earlier ones, the depths and those that eyes make, the nearer the
     brighter, without what they are not sure of."""
     some = Drawn(*(part[:SHOWN] for part in drawn))
@@ -183,7 +183,7 @@ def sheet_of(eyes: Eyes, scenes: Scenes, drawn: Drawn) -> Image.Image:
     return image.resize((2 * image.width, 2 * image.height), Image.Resampling.NEAREST)
 
 
-def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
+def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> DepthNetwork:
     """Draw pictures, learn, judge by houses and looks that were not among them, and save to
     `config.out`, with examples of these. Raises InputError for a camera or robot that there is
     not."""
@@ -194,8 +194,8 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     other = Scenes(camera, robot, 16, config.seed + 1000).draw(min(1500, config.pictures))
     drawn = scenes.draw(config.pictures)
     torch.manual_seed(config.seed)
-    contract = EyesContract(recorded(camera), scenes.height, training={"seed": config.seed})
-    eyes = Eyes(contract)
+    contract = DepthNetworkContract(recorded(camera), scenes.height, training={"seed": config.seed})
+    eyes = DepthNetwork(contract)
     optimizer = torch.optim.Adam(eyes.parameters(), LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
     reduced = has_native_bfloat16()

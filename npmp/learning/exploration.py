@@ -106,10 +106,10 @@ class Redirection:
         episodes that begin included."""
         env = self.env
         task = env.task
-        free = task.free
+        free = task.tracking.free
         draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         ends = free & ~is_first & (draw < self.leave)
         jumps = ~free & ~is_first & (draw > 1.0 - self.rejoin_rate * env.dt)
-        task.rejoin(ends | jumps)
-        task.free = (free & ~ends) | (~free & ~is_first & ~jumps & (draw < self.enter))
+        task.tracking.rejoin(ends | jumps)
+        task.tracking.free = (free & ~ends) | (~free & ~is_first & ~jumps & (draw < self.enter))
         return is_first | ends | jumps

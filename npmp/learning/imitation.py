@@ -131,8 +131,8 @@ def make_trainer(
     if module is None:
         task = env.task
         with seeded(seed):
-            features = task.features(task.config.future_frames)
-            skill = SkillModule.for_reference(env.robot, net, task.reference, features)
+            features = task.tracking.features(task.config.future_frames)
+            skill = SkillModule.for_reference(env.robot, net, task.tracking.reference, features)
     else:
         skill = SkillModule.load(module)
         _check_fit(skill, net, env)

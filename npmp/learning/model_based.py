@@ -255,9 +255,10 @@ class ModelBasedTrainer(Trainer):
     def _imagination(self, recordings: Task | None) -> Imagination:
         c = self.config
         env = self.env
-        reference: Reference | None = getattr(recordings, "reference", None)
+        tracking = getattr(recordings, "tracking", None)
+        reference: Reference | None = None if tracking is None else tracking.reference
         if self.guided:
-            reference = env.task.reference
+            reference = env.task.tracking.reference
         # without recordings set by `warm_up`
         postures = PostureRange(env.state if reference is None else reference.frames)
         self.postures = postures.to(env.device)
@@ -388,7 +389,7 @@ class ModelBasedTrainer(Trainer):
             means.add(transition.step, ~transition.snapshot.free)
 
         redirect = None
-        if hasattr(self.env.task, "rejoin"):
+        if hasattr(self.env.task, "tracking"):
             redirect = Redirection(
                 self.env,
                 self.acting,
@@ -540,14 +541,14 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
     """Raise InputError where a module cannot learn the environment's task through a model."""
     skill.check_robot(env.robot)
     for name in ("prior_share", "rejoin_rate", "wasserstein"):
-        if (value := getattr(config, name)) and not hasattr(env.task, "rejoin"):
+        if (value := getattr(config, name)) and not hasattr(env.task, "tracking"):
             raise InputError(
                 f"algo.{name}={value:g}: task '{env.task.name}' tracks no reference; use 0"
             )
-    if type(env.task).imagined_loss is Task.imagined_loss:
+    if not env.task.imaginable:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
-    if not all(hasattr(extra, "imagined") for extra in env.task.extras):
+    if not all(extra.imaginable for extra in env.task.extras):
         raise InputError(
             "not all that policies observe can be imagined: task.clock_s takes algo=clone or vmpo"
         )

@@ -337,8 +337,8 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
 
 def check_task(task: Task | type[Task]) -> None:
     """Refuse a task that no policy is trained for. Raises InputError, naming those there are."""
-    if not task.inputs or task.policies_of:
-        names = ", ".join(kind.name for kind in TASKS if kind.inputs and not kind.policies_of)
+    if not task.reusable or task.policies_of:
+        names = ", ".join(kind.name for kind in TASKS if kind.reusable and not kind.policies_of)
         how = ""
         if task.policies_of:
             how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by"

@@ -377,20 +377,16 @@ class HighLevelPolicy(nn.Module):
                 f"the policy was trained for task '{own.task}'; task={task.name} takes one for "
                 f"{', '.join(accepted)}"
             )
+        if isinstance(task, type):
+            return
         self._check_inputs(task)
-        for name in () if isinstance(task, type) else ("clock_s", "camera"):
+        for name in ("clock_s", "camera"):
             if (has := getattr(own, name)) != (task_value := getattr(task, name)):
                 raise InputError(f"the policy's {name} is {has}, the task's {task_value}")
 
-    def _check_inputs(self, task: Task | type[Task]) -> None:
-        own = self.contract.command
-        inputs = list(task.inputs)
-        # a class without settings may lack inputs that it will have
-        if isinstance(task, type):
-            own = own[: len(inputs)]
-        else:
-            own = [*own, *self.contract.extra_inputs]
-            inputs = [*inputs, *task.extra_inputs]
+    def _check_inputs(self, task: Task) -> None:
+        own = [*self.contract.command, *self.contract.extra_inputs]
+        inputs = [*task.inputs, *task.extra_inputs]
         if own != inputs:
             raise InputError(
                 f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(inputs)}"

@@ -117,7 +117,7 @@ def make(
       robot: a robot or its name.
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.
-      robots_config: what stands between action and observation; by default ideal robots.
+      robots_config: drives, sensors, physics and pushes; by default ideal robots.
       device: where all tensors are, e.g. "cpu" or "cuda".
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.envs.state import pose_from_qpos
-from npmp.tasks.velocity import COMMAND_NAMES, in_heading
+from npmp.envs.task import Goals, StepResult
+from npmp.tasks.velocity import COMMAND_NAMES, heading_velocity, in_heading
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
@@ -87,6 +88,14 @@ def with_range(config: C, motions: MotionSet | None, training: Mapping[str, Any]
     return replace(config, command_range=as_command_range(training["command_range"]))
 
 
+def with_default_range(config: C, motions: MotionSet | None) -> C:
+    """The settings with a range of commands: their own, else the motions', else a modest one."""
+    if config.command_range is not None:
+        return config
+    usual = MODEST_RANGE if motions is None else command_range_from_motions(motions)
+    return replace(config, command_range=usual)
+
+
 def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
     """Ranges read from a file, as the configuration wants them.
 
@@ -105,7 +114,7 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 class RecordedVelocities(NamedTuple):
     """Velocities of a motion set in the heading frame, averaged over about a stride: within one a
-    walking body sways, which no command asks for."""
+    walking body sways, which is no command."""
 
     velocity: Tensor  # (S, 3) forward, lateral [m/s], yaw rate [rad/s]
     weight: Tensor  # (S,) float64, of their clips, each added to those before
@@ -173,7 +182,7 @@ def changed_command(
     """The command process, x <- x - w (x - y z), per component.
 
     Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions
-    that only walk forward has no standing still to ask for.
+    that only walk forward has no command to stand still.
 
     Args:
       command: (..., 3) x.
@@ -195,7 +204,7 @@ def draw_command(
     """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's
     start.
 
-    recorded: what commands are drawn from in place of their range, to which they are then clipped.
+    recorded: sampled in place of the range, to which the commands are then clipped.
     All three components change at once, as some go together only: a robot does not turn on the spot
     at full speed.
     """
@@ -216,12 +225,15 @@ def draw_command(
     return changed_command(command, y, w, z, config.range)
 
 
-class Commands:
-    """A command of each robot, `current` (n, 3), and the control steps to its change, `left` (n,).
+class Commands(Goals):
+    """A velocity command of each robot, `current` (n, 3), and the control steps to its change,
+    `left` (n,).
 
-    They change by the process, at whole periods from a random moment on; in a trial as a schedule
-    says.
+    They change by the process, at whole periods from a random moment on; in a trial by a schedule.
     """
+
+    saved: ClassVar[Mapping[str, str]] = {"commands.current": "current", "commands.left": "left"}
+    achieved = staticmethod(heading_velocity)
 
     def __init__(self, config: CommandConfig, motions: MotionSet | None = None):
         """Raises InputError for commands drawn from recordings where there are none."""
@@ -236,13 +248,15 @@ class Commands:
         self.fixed: Tensor | None = None  # (T, n, 3), of a trial
         self._step = 0  # of the schedule
 
-    def bind(self, n: int, dt: float, device: torch.device) -> None:
-        """Make commands of n robots, zero at first; dt: control period [s]."""
+    def bind(self, env: Any) -> None:
+        """As `Part.bind`; commands are zero at first."""
+        super().bind(env)
+        n = env.num_envs
         if self._recorded is not None:
-            self._recorded = self._recorded.to(device)
-        self._period = max(1, round(self.config.command_period_s / dt))
-        self.current = torch.zeros(n, 3, device=device)
-        self.left = torch.zeros(n, dtype=torch.long, device=device)
+            self._recorded = self._recorded.to(env.device)
+        self._period = max(1, round(self.config.command_period_s / env.dt))
+        self.current = torch.zeros(n, 3, device=env.device)
+        self.left = torch.zeros(n, dtype=torch.long, device=env.device)
 
     def draw(
         self, command: Tensor, generator: torch.Generator, *, change: float | None = None
@@ -260,7 +274,18 @@ class Commands:
         self.current = self.current.index_copy(0, ids, command)
         self.left = self.left.index_copy(0, ids, drawn)
 
-    def advance(self, generator: torch.Generator) -> None:
+    def goal(self) -> Tensor:
+        """The commands, (n, 3)."""
+        return self.current
+
+    def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
+        """New commands (B, 3), sampled as at an episode's start."""
+        return self.draw(goal, generator, change=1.0)
+
+    def describe(self, i: int) -> dict[str, Any]:
+        return {"command": self.current[i]}
+
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """A new command where one is due."""
         left = self.left - 1
         due = left <= 0

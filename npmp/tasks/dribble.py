@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import mujoco
 import torch
@@ -24,12 +24,24 @@ from npmp.core import geometry, ranges
 from npmp.envs.feet import Feet, SteppingConfig, stepping
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
+from npmp.envs.task import (
+    Figures,
+    Goals,
+    Inputs,
+    Part,
+    Parts,
+    Start,
+    StepResult,
+    Task,
+    TaskLoss,
+    Term,
+    Trial,
+)
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
 from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
-from npmp.tasks.terminations import FloorContacts, diverged, tilted
+from npmp.tasks.terminations import FloorContacts, Tilt
 from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
 
 BALL = "ball"
@@ -70,7 +82,7 @@ class DribbleConfig(SteppingConfig):
     damping: float = 0.4
     # the ball is pulled along x as on ground that falls so steeply; robots walk on level ground
     slope_deg: float = 0.0
-    # how late the ball is seen [s], in whole control steps, and with what standard deviation [m]
+    # delay [s] of the perceived ball, in whole control steps, and its standard deviation [m]
     seen: tuple[float, float] = (0.0, 0.0)
     # an episode fails beyond
     tilt_limit_deg: float = 45.0
@@ -110,11 +122,6 @@ class DribbleConfig(SteppingConfig):
 # --- the task as pure functions ---
 
 
-def dribble_reward(distance: Tensor, phi: float) -> Tensor:
-    """exp(-d^2 / phi) of the horizontal distance between ball and target [m]."""
-    return torch.exp(-distance.square() / phi)
-
-
 def in_heading(state: RobotState, points: Tensor) -> Tensor:
     """Horizontal points of the world (..., k, 2) [m] as the robots (n, ...) see them: forwards and
     to the left."""
@@ -151,62 +158,50 @@ def _between(pair: tuple[float, float], uniform: Tensor) -> Tensor:
     return pair[0] + (pair[1] - pair[0]) * uniform
 
 
-class Dribble(Task):
-    """Robots on flat ground, each with a ball that it should bring to its target and keep there.
+class BallGoal(NamedTuple):
+    """The columns of a goal (..., 11): a ball and its target, in the world."""
 
-    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor,
-    and where the ball is too far from the robot or from the target. A step is judged by the target
-    in force before it; a jump comes after.
-    """
+    ball: Tensor  # (..., 2) [m]
+    velocity: Tensor  # (..., 2) of the ball [m/s]
+    target: Tensor  # (..., 2) [m]
+    radius: Tensor  # (...,) of the ball [m]
+    mass: Tensor  # (...,) [kg]
+    drag: Tensor  # (...,) c of the force c |v| v [N s^2/m^2]
+    offset: Tensor  # (..., 2) from the ball to where the robot perceives it [m]
 
-    name = "dribble"
-    config_type = DribbleConfig
-    objectives = ("ball",)
-    error_name = "ball_target_m"
-    inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(INPUTS, (-5.0, 5.0))
-    # the ball is dribbled from within 1 m
-    scales = dict.fromkeys(INPUTS, (-1.0, 1.0))
-    kept = ("target", "left", "balls", "before", "astray")
-    described: ClassVar[Mapping[str, str]] = {"target": "target", "ball": "ball"}
-    hidden = ("unseen",)
-    channels = (("Ball, x", "m"), ("Ball, y", "m"))
-    traced = ("target", "ball")
-    judged = (
-        "ball_target_median_m",
-        "ball_target_before_jump_median_m",
-        "falls_per_minute",
-        "survived",
-    )
-    main_figure = "ball_target_before_jump_median_m"
+    @staticmethod
+    def of(goal: Tensor) -> BallGoal:
+        """The columns by name."""
+        ball, velocity, target, physics, offset = goal.split((2, 2, 2, 3, 2), -1)
+        radius, mass, drag = physics.unbind(-1)
+        return BallGoal(ball, velocity, target, radius, mass, drag, offset)
 
-    def __init__(
-        self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None
-    ):
-        """motions: reference motions to start from; without them every episode starts from the home
-        pose.
+    def pack(self) -> Tensor:
+        """(..., 11)."""
+        physics = torch.stack((self.radius, self.mass, self.drag), -1)
+        return torch.cat((self.ball, self.velocity, self.target, physics, self.offset), -1)
 
-        Raises:
-          InputError: for an empty dataset or one at another rate than the robot's control rate.
-        """
+
+class BallTargets(Goals):
+    """A ball beside each robot, made anew for each episode, and a target that jumps; `BallGoal`."""
+
+    saved: ClassVar[Mapping[str, str]] = {
+        "target": "target",
+        "left": "left",
+        "balls": "balls",
+        "before": "before",
+        "astray": "offset",
+    }
+
+    def __init__(self, robot: Robot, config: DribbleConfig):
         self.robot = robot
-        self.config = config or DribbleConfig()
-        self.episode_s: float | None = self.config.episode_s
-        self.script = DribbleScript(self.config.teacher)
-        reach = (-FAR_M, FAR_M)
-        twice = (-2 * FAR_M, 2 * FAR_M)
-        self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))
-        self.starts = StartPoses(robot, motions, share=self.config.reference_starts)
-        # (2, 2) [m] the two foremost feet of the home pose, in the heading frame
-        root, rotation, joints = pose_from_qpos(torch.tensor(robot.home_qpos))
-        feet = Feet(robot)(root, rotation, joints).mean(-2)[:, :2] - root[:2]
-        self._feet = feet[feet[:, 0].argsort(descending=True, stable=True)[:2]]
+        self.config = config
         self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
         self._step = 0  # of the schedule
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all
         smaller ones."""
-        self.contacts = FloorContacts(spec, self.robot)
         radius = self.config.radius_m[1]
         mass = sum(self.config.mass_kg) / 2
         ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
@@ -228,25 +223,24 @@ class Dribble(Task):
         super().bind(env)
         n = env.num_envs
         device = env.device
-        self.starts = self.starts.to(device)
         self._period = max(1, round(self.config.jump_period_s / env.dt))
         self.target = torch.zeros(n, 2, device=device)
         # control steps until it jumps
         self.left = torch.full((n,), self._period, dtype=torch.long, device=device)
-        # radius, mass and drag as they were drawn, in [0, 1]
+        # radius, mass and drag in [0, 1] of their ranges
         self.unit = torch.zeros(n, 3, device=device)
         self.body = env.robots.free_body(BALL)
         self._legs: Legs | None = None
-        # places of the ball, the present one last; from there to where it is seen
+        # places of the ball, the present one last
         late = round(self.config.seen[0] / env.dt)
         self.before = torch.zeros(n, late + 1, 2, device=device)
-        self.astray = torch.zeros(n, 2, device=device)
+        self.offset = torch.zeros(n, 2, device=device)
 
     # --- the ball ---
 
     @property
     def ball(self) -> Tensor:
-        """Where the balls' centres are, (n, 3) [m], world."""
+        """The balls' centres, (n, 3) [m], world."""
         return self.body.position
 
     @property
@@ -255,17 +249,22 @@ class Dribble(Task):
         return self.body.velocity
 
     @property
-    def ball_radius(self) -> Tensor:
+    def ball_speed(self) -> Tensor:
+        """(n,) [m/s]."""
+        return torch.linalg.vector_norm(self.ball_velocity, dim=-1).nan_to_num(0.0)
+
+    @property
+    def radius(self) -> Tensor:
         """(n,) [m]."""
         return _between(self.config.radius_m, self.unit[:, 0])
 
     @property
-    def ball_mass(self) -> Tensor:
+    def mass(self) -> Tensor:
         """(n,) [kg]."""
         return _between(self.config.mass_kg, self.unit[:, 1])
 
     @property
-    def ball_drag(self) -> Tensor:
+    def drag(self) -> Tensor:
         """(n,) c of the force c |v| v [N s^2/m^2]."""
         return _between(self.config.drag, self.unit[:, 2])
 
@@ -279,52 +278,27 @@ class Dribble(Task):
         self.unit = unit
         self._make_balls(torch.arange(len(unit), device=unit.device))
 
-    @property
-    def unseen(self) -> Tensor:
-        """Of the ball: its height, its velocity as the robot sees it, what was drawn of it; the
-        time until the next jump, as a share. (n, 8)."""
+    def _make_balls(self, ids: Tensor) -> None:
+        self.body.make(ids, self.radius[ids], self.mass[ids])
+
+    def privileged(self) -> Tensor:
+        """Of the ball: its height, its velocity in the heading frame, its physics; the time until
+        the next jump, as a share. (n, 8)."""
         turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
         velocity = geometry.to_local(turn, self.ball_velocity)
         share = (self.left / self._period).unsqueeze(-1)
         return torch.cat((self.ball[:, 2:], velocity, self.unit, share), -1).nan_to_num(0.0)
 
-    def _make_balls(self, ids: Tensor) -> None:
-        """Give the simulations ids (k,) the balls that were drawn."""
-        self.body.make(ids, self.ball_radius[ids], self.ball_mass[ids])
-
-    def _blow(self) -> None:
+    def _apply_forces(self) -> None:
         """The drag of the coming control step, and the slope's pull."""
-        drag = self.ball_drag.unsqueeze(-1)
-        mass = self.ball_mass.unsqueeze(-1)
-        force = drag_force(self.ball_velocity, drag, mass, self.env.dt)
+        mass = self.mass.unsqueeze(-1)
+        force = drag_force(self.ball_velocity, self.drag.unsqueeze(-1), mass, self.env.dt)
         if self.config.slope_deg:
             pull = 9.81 * math.sin(math.radians(self.config.slope_deg))
             force = force + pull * mass * force.new_tensor([1.0, 0.0, 0.0])
         self.body.apply(torch.where(torch.isfinite(force), force, 0.0))
 
     # --- episodes ---
-
-    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """The robot at home or on the reference, the ball at a fore foot or anywhere around.
-
-        where: `ball` (k, 2), its place in the robot's heading frame [m]; `yaw`, as
-        `StartPoses.draw` takes it.
-        """
-        begun = self.starts.draw(len(ids), generator, where.get("yaw"))
-        device = self.env.device
-        uniform = torch.rand((8, len(ids)), generator=generator, device=device)
-        self.unit = self.unit.index_copy(0, ids, uniform[:3].T)
-        radius = self.ball_radius[ids]
-        foot = self._feet.to(device)[(uniform[3] < 0.5).long()]
-        ahead = foot[:, 0] + radius + self.robot.foot_radius + _between(AT_FEET_M, uniform[4])
-        near = torch.stack((ahead, foot[:, 1]), -1)
-        around = _polar(_between(AROUND_M, uniform[5]), 2.0 * math.pi * uniform[6])
-        place = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
-        place = where.get("ball", place).to(place)
-        turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
-        place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
-        scenes = self.body.scenes(torch.cat((place, radius.unsqueeze(-1)), -1))
-        return begun._replace(others=scenes)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """A target near the ball, and the time of its first jump."""
@@ -342,41 +316,9 @@ class Dribble(Task):
         self.left = self.left.index_copy(0, ids, left)
         here = self.ball[ids, None, :2].expand(-1, self.before.shape[1], -1)
         self.before = self.before.index_copy(0, ids, here)
-        self.astray = self.astray.index_fill(0, ids, 0.0)
+        self.offset = self.offset.index_fill(0, ids, 0.0)
 
-    # --- what is seen ---
-
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Ball and target in the heading frame, (..., 4) [m]."""
-        points = torch.stack((goal[..., :2] + goal[..., 9:], goal[..., 4:6]), -2)
-        return in_heading(state, points).flatten(-2).nan_to_num(0.0)
-
-    def judge(self) -> StepResult:
-        """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world;
-        `ball_speed` (n,) [m/s]; `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool:
-        the ball is too far away."""
-        env = self.env
-        c = self.config
-        ball = self.ball
-        place = env.state.root_pos[:, :2]
-        distance = torch.linalg.vector_norm(ball[:, :2] - self.target, dim=-1)
-        lost = (distance > FAR_M) | (torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > FAR_M)
-        failed = tilted(env.state, c.tilt_limit_deg) | self.contacts.touching(env) | lost
-        failed = failed | diverged(env, ball)
-        seen = {
-            "ball": ball[:, :2].nan_to_num(0.0),
-            "target": self.target,
-            "robot": place.nan_to_num(0.0),
-            "ball_speed": torch.linalg.vector_norm(self.ball_velocity, dim=-1).nan_to_num(0.0),
-            "to_jump_s": self.left * env.dt,
-            "lost": lost,
-        }
-        reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        return StepResult(
-            reward, failed, torch.zeros_like(failed), distance.nan_to_num(FAR_M), seen
-        )
-
-    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """The target jumps where it is due; the drag acts on."""
         left = self.left - 1
         due = left <= 0
@@ -388,14 +330,14 @@ class Dribble(Task):
         self.target = torch.where(due.unsqueeze(-1), target, self.target)
         self.left = torch.where(due, self._period, left)
         self.before = torch.cat((self.before[:, 1:], self.ball[:, None, :2]), 1)
-        self.astray = self.before[:, 0] - self.ball[:, :2]
+        self.offset = self.before[:, 0] - self.ball[:, :2]
         if spread := self.config.seen[1]:
-            noise = torch.randn(self.astray.shape, generator=generator, device=left.device)
-            self.astray = self.astray + spread * noise
-        self._blow()
+            noise = torch.randn(self.offset.shape, generator=generator, device=left.device)
+            self.offset = self.offset + spread * noise
+        self._apply_forces()
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Task.schedule`: the directions of all jumps, which come at whole periods for all."""
+        """As `Part.schedule`: the directions of all jumps, which come at whole periods for all."""
         if generator is None:
             self._schedule = None
             return
@@ -404,68 +346,232 @@ class Dribble(Task):
         self._schedule = torch.rand(size, generator=generator, device=device)
         self._step = 0
 
-    def figures(self, trial: Trial) -> dict[str, Any]:
-        """Medians over robots and steps of the distance from ball to target, of all steps and of
-        the last second before each jump (in a trial without any, of its last step); the ball's mean
-        speed; how often it was lost."""
-        figures = super().figures(trial)
-        seen = trial.seen
-        late = trial.error[before_jump(trial)]
-        late = late if len(late) else trial.error[-1]
-        minutes = trial.fell.numel() * trial.dt / 60.0
-        return {
-            **figures,
-            "ball_target_median_m": trial.error.median().item(),
-            "ball_target_before_jump_median_m": late.median().item(),
-            "ball_speed_mps": seen["ball_speed"].mean().item(),
-            "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
-        }
+    def describe(self, i: int) -> dict[str, Any]:
+        return {"target": self.target[i], "ball": self.ball[i]}
 
-    # --- for simulated and imagined robots ---
+    # --- goals ---
 
     def goal(self) -> Tensor:
-        """The ball's place and velocity, the target, all in the world, the ball's radius, mass and
-        drag, and how far from its place it is seen, (n, 11)."""
-        ball = (self.ball[:, :2], self.ball_velocity[:, :2], self.target)
-        drawn = (self.ball_radius, self.ball_mass, self.ball_drag)
-        return torch.cat((*ball, torch.stack(drawn, -1), self.astray), -1).nan_to_num(0.0)
+        """`BallGoal`, packed."""
+        columns = BallGoal(
+            self.ball[:, :2],
+            self.ball_velocity[:, :2],
+            self.target,
+            self.radius,
+            self.mass,
+            self.drag,
+            self.offset,
+        )
+        return columns.pack().nan_to_num(0.0)
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
         """Other targets, at most as far from the ball as a jump."""
         uniform = torch.rand((2, len(goal)), generator=generator, device=goal.device)
         away = _polar(self.config.jump_m * uniform[0], 2.0 * math.pi * uniform[1])
-        return torch.cat((goal[:, :4], goal[:, :2] + away, goal[:, 6:]), -1)
+        columns = BallGoal.of(goal)
+        return columns._replace(target=columns.ball + away).pack()
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
-        """As `Task.next_goal`: the ball, rolled and pushed by the legs
-        (`npmp.tasks.ball`). Raises InputError for a robot whose legs are of other shapes."""
+        """As `Goals.next_goal`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`). Raises
+        InputError for a robot whose legs are of other shapes."""
         # not before: other ways to learn, and trials, serve robots with other feet, too
         if self._legs is None:
             self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
-        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:9].unbind(-1)), legs, self.env.dt)
-        return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
+        c = BallGoal.of(goal)
+        ball = rolled(Ball(c.ball, c.velocity, c.radius, c.mass, c.drag), legs, self.env.dt)
+        return c._replace(ball=ball.place, velocity=ball.velocity).pack()
 
-    def imagined_loss(
+
+class BallStarts(Part):
+    """The robot at home or on the reference, the ball at a fore foot or anywhere around."""
+
+    def __init__(
+        self,
+        robot: Robot,
+        config: DribbleConfig,
+        balls: BallTargets,
+        motions: MotionSet | None = None,
+    ):
+        """motions: as `StartPoses`."""
+        self.robot = robot
+        self.config = config
+        self.balls = balls
+        self.poses = StartPoses(robot, motions, share=config.reference_starts)
+        # (2, 2) [m] the two foremost feet of the home pose, in the heading frame
+        root, rotation, joints = pose_from_qpos(torch.tensor(robot.home_qpos))
+        feet = Feet(robot)(root, rotation, joints).mean(-2)[:, :2] - root[:2]
+        self._feet = feet[feet[:, 0].argsort(descending=True, stable=True)[:2]]
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        super().bind(env)
+        self.poses.bind(env)
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """As `Starts`. where: `ball` (k, 2), its place in the robot's heading frame [m]; `yaw`, as
+        `StartPoses.draw` takes it."""
+        begun = self.poses.draw(len(ids), generator, where.get("yaw"))
+        device = self.env.device
+        balls = self.balls
+        uniform = torch.rand((8, len(ids)), generator=generator, device=device)
+        balls.unit = balls.unit.index_copy(0, ids, uniform[:3].T)
+        radius = balls.radius[ids]
+        foot = self._feet.to(device)[(uniform[3] < 0.5).long()]
+        ahead = foot[:, 0] + radius + self.robot.foot_radius + _between(AT_FEET_M, uniform[4])
+        near = torch.stack((ahead, foot[:, 1]), -1)
+        around = _polar(_between(AROUND_M, uniform[5]), 2.0 * math.pi * uniform[6])
+        place = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
+        place = where.get("ball", place).to(place)
+        turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
+        place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
+        scenes = balls.body.scenes(torch.cat((place, radius.unsqueeze(-1)), -1))
+        return begun._replace(others=scenes)
+
+
+class DribblingLoss(Part):
+    """The distance of ball and target, later steps more, as no robot is at the ball at once; the
+    difference of the velocities from the script's; `stepping`."""
+
+    def __init__(self, config: DribbleConfig):
+        self.config = config
+
+    def __call__(
         self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
     ) -> TaskLoss:
-        """As `Task.imagined_loss`: the distance of ball and target, later steps more, as no robot
-        is at the ball at once; what the velocities are off the script's; `stepping`."""
         c = self.config
-        dt = self.env.dt
-        style = stepping(self.env.feet, after, c, dt, lambda at: self.env.ground.above(at, patch))
+        env = self.env
+        style = stepping(env.feet, after, c, env.dt, lambda at: env.ground.above(at, patch))
         late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
             0.5 * len(goals) * (len(goals) + 1)
         )
-        distance = torch.sqrt((goals[..., :2] - goals[..., 4:6]).square().sum(-1) + 1e-4)
-        owed = c.distance_weight * (late * distance).sum(0)
+        columns = BallGoal.of(goals)
+        distance = torch.sqrt((columns.ball - columns.target).square().sum(-1) + 1e-4)
+        loss = c.distance_weight * (late * distance).sum(0)
         if c.teacher_weight == 0.0:
-            return TaskLoss(owed, style)
+            return TaskLoss(loss, style)
         with torch.no_grad():
-            seen = self.see(after, goals)
-            command = dribble_command(seen[..., :2], seen[..., 2:], c.teacher)
-        off = course_loss(heading_velocity(after), command, CourseConfig(), dt)
-        return TaskLoss(owed + c.teacher_weight * off, style)
+            ball, target = ball_and_target(after, goals).split(2, -1)
+            command = dribble_command(ball, target, c.teacher)
+        off = course_loss(heading_velocity(after), command, CourseConfig(), env.dt)
+        return TaskLoss(loss + c.teacher_weight * off, style)
+
+
+def ball_and_target(state: RobotState, goal: Tensor) -> Tensor:
+    """Ball, as the robot perceives it, and target in the heading frame, (..., 4) [m]."""
+    columns = BallGoal.of(goal)
+    points = torch.stack((columns.ball + columns.offset, columns.target), -2)
+    return in_heading(state, points).flatten(-2).nan_to_num(0.0)
+
+
+def distance(state: RobotState, goal: Tensor) -> Tensor:
+    """Horizontal distance of ball and target, (...) [m]."""
+    columns = BallGoal.of(goal)
+    return torch.linalg.vector_norm(columns.ball - columns.target, dim=-1)
+
+
+def lost(state: RobotState, goal: Tensor) -> Tensor:
+    """Whether the ball is too far from its target or from the robot, (...) bool."""
+    away = torch.linalg.vector_norm(BallGoal.of(goal).ball - state.root_pos[..., :2], dim=-1)
+    return (distance(state, goal) > FAR_M) | (away > FAR_M)
+
+
+class BallReward:
+    """exp(-d^2 / phi) of the distance d of ball and target."""
+
+    def __init__(self, phi: float):
+        """phi: [m^2]."""
+        self.phi = phi
+
+    def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
+        return torch.exp(-distance(state, goal).square() / self.phi)
+
+
+def dribbling_figures(trial: Trial) -> dict[str, Any]:
+    """Medians over robots and steps of the distance from ball to target, of all steps and of the
+    last second before each jump (in a trial without any, of its last step); the ball's mean speed;
+    how often it was lost."""
+    metrics = trial.metrics
+    late = trial.error[before_jump(trial)]
+    late = late if len(late) else trial.error[-1]
+    minutes = trial.fell.numel() * trial.dt / 60.0
+    return {
+        "ball_target_median_m": trial.error.median().item(),
+        "ball_target_before_jump_median_m": late.median().item(),
+        "ball_speed_mps": metrics["ball_speed"].mean().item(),
+        "lost_per_minute": (metrics["lost"] & trial.fell).sum().item() / minutes,
+    }
+
+
+class Dribble(Task):
+    """Robots on flat ground, each with a ball that it should bring to its target and keep there.
+
+    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor,
+    and where the ball is too far from the robot or from the target. A step is evaluated by the
+    target in force before it; a jump comes after.
+    """
+
+    name = "dribble"
+    config_type = DribbleConfig
+    main_figure = "ball_target_before_jump_median_m"
+
+    def __init__(
+        self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None
+    ):
+        """motions: reference motions to start from; without them every episode starts from the home
+        pose.
+
+        Raises:
+          InputError: for an empty dataset or one at another rate than the robot's control rate.
+        """
+        c = config or DribbleConfig()
+        balls = BallTargets(robot, c)
+        near = (-FAR_M, FAR_M)
+        far = (-2 * FAR_M, 2 * FAR_M)
+        parts = Parts(
+            commands=balls,
+            starts=BallStarts(robot, c, balls, motions),
+            observations=[
+                Inputs(
+                    ball_and_target,
+                    dict(zip(INPUTS, (near, near, far, far), strict=True)),
+                    # the ball is dribbled from within 1 m
+                    scales=dict.fromkeys(INPUTS, (-1.0, 1.0)),
+                )
+            ],
+            rewards=[Term("ball", BallReward(c.phi))],
+            terminations=[
+                Tilt(c.tilt_limit_deg),
+                FloorContacts(robot),
+                lost,
+                lambda state, goal: ~torch.isfinite(balls.ball).all(-1),
+            ],
+            loss=DribblingLoss(c),
+            error=distance,
+            error_name="ball_target_m",
+            metrics={
+                "ball": lambda state, goal: BallGoal.of(goal).ball,
+                "target": lambda state, goal: BallGoal.of(goal).target,
+                "robot": lambda state, goal: state.root_pos[..., :2].nan_to_num(0.0),
+                "ball_speed": lambda state, goal: balls.ball_speed,
+                "to_jump_s": lambda state, goal: balls.left * balls.env.dt,
+                "lost": lost,
+            },
+            figures=Figures(
+                dribbling_figures,
+                logged=(
+                    "ball_target_median_m",
+                    "ball_target_before_jump_median_m",
+                    "falls_per_minute",
+                    "survived",
+                ),
+                channels=(("Ball, x", "m"), ("Ball, y", "m")),
+                traced=("target", "ball"),
+            ),
+            privileged=[balls.privileged],
+            episode_s=c.episode_s,
+            script=DribbleScript(c.teacher),
+        )
+        super().__init__(robot, c, parts)
 
 
 DribbleEnv = TaskEnv[Dribble]
@@ -473,4 +579,4 @@ DribbleEnv = TaskEnv[Dribble]
 
 def before_jump(trial: Trial) -> Tensor:
     """The last second before each jump of the target, (T, n) bool."""
-    return trial.seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt
+    return trial.metrics["to_jump_s"] <= 1.0 + 0.5 * trial.dt

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +15,23 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.envs.features import ReferenceFeatures, encoder_context
-from npmp.envs.kinematics import Kinematics
-from npmp.envs.reference import Reference
+from npmp.envs.kinematics import BodyPoses, Kinematics
+from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sampling import StartSampler
 from npmp.envs.state import RobotState
-from npmp.envs.task import Start, StepResult, Task, TaskLoss
+from npmp.envs.task import (
+    Goals,
+    Inputs,
+    Measure,
+    Part,
+    Parts,
+    Start,
+    StepResult,
+    Task,
+    TaskLoss,
+    Term,
+)
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks import rewards as rew
@@ -36,7 +47,7 @@ class ImitationConfig:
     uniform_starts: float = 0.5
     # of the reference that the policy sees [P]
     future_frames: int = 5
-    # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    # of setpoints, as `RobotBatchConfig`; the module's users need the same
     hold: str = "first_order"
     # imu: its mean over the last control step, at the IMU; root: of the root's origin over two
     accelerometer: str = "imu"
@@ -52,59 +63,49 @@ class ImitationConfig:
         ranges.at_least_one(self, "future_frames")
         ranges.not_negative(self, "start_tail", "grace_s")
         ranges.share(self, "uniform_starts", "discount")
-        RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
+        RobotBatchConfig().like(self)  # raises for an unknown hold or accelerometer
 
 
-class Imitation(Task):
-    """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
+class ClipGoal(NamedTuple):
+    """The columns of a goal (..., 3): global indices, exact in float32 up to 16 million."""
 
-    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when
-    it falls, and has no end of clip. One that was sent to another frame (`rejoin`) fails by falling
-    only, too, for `grace_s`.
+    clip: Tensor  # (...,) long
+    frame: Tensor  # (...,) long, of the reference now
+    last: Tensor  # (...,) long, the clip's last frame; that of a free robot is its frame
 
-    Its goal is (clip, frame, last frame of the clip), global frames; a free robot is at its last.
-    A start is chosen by `clip` and `frame` (k,): clip index and global frame.
+    @staticmethod
+    def of(goal: Tensor) -> ClipGoal:
+        """The columns by name."""
+        return ClipGoal(*goal.long().unbind(-1))
+
+
+class Tracking(Goals):
+    """The clip and frame that each robot tracks; where episodes start; the tracking error and
+    rewards of a step.
+
+    A robot that is `free` tracks nothing: it fails when it falls, and has no end of clip. One that
+    was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
     """
 
-    name = "imitation"
-    config_type: ClassVar[type] = ImitationConfig
-    objectives: tuple[str, ...] = rew.REWARD_TERMS
-    kept: tuple[str, ...] = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
-    described: ClassVar[Mapping[str, str]] = {"clip": "clip_name", "frame": "clip_frame"}
+    saved: ClassVar[Mapping[str, str]] = {
+        "clip_lengths": "clip_lengths",
+        "tracked": "tracked",
+        "free": "free",
+        "grace": "grace",
+        "sampler.counts": "counts",
+    }
 
-    def __init__(
-        self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
-    ):
-        """motions: what is tracked.
-
-        Raises:
-          InputError: for none, for an empty dataset and one at another rate than the robot's
-            control rate.
-        """
-        if motions is None:
-            raise InputError("task 'imitation' needs data: the motion dataset to imitate")
+    def __init__(self, robot: Robot, config: ImitationConfig, motions: MotionSet):
+        """Raises InputError for an empty dataset and one at another rate than the robot's control
+        rate."""
         self.robot = robot
-        self.config = config or ImitationConfig()
+        self.config = config
         self._motions = motions
-        self.current_weight = self.config.reward.current_weight
-        if self.current_weight:
-            self.objectives = (*rew.REWARD_TERMS, rew.CURRENT)
-        self.reference, self._grace_s = Reference(robot, motions), self.config.grace_s
+        self.reference = Reference(robot, motions)
+        self._measured: tuple[RobotState, tuple[ReferenceFrames, BodyPoses, Tensor]] | None = None
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`. Raises InputError for a penalty on currents where drives have none."""
         super().bind(env)
-        if rew.CURRENT in self.objectives and env.robots.current_squares is None:
-            actuator = env.robots.config.actuator
-            why = f"the drives of actuator={actuator} are ideal and tell no current"
-            if env.robots.config.real_drives:
-                why = f"the actuator model {actuator} tells no current: its log had none"
-                why += ", or it is no model=conv"
-            raise InputError(
-                f"task.reward.current_weight={self.config.reward.current_weight:g}: {why}; use "
-                "actuator=FOLDER of a model=conv fitted to a log with R/current "
-                "(docs/actuators.md), or task.reward.current_weight=0"
-            )
         device = env.device
         motions = self._motions.motions
         if device.type != "cpu":
@@ -118,7 +119,7 @@ class Imitation(Task):
         feet = [bodies.index(body) for body in self.robot.foot_bodies]
         self._appendages = torch.tensor(feet, device=device)
         self._features: dict[int, ReferenceFeatures] = {}
-        self._grace_steps = round(self._grace_s / env.dt)
+        self._grace_steps = round(self.config.grace_s / env.dt)
         n = env.num_envs
         self.clip, self.frame, self.last_frame = (
             torch.zeros(n, dtype=torch.long, device=device) for _ in range(3)
@@ -129,8 +130,8 @@ class Imitation(Task):
     # --- episodes ---
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames
-        drawn by the sampler."""
+        """As `Starts`: exactly on the reference. where: `clip` and `frame` (k,), clip index and
+        global frame; otherwise the sampler's."""
         if "clip" in where:
             clip = where["clip"]
             frame = where["frame"]
@@ -148,6 +149,7 @@ class Imitation(Task):
         self.clip[ids] = clip
         self.frame[ids] = frame
         self.last_frame[ids] = self.reference.last_frame(clip)
+        self._measured = None
 
     def rejoin(self, mask: Tensor) -> None:
         """Let robots track from another random frame on, in the posture they are in.
@@ -167,7 +169,37 @@ class Imitation(Task):
         turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
         self.env.robots.carry(ids, target.root_pos[:, :2], geometry.yaw_matrix(turn))
 
-    # --- observation ---
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
+        """The next frame. Failures of robots that track are counted: starts are sampled by
+        them."""
+        self.frame = torch.minimum(self.frame + 1, self.last_frame)
+        tracking = ~self._lenient
+        self.sampler.record(self.frame[tracking], result.failed[tracking])
+        self.grace = (self.grace - 1).clamp(min=0)
+        self._measured = None
+
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Part.schedule`: starts are sampled as if no robot had ever failed."""
+        if generator is not None:
+            self.sampler.forget()
+
+    def describe(self, i: int) -> dict[str, Any]:
+        clip = self.clip[i]
+        frame = self.frame[i] - self.reference.start[clip]
+        return {"clip": self.reference.names[int(clip)], "frame": frame}
+
+    # --- goals ---
+
+    def goal(self) -> Tensor:
+        """`ClipGoal`, as float32."""
+        last = torch.where(self.free, self.frame, self.last_frame)
+        return torch.stack((self.clip, self.frame, last), -1).float()
+
+    def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
+        """The next frame; past the clip's end it goes on, and does not count any more."""
+        return goal + goal.new_tensor((0.0, 1.0, 0.0))
+
+    # --- observations ---
 
     def features(self, horizon: int) -> ReferenceFeatures:
         """The reference relative to the robot, so many frames ahead."""
@@ -175,84 +207,61 @@ class Imitation(Task):
             self._features[horizon] = ReferenceFeatures(self.robot, self.reference, horizon)
         return self._features[horizon]
 
-    def goal(self) -> Tensor:
-        """Clip, frame and last frame, (n, 3); exact in float32 up to 16 million frames."""
-        last = torch.where(self.free, self.frame, self.last_frame)
-        return torch.stack((self.clip, self.frame, last), -1).float()
-
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+    def encoder_input(self, state: RobotState, goal: Tensor) -> Tensor:
         """The encoder's context, (B, c)."""
-        frame = goal[:, 1].long()
-        last = goal[:, 2].long()
+        columns = ClipGoal.of(goal)
         features = self.features(self.config.future_frames)
-        return encoder_context(features, state, frame, last, self.env.home)
+        return encoder_context(features, state, columns.frame, columns.last, self.env.home)
 
-    def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
-        """The next frame; past the clip's end it goes on, and does not count any more."""
-        return goal + goal.new_tensor((0.0, 1.0, 0.0))
+    # --- measures of simulated robots, against the frame that should have been reached ---
 
-    def imagined_loss(
-        self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
-    ) -> TaskLoss:
-        """As `Task.imagined_loss`: the discounted tracking loss per step that has a reference; the
-        mean over B is that over all these steps."""
-        frame = goals[..., 1].long()
-        last = goals[..., 2].long()
-        steps = torch.arange(len(goals), device=goals.device).unsqueeze(-1)
-        weight = (frame <= last) * self.config.discount**steps
-        reference = self.reference.at(torch.minimum(frame, last))
-        each = rew.tracking_loss(after, before, reference, self.config.tracking)
-        owed = len(frame[0]) * (each * weight).sum(0) / weight.sum().clamp(min=1.0)
-        return TaskLoss(owed, torch.zeros_like(owed), weight)
+    def measured(self, state: RobotState) -> tuple[ReferenceFrames, BodyPoses, Tensor]:
+        """The reference frame, the robots' poses, and the tracking error of eq. 2, (n,); computed
+        once for all measures of a step."""
+        if self._measured is None or self._measured[0] is not state:
+            reference = self.reference.at(torch.minimum(self.frame + 1, self.last_frame))
+            poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+            factor = self.config.reward.termination_factor
+            error = rew.tracking_error(poses, state.joint_pos, reference, factor)
+            self._measured = state, (reference, poses, error)
+        return self._measured[1]
 
-    # --- episodes as they are judged ---
+    def error(self, state: RobotState, goal: Tensor) -> Tensor:
+        """The tracking error of eq. 2, (n,)."""
+        return self.measured(state)[2]
 
-    def judge(self) -> StepResult:
-        """Eq. 2, 9 and 14 against the frame that should have been reached."""
-        env = self.env
-        c = self.config.reward
-        state = self.env.state
-        frame = torch.minimum(self.frame + 1, self.last_frame)
-        reference = self.reference.at(frame)
-        poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
-        error = rew.tracking_error(poses, state.joint_pos, reference, c.termination_factor)
-        terms = rew.rewards(state, poses, reference, error, self._appendages, c)
-        if c.current_weight and (squares := env.robots.current_squares) is not None:
-            terms = torch.cat((terms, rew.current_penalty(squares, c).unsqueeze(-1)), -1)
-        # a diverged simulation is a failure, not a crash; the simulator takes controls that are not
-        # finite for zero
-        finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
-        lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
-        return StepResult(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
+    def rewards(self, state: RobotState) -> Tensor:
+        """Eq. 9, (n, 5)."""
+        reference, poses, error = self.measured(state)
+        feet = self._appendages
+        return rew.rewards(state, poses, reference, error, feet, self.config.reward)
 
     @property
     def _lenient(self) -> Tensor:
         """Whether robots fail by falling only, (n,) bool."""
         return self.free | (self.grace > 0)
 
-    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
-        """The next frame. Failures of robots that track are counted: starts are drawn by them."""
-        self.frame = torch.minimum(self.frame + 1, self.last_frame)
-        tracking = ~self._lenient
-        self.sampler.record(self.frame[tracking], outcome.failed[tracking])
-        self.grace = (self.grace - 1).clamp(min=0)
+    def lost(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Whether robots left the corridor of eq. 2, or, where they are lenient, fell, (n,)
+        bool."""
+        far = self.error(state, goal) > self.config.reward.termination_threshold
+        return torch.where(self._lenient, self.env.fallen(state), far)
 
-    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Task.schedule`: starts are drawn as if no robot had ever failed."""
-        if generator is not None:
-            self.sampler.forget()
+    def finished(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Whether robots are at their clip's end, (n,) bool."""
+        frame = torch.minimum(self.frame + 1, self.last_frame)
+        return (frame >= self.last_frame) & ~self.free
 
-    # --- what is kept ---
-
-    @property
-    def clip_name(self) -> list[str]:
-        """Name of the clip of each robot."""
-        return [self.reference.names[clip] for clip in self.clip.tolist()]
+    # --- checkpoints ---
 
     @property
-    def clip_frame(self) -> Tensor:
-        """Frame within it, (n,)."""
-        return self.frame - self.reference.start[self.clip]
+    def counts(self) -> Tensor:
+        """Of the sampler."""
+        return self.sampler.counts
+
+    @counts.setter
+    def counts(self, counts: Tensor) -> None:
+        self.sampler.counts = counts
 
     @property
     def clip_lengths(self) -> Tensor:
@@ -273,13 +282,107 @@ class Imitation(Task):
     def tracked(self, tracked: Tensor) -> None:
         clip, frame = tracked.unbind(-1)
         if not ((clip >= 0) & (clip < len(self.reference.length))).all():
-            raise ValueError("a clip that there is not")
-        first, last = self.reference.start[clip], self.reference.last_frame(clip)
-        if not ((first <= frame) & (frame <= last)).all():
+            raise ValueError("an unknown clip")
+        start = self.reference.start[clip]
+        last = self.reference.last_frame(clip)
+        if not ((start <= frame) & (frame <= last)).all():
             raise ValueError("a frame outside its clip")
         self.clip = clip.clone()
         self.frame = frame.clone()
         self.last_frame = last
+
+
+class TrackingLoss(Part):
+    """The discounted tracking loss per step that has a reference; the mean over B is that over all
+    these steps."""
+
+    def __init__(self, tracking: Tracking):
+        self.tracking = tracking
+
+    def __call__(
+        self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
+    ) -> TaskLoss:
+        c = self.tracking.config
+        columns = ClipGoal.of(goals)
+        frame = columns.frame
+        steps = torch.arange(len(goals), device=goals.device).unsqueeze(-1)
+        weight = (frame <= columns.last) * c.discount**steps
+        reference = self.tracking.reference.at(torch.minimum(frame, columns.last))
+        each = rew.tracking_loss(after, before, reference, c.tracking)
+        loss = len(frame[0]) * (each * weight).sum(0) / weight.sum().clamp(min=1.0)
+        return TaskLoss(loss, torch.zeros_like(loss), weight)
+
+
+class CurrentPenalty(Part):
+    """Eq. 14's penalty on the motors' currents, which the simulated drives measure, (n,)."""
+
+    def __init__(self, config: rew.RewardConfig):
+        self.config = config
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Part.bind`. Raises InputError where drives measure no current."""
+        super().bind(env)
+        if env.robots.current_squares is not None:
+            return
+        actuator = env.robots.config.actuator
+        why = f"the drives of actuator={actuator} are ideal and tell no current"
+        if env.robots.config.real_drives:
+            why = f"the actuator model {actuator} tells no current: its log had none"
+            why += ", or it is no model=conv"
+        raise InputError(
+            f"task.reward.current_weight={self.config.current_weight:g}: {why}; use "
+            "actuator=FOLDER of a model=conv fitted to a log with R/current "
+            "(docs/actuators.md), or task.reward.current_weight=0"
+        )
+
+    def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
+        squares = self.env.robots.current_squares
+        return rew.current_penalty(squares, self.config)
+
+
+class Imitation(Task):
+    """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
+
+    A robot fails where it leaves eq. 2's corridor. The rewards are those of eq. 9 and 14.
+    """
+
+    name = "imitation"
+    config_type = ImitationConfig
+    reusable = False
+
+    def __init__(
+        self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
+    ):
+        """motions: to be tracked.
+
+        Raises:
+          InputError: without motions, for an empty dataset and one at another rate than the robot's
+            control rate.
+        """
+        if motions is None:
+            raise InputError("task 'imitation' needs data: the motion dataset to imitate")
+        c = config or ImitationConfig()
+        self.tracking = tracking = Tracking(robot, c, motions)
+        rewards = [Term(name, _column(tracking, k)) for k, name in enumerate(rew.REWARD_TERMS)]
+        if c.reward.current_weight:
+            rewards.append(Term(rew.CURRENT, CurrentPenalty(c.reward)))
+        parts = Parts(
+            commands=tracking,
+            starts=tracking,
+            observations=[Inputs(tracking.encoder_input, {})],
+            rewards=rewards,
+            terminations=[tracking.lost],
+            ends={"finished": tracking.finished},
+            loss=TrackingLoss(tracking),
+            error=tracking.error,
+            current_weight=c.reward.current_weight,
+        )
+        super().__init__(robot, c, parts)
+
+
+def _column(tracking: Tracking, k: int) -> Measure:
+    """A column of `Tracking.rewards`."""
+    return lambda state, goal: tracking.rewards(state)[..., k]
 
 
 ImitationEnv = TaskEnv[Imitation]

@@ -1,10 +1,9 @@
-"""Finding the way through rooms that a robot has not seen, by a depth camera (as in LB-WayPtNav,
+"""Finding the way through unknown rooms by a depth camera (as in LB-WayPtNav,
 Bansal et al. 2019).
 
-A planner that knows the map has the length of the way from everywhere to each goal. The velocity
-that follows the shortest way is the robot's command: rewards come from it, and with `walker=` it is
-what `algo=clone` learns. A policy is told where the goal is, walls or not, and sees what is before
-it.
+A planner has the length of the way from everywhere on its map to each goal. The velocity along the
+shortest way is the robot's command: rewards come from it, and with `walker=` `algo=clone` learns
+it. A policy observes the goal, walls or not, and the camera's depths.
 """
 
 from __future__ import annotations
@@ -24,15 +23,17 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.envs.camera import DepthCamera
 from npmp.envs.ground import RoughGround
 from npmp.envs.state import RobotState
-from npmp.envs.task import StepResult, Task, Trial
+from npmp.envs.task import Goals, Inputs, Parts, Sensor, StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim.rooms import THICK_M, WALL_M
 from npmp.sim.terrain import PERIOD_M, Terrain
-from npmp.tasks.commands import MODEST_RANGE
-from npmp.tasks.walk import Walk, WalkConfig, first_step
+from npmp.tasks.commands import MODEST_RANGE, Commands, with_default_range
+from npmp.tasks.velocity import velocity_figures
+from npmp.tasks.walk import WalkConfig, by_commands, first_step, resolve_walking, walking
 
 INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # of each field
@@ -41,7 +42,7 @@ CELL_M = 0.1  # of the planner's map
 # above the floor: something stands, nothing does
 HIGH_M = 0.2
 LOW_M = 0.05
-# of a map by pictures, which err: evidence of a floor, that is believed, and at most
+# of a map by a depth network, which errs: evidence of a floor, that is believed, and at most
 DOUBT = 0.25
 BELIEVED = 2.0
 SURE = 4.0
@@ -93,7 +94,7 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
 
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
     """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column. Where no robot's middle
-    fits a way is far longer, not closed: what stands may be an error of a map."""
+    fits a way is far longer, not closed: an obstacle may be an error of a map."""
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
     dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
     dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
@@ -113,55 +114,36 @@ def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> T
     return torch.tensor(length.reshape(-1, *gap.shape), dtype=torch.float32)
 
 
-class Navigate(Walk):
-    """Robots that each go to a goal in their house; the episode is over where they reach it, and
-    fails where anything but a foot touches floor or wall."""
+class HousePlanner(Goals):
+    """Goals in houses, `place` (n, 2) [m] in the world, and the velocities along the shortest way
+    there. It knows the whole map."""
 
-    name = "navigate"
-    config_type = NavigateConfig
-    error_name = "way_left_m"
-    main_figure = "missed"
-    judged: ClassVar[tuple[str, ...]] = ("missed", "collided", "arrival_s")
-    kept = (*Walk.kept, "place", "which")
-    described: ClassVar[Mapping[str, str]] = {"goal": "place"}
-    inputs: Mapping[str, tuple[float, float]] = INPUTS
-    steerable = False
-    guides = True
-    imagined_loss = Task.imagined_loss
-    schedule = Task.schedule  # what is asked follows from house and goal
-    config: NavigateConfig
+    saved: ClassVar[Mapping[str, str]] = {"place": "place", "which": "which"}
 
-    def __init__(
-        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
-    ):
-        """As `Walk`. Raises InputError for other ground than rooms."""
-        super().__init__(robot, config or NavigateConfig(), motions)
-        self.trial_s = self.config.episode_s
-        if self.config.terrain != "rooms":
-            raise InputError(f"task.terrain={self.config.terrain}: there are goals in rooms alone")
-        if not self.policies_of:
-            self.inputs = INPUTS
-
-    @classmethod
-    def resolve(
-        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
-    ) -> NavigateConfig:
-        """As `Task.resolve`; a record's inputs are no velocities."""
-        record = {name: value for name, value in training.items() if name != "command_range"}
-        command_range = training.get("command_range") or ()
-        record["command_range"] = command_range if len(command_range) == 3 else MODEST_RANGE
-        return super().resolve(config, motions, record)  # type: ignore[return-value]
+    def __init__(self, config: NavigateConfig, commands: Commands):
+        """Raises InputError for other ground than rooms."""
+        self.config = config
+        self.commands = commands
+        if config.terrain != "rooms":
+            raise InputError(f"task.terrain={config.terrain}: only rooms have goals")
 
     def bind(self, env: TaskEnv[Any]) -> None:
+        super().bind(env)
         device = env.device
         n = env.num_envs
         assert isinstance(env.ground, RoughGround)  # rooms
         ways = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
         self.ways = Ways(*(part.to(device) for part in ways))
-        self.place = torch.zeros(n, 2, device=device)  # of the goal, in the world [m]
+        self.place = torch.zeros(n, 2, device=device)
         self.which = torch.zeros(n, dtype=torch.long, device=device)  # of its field's goals
         self._limits = torch.tensor(self.config.range, device=device)
-        super().bind(env)
+
+    def goal(self) -> Tensor:
+        """`place`."""
+        return self.place
+
+    def describe(self, i: int) -> dict[str, Any]:
+        return {"goal": self.place[i]}
 
     # --- the way ---
 
@@ -175,8 +157,8 @@ class Navigate(Walk):
         column, row = torch.minimum(cell.clamp(min=0), size - 1).unbind(-1)
         return self.ways.left[field, goal, row, column]
 
-    def _ask(self, ids: Tensor) -> None:
-        """The commands of robots ids (k,): along the shortest way."""
+    def _command(self, ids: Tensor) -> None:
+        """Set the commands of robots ids (k,): along the shortest way."""
         state = self.env.state
         angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 12.0, device=ids.device)
         round_it = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
@@ -198,104 +180,58 @@ class Navigate(Walk):
     # --- episodes ---
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """A goal as far as `goal_m` says, else the farthest."""
-        super().begin(ids, generator)
+        """A goal at a distance in `goal_m`, else the farthest."""
         place = self.env.state.root_pos[:, None, :2].expand(-1, GOALS, 2)
         left = self.way_left(place, torch.arange(GOALS, device=ids.device).expand(len(place), -1))
         near, far = self.config.goal_m
-        drawn = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
+        uniform = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
         fits = (left[ids] >= near) & (left[ids] <= far)
-        best = torch.where(fits.any(-1, keepdim=True), fits * drawn, left[ids]).argmax(-1)
+        best = torch.where(fits.any(-1, keepdim=True), fits * uniform, left[ids]).argmax(-1)
         ground = self.env.ground
         field = self.env.ground.field[ids]
         goal = ground.terrain.corner[field] + self.ways.goals[field, best]
         self.which = self.which.index_copy(0, ids, best)
         self.place = self.place.index_copy(0, ids, goal)
-        self._ask(ids)
+        self._command(ids)
 
-    def judge(self) -> StepResult:
-        """As `Walk.judge`; the error is the length of the way that is left [m]. Also seen:
-        `arrived` (n,)."""
-        outcome = super().judge()
-        at = self.env.state.root_pos[:, :2]
-        arrived = (torch.linalg.vector_norm(self.place - at, dim=-1) < NEAR_M) & ~outcome.failed
-        left = self.way_left(at.unsqueeze(1)).squeeze(-1)
-        seen = {**outcome.seen, "arrived": arrived}
-        return outcome._replace(ended=arrived, error=left, seen=seen)
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
+        self._command(torch.arange(self.env.num_envs, device=self.place.device))
 
-    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
-        super().advance(outcome, generator)
-        self._ask(torch.arange(self.env.num_envs, device=self.place.device))
+    # --- measures of simulated robots ---
 
-    def figures(self, trial: Trial) -> dict[str, Any]:
-        """Of each robot's first episode: `missed`, the share that did not arrive in time without a
-        touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
-        arrived; beside those of walking."""
-        arrived = first_step(trial.seen["arrived"])
-        fell = first_step(trial.fell)
-        well = arrived < fell
-        times = (arrived[well] + 1) * trial.dt
-        return {
-            **super().figures(trial),
-            "missed": 1.0 - well.float().mean().item(),
-            "collided": (fell < arrived).float().mean().item(),
-            "arrival_s": times.mean().item() if len(times) else math.nan,
-        }
+    def arrived(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Whether robots are at their goals, (n,) bool."""
+        return torch.linalg.vector_norm(self.place - state.root_pos[:, :2], dim=-1) < NEAR_M
 
-    # --- what a policy is told ---
-
-    def goal(self) -> Tensor:
-        """Where the goal is, (n, 2) [m]."""
-        return self.place
-
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
-        """The goal in the heading frame, (B, 2) [m]."""
-        turned = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
-        return geometry.to_local(turned, goal - state.root_pos[..., :2])
+    def error(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Length of the way that is left, (n,) [m]."""
+        return self.way_left(state.root_pos[:, :2].unsqueeze(1)).squeeze(-1)
 
 
-class Guided(Navigate):
-    """The same for a walking policy, told the velocity that follows the shortest way: what a map
-    and a planner bring."""
+class MappingPlanner(HousePlanner):
+    """A planner that knows the part of the house that the camera has shown since the episode
+    began, at poses that the robot knows exactly; the rest is free."""
 
-    name = "guided"
-    policies_of = ("walk",)
-    inputs = Walk.inputs
-    goal = Walk.goal
-    see = Walk.see
-
-
-class Mapped(Guided):
-    """The same where the planner knows of the house what the camera has shown since the episode
-    began, at places that the robot knows exactly; what it has not seen is free."""
-
-    name = "mapped"
-    kept = (*Guided.kept, "poses", "evidence", "lengths")
+    saved: ClassVar[Mapping[str, str]] = {
+        **HousePlanner.saved,
+        "poses": "poses",
+        "evidence": "evidence",
+        "lengths": "lengths",
+    }
 
     def __init__(
-        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+        self, config: NavigateConfig, commands: Commands, camera: DepthCamera, home_height: float
     ):
-        """As `Navigate`; the policy does not see what the camera shows. Raises InputError for
-        none."""
-        super().__init__(robot, config or NavigateConfig(), motions)
-        if self.config.camera is None:
-            raise InputError("task.camera=null: task=mapped plans by what a camera shows")
-        self.extras = self.extras[:-1]
-        self.camera = None
-
-    @classmethod
-    def resolve(
-        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
-    ) -> NavigateConfig:
-        """As `Navigate.resolve`, with the planner's own camera."""
-        resolved = super().resolve(replace(config, camera="stereo"), motions, training)
-        return replace(resolved, camera=config.camera)
+        """home_height: of the root in the home pose [m]."""
+        super().__init__(config, commands)
+        self.camera = camera
+        self.home_height = home_height
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
         n = env.num_envs
         device = env.device
-        images = self.eye.past.shape[1]
+        images = self.camera.past.shape[1]
         self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
         fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
         self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
@@ -304,7 +240,7 @@ class Mapped(Guided):
         self._begun: Tensor | None = None
 
     def way_left(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
-        """As `Navigate.way_left`, to robots' goals as far as they know."""
+        """As `HousePlanner.way_left`, to robots' goals on their maps."""
         if goal is not None:
             return super().way_left(place, goal)
         corner = self.env.ground.terrain.corner[self.env.ground.field]
@@ -321,7 +257,7 @@ class Mapped(Guided):
         self._plan(torch.arange(len(place), device=place.device))
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Nothing is known but what is seen from the start."""
+        """Begin with an empty map, and the image of the start."""
         self.evidence = self.evidence.index_fill(0, ids, 0.0)
         here = self._pose[ids].unsqueeze(1).expand(-1, self.poses.shape[1], -1)
         self.poses = self.poses.index_copy(0, ids, here)
@@ -333,35 +269,38 @@ class Mapped(Guided):
         state = self.env.state
         return torch.cat((state.root_pos, state.root_rot.flatten(1)), -1)
 
-    def _ask(self, ids: Tensor) -> None:
-        """Look where an image has arrived, plan there, and ask."""
-        eye = self.eye
-        new = self.eye.age == 0
+    def _command(self, ids: Tensor) -> None:
+        """Add the images that have arrived to the maps, plan there, and command."""
+        camera = self.camera
         if self._begun is None:
             older = torch.cat((self._pose.unsqueeze(1), self.poses[:, :-1]), 1)
-            self.poses = torch.where(new[:, None, None], older, self.poses)
-            late = eye.delay - eye.age
-            looks = torch.nonzero((late >= 0) & (late % eye.period == 0)).squeeze(-1)
-            which = torch.div(late[looks], eye.period, rounding_mode="floor")
+            self.poses = torch.where((camera.age == 0)[:, None, None], older, self.poses)
+            late = camera.delay - camera.age
+            looks = torch.nonzero((late >= 0) & (late % camera.period == 0)).squeeze(-1)
+            which = torch.div(late[looks], camera.period, rounding_mode="floor")
         else:
-            looks, which, self._begun = self._begun, torch.zeros_like(self._begun), None
+            looks = self._begun
+            which = torch.zeros_like(looks)
+            self._begun = None
         if len(looks):
-            self._look(looks, self.eye.past[looks, which], self.poses[looks, which])
+            self._look(looks, camera.past[looks, which], self.poses[looks, which])
             self._plan(looks)
-        super()._ask(ids)
+        super()._command(ids)
 
     def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
-        """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): something that is
-        `HIGH_M` above the floor under them; in pictures also the floor, as evidence against."""
+        """Add depths (k, pixels) [m] from poses (k, 12) to the maps of robots ids (k,): something
+        that is `HIGH_M` above the floor under them; of colour images also the floor, as evidence
+        against."""
+        camera = self.camera
         rotation = pose[:, 3:].view(-1, 3, 3)
-        rays = self.eye.rays @ rotation.mT
-        at = pose[:, :3] + rotation @ self.eye.place
+        rays = camera.rays @ rotation.mT
+        at = pose[:, :3] + rotation @ camera.place
         point = at[:, None] + depth.unsqueeze(-1) * rays
-        floor = pose[:, 2] - float(self.robot.home_qpos[2])
+        floor = pose[:, 2] - self.home_height
         up = point[..., 2] - floor[:, None]
-        seen = depth < self.eye.config.range_m[1]
-        doubt, stands = (DOUBT, 1.0) if self.eye.config.eyes else (0.0, BELIEVED)
-        evidence = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * seen
+        near = depth < camera.config.range_m[1]
+        doubt, stands = (DOUBT, 1.0) if camera.config.network else (0.0, BELIEVED)
+        evidence = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * near
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
         column, row = cell.clamp(0, self.evidence.shape[-1] - 1).unbind(-1)
@@ -376,3 +315,148 @@ class Mapped(Guided):
         for i in ids.tolist():
             stands = (self.evidence[i] >= BELIEVED).cpu().numpy()
             self.lengths[i] = _lengths(stands, self._cell, step, goal[i : i + 1].cpu().numpy())[0]
+
+
+# --- the tasks ---
+
+
+def goal_in_heading(state: RobotState, goal: Tensor) -> Tensor:
+    """The goal in the heading frame, (B, 2) [m]."""
+    turned = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
+    return geometry.to_local(turned, goal - state.root_pos[..., :2])
+
+
+def arrival_figures(trial: Trial) -> dict[str, Any]:
+    """Of each robot's first episode: `missed`, the share that did not arrive in time without a
+    touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
+    arrived; beside those of walking."""
+    arrived = first_step(trial.metrics["arrived"])
+    fell = first_step(trial.fell)
+    well = arrived < fell
+    times = (arrived[well] + 1) * trial.dt
+    return {
+        **velocity_figures(trial),
+        "missed": 1.0 - well.float().mean().item(),
+        "collided": (fell < arrived).float().mean().item(),
+        "arrival_s": times.mean().item() if len(times) else math.nan,
+    }
+
+
+def navigating(parts: Parts, planner: HousePlanner, config: NavigateConfig) -> Parts:
+    """Parts of walking with a planner whose commands lead to a goal: the episode ends there."""
+    (reward,) = parts.rewards
+    commands: Any = parts.commands
+    return replace(
+        parts,
+        planner=planner,
+        goals=planner,
+        rewards=[reward._replace(value=by_commands(reward.value, commands))],
+        metrics={name: by_commands(metric, commands) for name, metric in parts.metrics.items()},
+        ends={"arrived": planner.arrived},
+        imaginable=False,
+        error=planner.error,
+        error_name="way_left_m",
+        figures=replace(
+            parts.figures,
+            of=arrival_figures,
+            logged=("missed", "collided", "arrival_s"),
+            trial_s=config.episode_s,
+        ),
+    )
+
+
+def resolve_navigating(config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
+    """As `resolve_walking`; a record's inputs need not be velocities."""
+    record = dict(training)
+    command_range = training.get("command_range") or ()
+    record["command_range"] = command_range if len(command_range) == 3 else MODEST_RANGE
+    return resolve_walking(config, motions, record)
+
+
+class Navigate(Task):
+    """Robots that each go to a goal in their house; the episode ends there, and fails where
+    anything but a foot touches floor or wall.
+
+    The policy's input is the goal.
+    """
+
+    name = "navigate"
+    config_type = NavigateConfig
+    main_figure = "missed"
+
+    def __init__(
+        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `walking` and `HousePlanner`."""
+        c = with_default_range(config or NavigateConfig(), motions)
+        parts = walking(robot, c, motions)
+        sensors = [part for part in parts.observations if isinstance(part, Sensor)]
+        parts = replace(parts, observations=[Inputs(goal_in_heading, INPUTS), *sensors])
+        planner = HousePlanner(c, parts.commands)
+        super().__init__(robot, c, navigating(parts, planner, c))
+
+    @classmethod
+    def resolve(
+        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> NavigateConfig:
+        """As `resolve_navigating`."""
+        return resolve_navigating(config, motions, training)  # type: ignore[no-any-return]
+
+
+class Guided(Task):
+    """The same for a walking policy, whose input is the velocity that follows the shortest way: the
+    result with a map and a planner."""
+
+    name = "guided"
+    config_type = NavigateConfig
+    policies_of = ("walk",)
+    main_figure = "missed"
+
+    def __init__(
+        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `walking` and `HousePlanner`."""
+        c = with_default_range(config or NavigateConfig(), motions)
+        parts = walking(robot, c, motions)
+        planner = HousePlanner(c, parts.commands)
+        super().__init__(robot, c, replace(navigating(parts, planner, c), goals=None))
+
+    @classmethod
+    def resolve(
+        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> NavigateConfig:
+        """As `resolve_navigating`."""
+        return resolve_navigating(config, motions, training)  # type: ignore[no-any-return]
+
+
+class Mapped(Task):
+    """The same with a `MappingPlanner`."""
+
+    name = "mapped"
+    config_type = NavigateConfig
+    policies_of = ("walk",)
+    main_figure = "missed"
+
+    def __init__(
+        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `walking` and `MappingPlanner`; the camera is no input of the policy. Raises
+        InputError without a camera."""
+        c = with_default_range(config or NavigateConfig(), motions)
+        parts = walking(robot, c, motions)
+        *observations, camera = parts.observations
+        if not isinstance(camera, DepthCamera):
+            raise InputError("task.camera=null: task=mapped plans by the images of a camera")
+        sensors = [part for part in parts.observations if isinstance(part, Sensor)]
+        parts = replace(parts, observations=observations, memory=[*parts.memory, *sensors])
+        height = float(robot.home_qpos[2])
+        planner = MappingPlanner(c, parts.commands, camera, height)
+        super().__init__(robot, c, replace(navigating(parts, planner, c), goals=None))
+
+    @classmethod
+    def resolve(
+        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> NavigateConfig:
+        """As `resolve_navigating`, with the planner's own camera."""
+        resolved = resolve_navigating(replace(config, camera="stereo"), motions, training)
+        return replace(resolved, camera=config.camera)  # type: ignore[no-any-return]

@@ -11,9 +11,10 @@ ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path as File
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,10 +24,13 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
-from npmp.envs.task import StepResult, Task, Trial
+from npmp.envs.state import RobotState
+from npmp.envs.task import Part, StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.tasks.walk import Walk, WalkConfig, first_step
+from npmp.tasks.commands import Commands, with_default_range
+from npmp.tasks.velocity import velocity_figures
+from npmp.tasks.walk import WalkConfig, first_step, resolve_walking, walking
 
 SPACING_M = 0.02  # between the points of a path as it is followed
 BLEND_M = 0.25  # ahead and behind, over which a path's direction is taken: corners become turns
@@ -153,8 +157,7 @@ def command_on(
     config: PathConfig,
     turning: float,
 ) -> Tensor:
-    """Velocities (n, 3) to ask for, in the heading frame, before they are clipped to what the
-    policy knows.
+    """Commands (n, 3) in the heading frame, before they are clipped to the policy's range.
 
     Args:
       place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course
@@ -187,31 +190,17 @@ def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) 
 # --- the task ---
 
 
-class Path(Walk):
-    """Robots that each walk the path from where they stand, along x of their own heading at first;
-    then again.
+class PathPlanner(Part):
+    """Commands that follow a course from where the robots stand, along x of their own heading at
+    first; then again."""
 
-    An episode fails as in walking, and is over at the path's end.
-    """
+    saved: ClassVar[Mapping[str, str]] = {"origin": "origin", "near": "near", "target": "target"}
 
-    name = "path"
-    config_type = PathConfig
-    policies_of = ("walk",)
-    error_name = main_figure = "path_error_mean_m"
-    judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
-    kept = (*Walk.kept, "origin", "near", "target")
-    steerable = False
-    schedule = Task.schedule  # what is asked follows from the path alone
-    config: PathConfig
-
-    def __init__(
-        self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None
-    ):
-        """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask
-        for."""
-        super().__init__(robot, config or PathConfig(), motions)
-        c = self.config
-        (_, fastest), _, (left, right) = self.config.range
+    def __init__(self, config: PathConfig, commands: Commands):
+        """Raises: InputError for an unknown path, and for a speed beyond the range of commands."""
+        c = self.config = config
+        self.commands = commands
+        (_, fastest), _, (left, right) = c.range
         if c.speed_mps > fastest:
             raise InputError(
                 f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)"
@@ -222,13 +211,14 @@ class Path(Walk):
             )
         self.course = course_of(waypoints_of(c.path))
         self._turning = turning
-        # points around the last nearest one that the next one is sought among
+        # points around the last nearest one that are searched for the next one
         self._width = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
         every = torch.arange(round(self.course.length / SPACING_M) + 1)
         needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
         self.trial_s = 5.0 + 1.25 * needed
 
     def bind(self, env: TaskEnv[Any]) -> None:
+        super().bind(env)
         device = env.device
         n = env.num_envs
         moved = {name: getattr(self.course, name).to(device) for name in Course._fields[:3]}
@@ -238,68 +228,115 @@ class Path(Walk):
         self.origin = torch.zeros(n, 3, device=device)
         self.near = torch.zeros(n, dtype=torch.long, device=device)
         self.target = torch.zeros(n, device=device)  # how far p_bar is along the path [m]
-        super().bind(env)
-
-    def place(self) -> tuple[Tensor, Tensor]:
-        """Where robots are in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
-        state = self.env.ground.integrated(self.env.state)
-        yaw = self.origin[:, 2]
-        moved = state.root_pos[:, :2] - self.origin[:, :2]
-        turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
-        return turned, geometry.yaw_of(state.root_rot) - yaw
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """The course is laid from where they stand."""
-        super().begin(ids, generator)
+        """Lay the course from where the robots stand."""
         state = self.env.state
         yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
         stand = torch.cat((state.root_pos[:, :2], yaw), -1)
         self.origin = self.origin.index_copy(0, ids, stand[ids])
         self.near = self.near.index_fill(0, ids, 0)
         self.target = self.target.index_fill(0, ids, 0.0)
-        self._ask(ids)
+        self._command(ids)
 
-    def _ask(self, ids: Tensor) -> None:
-        """The commands of robots ids (k,) follow from where they are."""
-        ahead = self.target - SPACING_M * self.near
-        command = command_on(
-            self.course, *self.place(), self.near, ahead, self.config, self._turning
-        )
-        command = command.clamp(*self._limits.T)
-        self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
-
-    def judge(self) -> StepResult:
-        """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)
-        in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
-        outcome = super().judge()
-        place, _ = self.place()
-        near, error = nearest(self.course, place, self.near, self._width)
-        done = (near * SPACING_M >= self.course.length) & ~outcome.failed
-        seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
-        return outcome._replace(ended=done, error=error, seen={**outcome.seen, **seen})
-
-    def advance(self, outcome: StepResult, generator: torch.Generator) -> None:
+    def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """p_bar moves on, and waits where it is too far ahead."""
-        super().advance(outcome, generator)
         c = self.config
-        place, _ = self.place()
+        place, _ = self._place()
         self.near, _ = nearest(self.course, place, self.near, self._width)
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
         end = SPACING_M * (len(self.course.point) - 1)
         self.target = torch.minimum(moved, SPACING_M * self.near + c.lead_m).clamp(max=end)
-        self._ask(torch.arange(len(self.near), device=self.near.device))
+        self._command(torch.arange(len(self.near), device=self.near.device))
+
+    def _command(self, ids: Tensor) -> None:
+        """Set the commands of robots ids (k,)."""
+        ahead = self.target - SPACING_M * self.near
+        command = command_on(
+            self.course, *self._place(), self.near, ahead, self.config, self._turning
+        )
+        command = command.clamp(*self._limits.T)
+        self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
+
+    def _place(self) -> tuple[Tensor, Tensor]:
+        """Robots in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
+        state = self.env.ground.integrated(self.env.state)
+        yaw = self.origin[:, 2]
+        moved = state.root_pos[:, :2] - self.origin[:, :2]
+        turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
+        return turned, geometry.yaw_of(state.root_rot) - yaw
+
+    # --- measures of simulated robots ---
+
+    def place(self, state: RobotState, goal: Tensor) -> Tensor:
+        """(n, 2) [m] in the course's frame."""
+        return self._place()[0]
+
+    def _nearest(self) -> tuple[Tensor, Tensor]:
+        return nearest(self.course, self._place()[0], self.near, self._width)
+
+    def error(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Distance to the path, (n,) [m]."""
+        return self._nearest()[1]
+
+    def lag(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Distance behind p_bar, (n,) [m]."""
+        return self.target - SPACING_M * self._nearest()[0]
+
+    def finished(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Whether robots are at the path's end, (n,) bool."""
+        return self._nearest()[0] * SPACING_M >= self.course.length
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
         share of robots that came to the end without a fall before; `path_lag_m` behind p_bar;
         beside those of walking."""
-        done = first_step(trial.seen["finished"])
+        done = first_step(trial.metrics["finished"])
         fell = first_step(trial.fell)
         return {
-            **super().figures(trial),
+            **velocity_figures(trial),
             "path_error_max_m": trial.error.max().item(),
             "finished": (done < fell).float().mean().item(),
-            "path_lag_m": trial.seen["lag"].mean().item(),
+            "path_lag_m": trial.metrics["lag"].mean().item(),
             "path_length_m": self.course.length,
         }
+
+
+class Path(Task):
+    """Robots that each walk a path; an episode fails as in walking, and ends with the path."""
+
+    name = "path"
+    config_type = PathConfig
+    policies_of = ("walk",)
+    main_figure = "path_error_mean_m"
+
+    def __init__(
+        self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `walking` and `PathPlanner`."""
+        c = with_default_range(config or PathConfig(), motions)
+        parts = walking(robot, c, motions)
+        planner = PathPlanner(c, parts.commands)
+        parts = replace(
+            parts,
+            planner=planner,
+            ends={"finished": planner.finished},
+            error=planner.error,
+            error_name="path_error_mean_m",
+            metrics={**parts.metrics, "place": planner.place, "lag": planner.lag},
+            figures=replace(
+                parts.figures,
+                of=planner.figures,
+                logged=("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute"),
+                trial_s=planner.trial_s,
+            ),
+        )
+        super().__init__(robot, c, parts)
+
+    @classmethod
+    def resolve(
+        cls, config: PathConfig, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> PathConfig:
+        """As `resolve_walking`."""
+        return resolve_walking(config, motions, training)  # type: ignore[no-any-return]

@@ -19,11 +19,12 @@ from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
+from npmp.envs.task import Figures, Inputs, Part, Parts, Start, Task, TaskLoss, Term, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import simulate
 from npmp.sim.scene import flat_scene, let_bodies_collide
+from npmp.tasks.goals import UniformGoals
 from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 
 IN_TIME_S = 3.0  # to be up within [Hwangbo]
@@ -47,7 +48,7 @@ class RecoverConfig:
     stand: tuple[float, float] = (0.95, 1.0)
     # a robot that leans less and is high enough is up
     upright_deg: float = 20.0
-    # share of the height that was asked for
+    # share of the target height
     high_enough: float = 0.85
     # then it is truncated [Hwangbo]
     episode_s: float = 6.0
@@ -82,58 +83,45 @@ class RecoverConfig:
             )
 
 
-class Recover(Task):
-    """Stand up, as high as asked, and stay there. No robot fails: an episode lasts `episode_s`.
+class BodiesCollide(Part):
+    """The robot's bodies collide with each other."""
 
-    Its input is the height to stand at, as a share of the home pose's.
-    """
-
-    name = "recover"
-    config_type = RecoverConfig
-    inputs: Mapping[str, tuple[float, float]] = {"stand_height": (0.95, 1.0)}
-    kept = ("target",)
-    error_name = "recovery_error"
-    main_figure = "not_recovered"
-    judged = ("not_recovered", "recovery_s", "recovery_error")
-    teacher = RightingTeacher
-
-    def __init__(
-        self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None
-    ):
-        """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
-        self.config = config or RecoverConfig()
-        self.robot = robot.turning(self.config.joint_range_rad)
-        self.episode_s, self.trial_s = self.config.episode_s, self.config.episode_s
-        self.inputs = {"stand_height": self.config.stand}
-        self.home_height = float(robot.home_qpos[2])
+    def __init__(self, robot: Robot):
+        self.robot = robot
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """As `Task.add_to_scene`: nothing but that bodies collide."""
         let_bodies_collide(spec, self.robot)
+
+
+class Drops(Part):
+    """Starts where drops have left the robot, or, in training, some of them in the home pose."""
+
+    def __init__(self, robot: Robot, config: RecoverConfig):
+        self.robot = robot
+        self.config = config
+        self.standing = StartPoses(robot)
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
-        self.standing = StartPoses(self.robot).to(env.device)
-        self._known: dict[int, tuple[Tensor, ...]] = {}
+        self.standing.bind(env)
+        self._tables: dict[int, tuple[Tensor, ...]] = {}
         self.fallen = self._drops(0)
         self.trial = False
-        self.target = torch.ones(env.num_envs, 1, device=env.device)
 
     def _drops(self, seed: int) -> tuple[Tensor, ...]:
-        if seed not in self._known:
+        if seed not in self._tables:
             drops = dropped(self.robot, self.config, seed, self.env.num_threads)
-            self._known[seed] = tuple(part.to(self.env.device) for part in drops)
-        return self._known[seed]
-
-    # --- episodes ---
+            self._tables[seed] = tuple(part.to(self.env.device) for part in drops)
+        return self._tables[seed]
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Task.schedule`: all robots begin on drops that no training has seen, none of them
-        standing."""
+        """As `Part.schedule`: in a trial all robots begin on drops that no training uses, none of
+        them standing."""
         self.trial = generator is not None
         self.fallen = self._drops(1 if self.trial else 0)
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """As `Starts`."""
         draw = torch.rand(2, len(ids), generator=generator, device=ids.device)
         row = (draw[0] * len(self.fallen[0])).long()
         standing = 0.0 if self.trial else self.config.standing_starts
@@ -143,79 +131,116 @@ class Recover(Task):
         qpos, qvel, state = (torch.where(up, own, fallen[row]) for own, fallen in parts)
         return Start(qpos, qvel, RobotState.unpack(state))
 
-    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        self.target = self.target.index_copy(0, ids, self.new_goals(self.target[ids], generator))
 
-    def is_up(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Whether robots stand upright and high enough, (...) bool."""
-        c = self.config
-        high = state.root_pos[..., 2] > c.high_enough * goal[..., 0] * self.home_height
-        return high & (state.root_rot[..., 2, 2] > math.cos(math.radians(c.upright_deg)))
+class Standing(Part):
+    """How far robots are from standing upright, high and still: `error` of a step, and `__call__`,
+    the loss over imagined steps."""
 
-    def judge(self) -> StepResult:
-        """The reward is how upright and how high a robot is, each up to a half. Seen: `up`."""
-        env = self.env
-        tilt, low = self._short_of(env.state, self.target)
-        error = (0.5 * (0.5 * tilt + low.clamp(max=1.0))).nan_to_num(1.0)
-        failed = env.robots.broken
-        seen = {"up": self.is_up(env.state, self.target)}
-        return StepResult(
-            (1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen
-        )
+    def __init__(self, config: RecoverConfig, home_height: float):
+        """home_height: of the root in the home pose [m]."""
+        self.config = config
+        self.home_height = home_height
 
-    def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """How far from upright, 0 to 2, and what is missing of the target height, as a share;
-        (...) each."""
+    def _missing(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
+        """Distance from upright, 0 to 2, and the missing share of the target height; (...)
+        each."""
         target = goal[..., 0]
         missing = torch.relu(target - state.root_pos[..., 2] / self.home_height) / target
         return 1.0 - state.root_rot[..., 2, 2], missing
 
-    def figures(self, trial: Trial) -> dict[str, Any]:
-        """As `Task.figures`, and `recovered`, the share of robots that are up within `IN_TIME_S`
-        and stay so until the trial ends, `not_recovered`, the rest, and `recovery_s`, the median
-        time until they are up for good. Robots that landed on their feet do not count."""
-        up = trial.seen["up"]  # (T, n)
-        up = up[:, ~up[0]] if not up[0].all() else up
-        # steps until up for good
-        down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)
-        seconds = down * trial.dt
-        recovered = (up[-1] & (seconds <= IN_TIME_S)).float().mean().item()
-        return super().figures(trial) | {
-            "recovered": recovered,
-            "not_recovered": 1.0 - recovered,
-            "recovery_s": seconds.median().item(),
-        }
+    def error(self, state: RobotState, goal: Tensor) -> Tensor:
+        """0 for a robot that stands; tilt and height each count up to a half."""
+        tilt, low = self._missing(state, goal)
+        return (0.5 * (0.5 * tilt + low.clamp(max=1.0))).nan_to_num(1.0)
 
-    # --- for simulated and imagined robots ---
+    def reward(self, state: RobotState, goal: Tensor) -> Tensor:
+        """1 - `error`."""
+        return 1.0 - self.error(state, goal)
 
-    def goal(self) -> Tensor:
-        """The height to stand at, (n, 1)."""
-        return self.target
+    def up(self, state: RobotState, goal: Tensor) -> Tensor:
+        """`is_up` at the target height."""
+        return is_up(state, goal[..., 0], self.home_height, self.config)
 
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
-        """The same, (B, 1)."""
-        return goal
-
-    def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
-        """Other heights, (B, 1)."""
-        low, high = self.config.stand
-        return low + (high - low) * torch.rand(goal.shape, generator=generator, device=goal.device)
-
-    def imagined_loss(
+    def __call__(
         self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
     ) -> TaskLoss:
-        """How far from upright and from the height, and, of robots that are upright, from standing
+        """Distance from upright and from the height, and, of robots that are upright, from standing
         still in the home pose; later steps count more."""
         c = self.config
-        tilt, low = self._short_of(after, goals)
+        tilt, low = self._missing(after, goals)
         upright = torch.relu(after.root_rot[..., 2, 2]).square().detach()
         pose = (after.joint_pos - self.env.home).abs().mean(-1)
         speed = after.joint_vel.abs().mean(-1)
         each = c.tilt_weight * tilt + c.height_weight * low
         each = each + upright * (c.pose_weight * pose + c.stillness_weight * speed)
         later = torch.arange(1, len(each) + 1, device=each.device).to(each)
-        owed = (later.unsqueeze(-1) * each).sum(0) / later.sum()
-        return TaskLoss(owed, torch.zeros_like(owed))
+        loss = (later.unsqueeze(-1) * each).sum(0) / later.sum()
+        return TaskLoss(loss, torch.zeros_like(loss))
+
+
+def is_up(
+    state: RobotState, target: Tensor | float, home_height: float, config: RecoverConfig
+) -> Tensor:
+    """Whether robots stand upright and high enough, (...) bool. target: (...) height as a share of
+    home_height [m]."""
+    high = state.root_pos[..., 2] > config.high_enough * target * home_height
+    return high & (state.root_rot[..., 2, 2] > math.cos(math.radians(config.upright_deg)))
+
+
+def recovery_figures(trial: Trial) -> dict[str, Any]:
+    """`recovered`, the share of robots that are up within `IN_TIME_S` and stay so until the trial
+    ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good.
+    Robots that landed on their feet do not count."""
+    up = trial.metrics["up"]  # (T, n)
+    up = up[:, ~up[0]] if not up[0].all() else up
+    # steps until up for good
+    down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)
+    seconds = down * trial.dt
+    recovered = (up[-1] & (seconds <= IN_TIME_S)).float().mean().item()
+    return {
+        "recovered": recovered,
+        "not_recovered": 1.0 - recovered,
+        "recovery_s": seconds.median().item(),
+    }
+
+
+class Recover(Task):
+    """Stand up, as high as commanded, and stay there. No robot fails: an episode lasts
+    `episode_s`.
+
+    Its input is the height to stand at, as a share of the home pose's.
+    """
+
+    name = "recover"
+    config_type = RecoverConfig
+    main_figure = "not_recovered"
+
+    def __init__(
+        self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None
+    ):
+        """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
+        c = config or RecoverConfig()
+        robot = robot.turning(c.joint_range_rad)
+        standing = Standing(c, float(robot.home_qpos[2]))
+        parts = Parts(
+            commands=UniformGoals(*c.stand),
+            starts=Drops(robot, c),
+            observations=[Inputs(lambda state, goal: goal, {"stand_height": c.stand})],
+            rewards=[Term("reward", standing.reward)],
+            loss=standing,
+            error=standing.error,
+            error_name="recovery_error",
+            metrics={"up": standing.up},
+            figures=Figures(
+                recovery_figures,
+                ("not_recovered", "recovery_s", "recovery_error"),
+                trial_s=c.episode_s,
+            ),
+            memory=[BodiesCollide(robot)],
+            episode_s=c.episode_s,
+            teacher=RightingTeacher,
+        )
+        super().__init__(robot, c, parts)
 
 
 def dropped(

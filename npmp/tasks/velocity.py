@@ -20,7 +20,7 @@ from npmp.envs.task import Trial
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 # in words
 COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))
-# that a robot is given to follow a change of its command, where figures leave that out
+# after a change of the command, left out of the settled figures
 SETTLING_S = 0.5
 
 
@@ -54,7 +54,7 @@ def filtered(before: Tensor, velocity: Tensor, constant: float) -> Tensor:
     return velocity if constant == 0.0 else constant * before + (1.0 - constant) * velocity
 
 
-# --- what an imagined course is worth ---
+# --- of imagined robots ---
 
 
 def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> Tensor:
@@ -67,8 +67,8 @@ def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> T
 
 @dataclass(frozen=True)
 class CourseConfig:
-    """What an imagined robot pays for what it is off its command. Raises ValueError for values out
-    of range."""
+    """The loss of imagined robots for differences from their commands. Raises ValueError for values
+    out of range."""
 
     # in single steps
     step_weight: float = 0.5
@@ -84,7 +84,7 @@ class CourseConfig:
 
 
 def course_loss(velocity: Tensor, command: Tensor, config: CourseConfig, dt: float) -> Tensor:
-    """What robots owe for velocities (H, B, 3) that were to reach commands, `reachable` at
+    """The loss of velocities (H, B, 3) that were to reach commands, `reachable` at
     `config.acceleration`: (B,).
 
     The first weight is that of |v - v_cmd|_1 of every step, the second that of the norm of the
@@ -128,8 +128,8 @@ def velocity_figures(trial: Trial) -> dict[str, Any]:
 
     Figures of which a short trial has nothing are left out.
     """
-    command = trial.seen["command"]
-    difference = trial.seen["achieved"] - command
+    command = trial.metrics["command"]
+    difference = trial.metrics["achieved"] - command
     window = max(1, min(len(difference), round(1.0 / trial.dt)))
     kept = settled(command, max(1, round(SETTLING_S / trial.dt)))
     smooth = difference.unfold(0, window, window).mean(-1)

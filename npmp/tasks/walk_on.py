@@ -1,66 +1,67 @@
-"""Walking on after falls: what task `walk` is for a robot that can get up."""
+"""Walking on after falls: task `walk` for a robot that can get up."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import mujoco
 import torch
 from torch import Tensor
 
 from npmp.envs.state import RobotState
-from npmp.envs.task import Start, StepResult
+from npmp.envs.task import Part, Start, Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim.scene import let_bodies_collide
-from npmp.tasks.recover import Recover, RecoverConfig, dropped
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.commands import with_default_range
+from npmp.tasks.recover import BodiesCollide, RecoverConfig, dropped, is_up
+from npmp.tasks.walk import Walk, WalkConfig, walking
+
+
+class Fallen(Part):
+    """Starts where drops have left the robot, each robot on its own."""
+
+    def __init__(self, robot: Robot, config: RecoverConfig):
+        self.robot = robot
+        self.config = config
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        super().bind(env)
+        enough = replace(self.config, drops=max(self.config.drops, env.num_envs))
+        drops = dropped(self.robot, enough, 1, env.num_threads)
+        self.drops = tuple(part.to(env.device) for part in drops)
+
+    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
+        """As `Starts`."""
+        row = ids % len(self.drops[0])
+        qpos, qvel, state = (part[row] for part in self.drops)
+        return Start(qpos, qvel, RobotState.unpack(state))
 
 
 class WalkOn(Walk):
     """Walking that falls do not end, of a robot that can get up: its joints turn as in task
     `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
-    or as those of `Walk`.
+    or as those of `walking`.
 
-    It is no task of its own: its inputs and figures are those of task `walk`.
-    Also seen: `up`, (n,) bool.
+    It has the name, inputs and figures of task `walk`, and a metric `up`, (n,) bool.
     """
 
     def __init__(
         self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
     ):
         """dropped: whether episodes begin on drops."""
-        super().__init__(robot.turning(recover.joint_range_rad), config)
-        self.recover = recover
-        self.falls = Recover(robot, recover)
-        self.dropped = dropped
+        config = with_default_range(config, None)
+        robot = robot.turning(recover.joint_range_rad)
+        height = float(robot.home_qpos[2])
+        parts = walking(robot, config)
 
-    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """As `Walk.add_to_scene`, and bodies collide."""
-        super().add_to_scene(spec)
-        let_bodies_collide(spec, self.robot)
+        def up(state: RobotState, goal: Tensor) -> Tensor:
+            return is_up(state, 1.0, height, recover)
 
-    def bind(self, env: TaskEnv[Any]) -> None:
-        super().bind(env)
-        if not self.dropped:
-            return
-        wanted = replace(self.recover, drops=max(self.recover.drops, env.num_envs))
-        self.fallen = tuple(
-            part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads)
+        parts = replace(
+            parts,
+            starts=Fallen(robot, recover) if dropped else parts.starts,
+            terminations=(),
+            metrics={**parts.metrics, "up": up},
+            memory=[*parts.memory, BodiesCollide(robot)],
         )
-
-    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Task.start`: on drops, each robot on its own."""
-        if not self.dropped:
-            return super().start(ids, generator, **where)
-        row = ids % len(self.fallen[0])
-        qpos, qvel, state = (part[row] for part in self.fallen)
-        return Start(qpos, qvel, RobotState.unpack(state))
-
-    def judge(self) -> StepResult:
-        """As `Walk.judge`, but only a broken simulation is a failure."""
-        outcome = super().judge()
-        env = self.env
-        up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
-        return outcome._replace(failed=env.robots.broken, seen={**outcome.seen, "up": up})
+        Task.__init__(self, robot, config, parts)

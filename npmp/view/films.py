@@ -18,6 +18,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.envs import TaskEnv, Trial
+from npmp.envs.camera import DepthCamera
 from npmp.evaluation.tracking import track
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -56,7 +57,7 @@ def of_policy(
       InputError: for a command that the policy does not know, or of another task.
     """
     task: Any = env.task
-    course = getattr(task, "course", None)
+    course = getattr(task.planner, "course", None)
     seconds = seconds or (min(task.trial_s, LONGEST_S) if course else TRIAL_S)
     commands = None
     if command is not None:
@@ -66,13 +67,14 @@ def of_policy(
         commands = commands_of(command, round(seconds / env.dt), env.dt, within)
     trial = run_trial(policy, env, seconds=seconds, seed=seed, commands=commands)
     fell = trial.fell[:, 0]
-    over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
+    over = (fell | trial.metrics.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(over[0]) + 1 if len(over) else len(fell)
     clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
     path = _laid(course, trial) if course else None
     mount = None
-    if eye := getattr(task, "eye", None):
-        mount = Mount(eye.config.place_m, eye.config.pitch_deg, eye.config.fov_deg[1])
+    if camera := task.part(DepthCamera):
+        config = camera.config
+        mount = Mount(config.place_m, config.pitch_deg, config.fov_deg[1])
     shot = Shot(env.robot, clip, path=path, mount=mount)
     return shot, count * trial.dt if bool(fell[:count].any()) else None
 
@@ -125,7 +127,7 @@ def of_module(
     """A module that imitates the one motion of the environment until it loses it, beside the
     motion's recording."""
     first = torch.zeros(1, dtype=torch.long)
-    result = track(skill, env, first, env.task.reference.start[first.to(env.device)])
+    result = track(skill, env, first, env.task.tracking.reference.start[first.to(env.device)])
     steps = int(result.steps[0])
     part = motion.crop(0, max(2, min(steps + 1, len(result.qpos))))
     qpos = result.qpos[: part.num_frames, 0].numpy()

@@ -249,9 +249,9 @@ CLONED = StudentConfig(unroll=4, kept=2, updates=2, batch=2)
 
 def new_module(env: ImitationEnv) -> SkillModule:
     torch.manual_seed(0)  # of its weights
-    task = Imitation(env.robot, None, env.task._motions)
-    features = ReferenceFeatures(env.robot, task.reference)
-    return SkillModule.for_reference(env.robot, NET, task.reference, features)
+    task = Imitation(env.robot, None, env.task.tracking._motions)
+    features = ReferenceFeatures(env.robot, task.tracking.reference)
+    return SkillModule.for_reference(env.robot, NET, task.tracking.reference, features)
 
 
 def fast(robot: Robot, motions: MotionSet, device: torch.device) -> ModelBasedTrainer:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -28,7 +27,7 @@ CPU = torch.device("cpu")
 
 def camera(config: CameraConfig = PERFECT, n: int = 1) -> DepthCamera:
     made = DepthCamera(config)
-    made.bind(n, 0.02, CPU)
+    made.allocate(n, 0.02, CPU)
     return made
 
 
@@ -87,15 +86,15 @@ def test_images_come_at_their_rate_and_late(delay_s: float, images: int) -> None
     """At 10 Hz of 50 each control step shows an image that is older by the delay, by up to 4 steps
     more; robots have rhythms of their own. An image here is the step of its moment."""
     eye, now = camera(replace(PERFECT, delay_s=delay_s), 64), [0.0]
-    eye._image = lambda env, ids: torch.full((len(ids), 144), now[0])  # type: ignore[method-assign]
-    env: Any = SimpleNamespace()
-    eye.begin(env, torch.arange(64), torch.Generator().manual_seed(0))
-    assert eye.past.shape[1] == images and (eye.read(env) == 0.0).all()
+    eye._image = lambda ids: torch.full((len(ids), 144), now[0])  # type: ignore[method-assign]
+    step_result, generator = cast(Any, None), torch.Generator().manual_seed(0)
+    eye.begin(torch.arange(64), generator)
+    assert eye.past.shape[1] == images and (eye.read() == 0.0).all()
     delay = round(50 * delay_s)
     for step in range(1, 41):
         now[0] = float(step)
-        eye.advance(env)
-        age = step - eye.read(env)[:, 0]
+        eye.advance(step_result, generator)
+        age = step - eye.read()[:, 0]
         if step > delay + 5:
             assert age.min() >= delay and age.max() <= delay + 4
             assert set(age.tolist()) == {float(delay + k) for k in range(5)}
@@ -116,11 +115,11 @@ def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None
     for _ in range(6):
         seen = [(each.step(torch.zeros(3, 12)), each.task.observe())[1] for each in (env, other)]
         assert torch.equal(*seen)
-    eye, ground, state = env.task.eye, env.ground, env.ground.integrated(env.state)
+    eye, ground, state = env.task.part(DepthCamera), env.ground, env.ground.integrated(env.state)
     draws = torch.zeros(3, 2, 144)  # half of a normal's numbers are below 0, holes are fewer
     patch = ground.patch(env.state)
     above = state.above(patch[:, 0])
-    imagined = eye.imagined(env, above, patch, torch.zeros(3, 3), draws)
+    imagined = eye.imagined(above, patch, torch.zeros(3, 3), draws)
     true = eye.depths(env.state.root_pos, env.state.root_rot, ground.height_in_world)
     # imagined fields repeat where simulated ones end
     assert ((imagined - true).abs() < 0.02).float().mean() > 0.9
@@ -158,4 +157,4 @@ def test_images_that_no_memory_holds_are_refused() -> None:
     slow = DepthCamera(CameraConfig(size=(256, 256), rate_hz=1000.0, delay_s=10.0))
     # 1001 images of 262 KB for each robot: 263 MB
     message = r"task.camera.size=\[256,256\]: 1001 images of 1,000,000 robots .* GiB"
-    refusal(message, slow.bind, 10**6, 0.01, torch.device("cpu"))
+    refusal(message, slow.allocate, 10**6, 0.01, torch.device("cpu"))

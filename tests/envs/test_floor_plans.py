@@ -18,18 +18,18 @@ from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.images import finer
-from npmp.envs.floor_plans import MujocoHouses
+from npmp.envs.floor_plans import FloorPlanRenderer
 from npmp.tasks.navigate import Guided, NavigateConfig
 env = TaskEnv(Guided(robots.load("anymal_b"), NavigateConfig(terrain_fields=2)), 6, num_threads=1)
 eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
-houses = MujocoHouses(CAMERAS["stereo"], eye)
+plans = FloorPlanRenderer(CAMERAS["stereo"], eye)
 seen = state.root_pos, state.root_rot, env.ground.terrain, env.ground.field
-houses.pictures(*seen)
-for model, *_ in houses.houses.values():
+plans.images(*seen)
+for model, *_ in plans.floor_plans.values():
     model.mat_texid[:] = -1
     model.mat_emission[:], model.mat_specular[:] = 1.0, 0.0
     model.mat_rgba[0, :3], model.mat_rgba[1, :3] = 0.0, 1.0
-white = houses.pictures(*seen)[..., 0] > 0.5
+white = plans.images(*seen)[..., 0] > 0.5
 depth = eye.depths(state.root_pos, state.root_rot, env.ground.height_in_world)
 at = state.root_pos + state.root_rot @ eye.place
 point = at[:, None] + depth[..., None] * (eye.rays @ state.root_rot.mT)

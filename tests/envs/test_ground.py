@@ -19,7 +19,8 @@ from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.learning.world_model.imagination import above_ground
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.inputs import SEEN, _hidden, ground_names
+from npmp.tasks.inputs import SEEN, GroundMap, _hidden, ground_names
+from npmp.tasks.terminations import FloorContacts
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import WalkConfig, WalkEnv
 from tests.environments import walk_env
@@ -95,7 +96,7 @@ def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> N
     here = env.state.root_pos[:1, :2]
     at = env.ground.height_at(here - ground.moved[:1], torch.tensor([0]))
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
-    height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
+    height, stood = trial.metrics["base"][:, 1, 2], robot.home_qpos[2]
     assert (height - stood).abs().max() < 0.1
     assert ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15
 
@@ -206,7 +207,7 @@ def test_shins_may_touch_where_they_are_allowed_to(
                 "sensor",
                 lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )
-            failed[may_touch, body] = bool(env.task.contacts.touching(env))
+            failed[may_touch, body] = bool(env.task.part(FloorContacts)(env.state, env.task.goal()))
     assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
     with pytest.raises(ValueError, match="may_touch must be one of feet, legs"):
         WalkConfig(may_touch="hands")
@@ -220,14 +221,14 @@ def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> 
     assert ground.figures() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
     ground.row = torch.tensor([3, 3, 3, 3, 0, 7])
     ground.failed = torch.tensor([False, False, True, False, True, False])
-    ground.asked = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
-    ground.went = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
+    ground.commanded_m = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
+    ground.travelled_m = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
     # far enough: up; not far enough, failed: down; asked for nothing: stay; at the bottom: stay; at
     # the top: anywhere
     env.reset()
     assert ground.row[:5].tolist() == [4, 2, 2, 3, 0] and 0 <= int(ground.row[5]) <= 7
     assert (ground.field // 2).tolist() == ground.row.tolist()
-    assert ground.asked.tolist() == [0.0] * 6
+    assert ground.commanded_m.tolist() == [0.0] * 6
 
 
 def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
@@ -235,8 +236,8 @@ def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
     command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
     achieved = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     ground.advance(torch.tensor([False, True]), {"command": command, "achieved": achieved})
-    torch.testing.assert_close(ground.asked, torch.tensor([0.5 * 0.02, 0.0]))
-    torch.testing.assert_close(ground.went, torch.tensor([0.6 * 0.02, 0.0]))
+    torch.testing.assert_close(ground.commanded_m, torch.tensor([0.5 * 0.02, 0.0]))
+    torch.testing.assert_close(ground.travelled_m, torch.tensor([0.6 * 0.02, 0.0]))
     assert ground.failed.tolist() == [False, True]
 
 
@@ -274,7 +275,7 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
 
 def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.1)
-    drift, draws = env.task.map.drift.zero_().clone(), torch.zeros(8, 2, 4 * len(SEEN))
+    drift, draws = env.task.part(GroundMap).drift.zero_().clone(), torch.zeros(8, 2, 4 * len(SEEN))
     patch = env.ground.patch(env.state)
     state = env.ground.integrated(env.state).above(patch[:, 0])
     told = env.task.imagine(state, env.task.goal(), patch, drift, draws)
@@ -305,17 +306,17 @@ def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
 def test_a_map_is_as_old_as_it_says(robot: robots.Robot, steps: int) -> None:
     """Heights relative to a root that sinks by 1 cm a control step; drift moves them all."""
     env = walk_env(robot, 2, sees_ground=True, ground_noise_m=0.0, ground_delay_s=0.02 * steps)
-    ids, known, read = torch.arange(2), env.task.map, []
+    ids, known, read = torch.arange(2), env.task.part(GroundMap), []
     for _ in range(6):
         env.robots.shift(ids, torch.tensor([[0.0, 0.0, -0.01]]).expand(2, -1))
-        known.advance(env)
-        read.append((known.read(env)[0, 0], known._heights(env)[0, 0]))
+        known.advance(env.task.evaluate_step(), env.generator)
+        read.append((known.read()[0, 0], known._heights()[0, 0]))
     for t in range(steps, 6):
         torch.testing.assert_close(read[t][0], read[t - steps][1])
     drifting = walk_env(
         robot, 64, sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.05, ground_holes=0.25
     )
-    heights = drifting.task.map.read(drifting)
+    heights = drifting.task.part(GroundMap).read()
     assert 0.2 < (heights == 0.0).float().mean() < 0.3
     off = heights.abs().amax(-1)  # of N(0, 5 cm) each
     assert 0.04 < off.square().mean().sqrt() < 0.06
@@ -335,6 +336,6 @@ def test_what_lies_below_an_edge_is_hidden(robot: robots.Robot) -> None:
     assert hidden.tolist() == [[False, True, False, True]]
     for kind, least, most in (("flat", 0.0, 0.0), ("stairs", 1e-3, 0.5)):
         env = walk_env(robot, 32, terrain=kind, sees_ground=True, ground_hidden=True)
-        known = env.task.map._heights(env)
+        known = env.task.part(GroundMap)._heights()
         assert least <= known.isnan().float().mean() <= most
-        assert env.task.map.read(env).isfinite().all()
+        assert env.task.part(GroundMap).read().isfinite().all()

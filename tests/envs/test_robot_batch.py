@@ -106,7 +106,9 @@ def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: M
         env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
         env.step(action)
     moved = [
-        (env.state.joint_pos - env.task.reference.at(torch.tensor([10])).joint_pos).abs().mean()
+        (env.state.joint_pos - env.task.tracking.reference.at(torch.tensor([10])).joint_pos)
+        .abs()
+        .mean()
         for env in (first, zero)
     ]
     assert moved[0] < 0.8 * moved[1]

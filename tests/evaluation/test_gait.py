@@ -160,15 +160,15 @@ def test_rows_are_of_their_robots(
     rows = by_command(actor(), env, commands, seconds=1.2, seed=1)
     asked = led(env, commands.repeat_interleave(2, 0), 1)
     trial = run_trial(actor(), env, seconds=2.2, seed=1, commands=asked)
-    assert torch.equal(trial.seen["command"][50], commands.repeat_interleave(2, 0))
-    assert torch.equal(trial.seen["command"][0], trial.seen["command"][49])
+    assert torch.equal(trial.metrics["command"][50], commands.repeat_interleave(2, 0))
+    assert torch.equal(trial.metrics["command"][0], trial.metrics["command"][49])
     for i, row in enumerate(rows):
         mine = slice(2 * i, 2 * i + 2)
         assert row["falls"] == int(trial.fell[:, mine].sum())
         up = (trial.fell[:, mine].cumsum(0) == 0)[100:]
         assert ("achieved" in row) == bool(up.any())
         if up.any():
-            kept = trial.seen["achieved"][100:, mine][up]
+            kept = trial.metrics["achieved"][100:, mine][up]
             assert row["achieved"] == pytest.approx(kept.mean(0).tolist())
             assert row["joint_speed_share"] > 0.0 and len(row["lift_m"]) == 4
     reference, net = Reference(robot, start_poses), NetConfig(latent_dim=4, encoder_width=8)

@@ -86,7 +86,7 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     actor = Handover(Still(), recovery.policy, env)
     n, ids = env.num_envs, torch.arange(env.num_envs)
     none, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
-    fallen = env.task.fallen
+    fallen = env.task.parts.starts.drops
     lying = (
         torch.nonzero(RobotState.unpack(fallen[2]).root_rot[:, 2, 2] < 0.3)
         .squeeze(-1)[:1]

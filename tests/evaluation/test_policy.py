@@ -122,10 +122,10 @@ def test_a_push_lasts_as_long_as_it_says(
     force[3:, 0, 0] = 500.0
     calm = run_trial(random_latents(skill), env, seconds=0.16, seed=1)
     pushed = run_trial(Pushed(random_latents(skill), env, force), env, seconds=0.16, seed=1)
-    differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
+    differ = (pushed.metrics["achieved"] - calm.metrics["achieved"]).abs().amax(-1) > 1e-6
     assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
     # in the robot's heading frame, and it starts in any heading
-    gained = (pushed.seen["achieved"] - calm.seen["achieved"])[4, 0, :2].norm()
+    gained = (pushed.metrics["achieved"] - calm.metrics["achieved"])[4, 0, :2].norm()
     # mean over a step
     assert gained.item() == pytest.approx(1.5 * 500 * 0.02 / robot.model().body_mass.sum(), rel=0.6)
     rows = under_pushes(random_latents(skill), env, (1.0, 2000.0), seconds=0.5)
@@ -165,7 +165,9 @@ def test_judge_tries_what_it_is_told(
         evaluate_policy(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
-def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevelPolicy) -> None:
+def test_a_policy_does_its_own_task_and_what_commands_it_alike(
+    policy: HighLevelPolicy, robot: Robot
+) -> None:
     policy.check_task(Walk)
     policy.check_task(PathTask)
     message = "trained for task 'walk'; task=imitation takes one for imitation"
@@ -177,7 +179,7 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevel
         dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
     )
     message = "the policy observes speed_mps; task 'walk' gives forward_mps, lateral_mps, y"
-    refusal(message, fewer.check_task, Walk)
+    refusal(message, fewer.check_task, Walk(robot))
 
 
 def test_a_walking_policy_dribbles_by_the_script_alone(

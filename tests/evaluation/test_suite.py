@@ -288,11 +288,13 @@ def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) ->
         num_threads=1,
     )
     assert outcome.trial.fell.shape == (15, 3) and outcome.row["trials"] == 3
-    assert (outcome.trial.seen["achieved"][6, :, 1].abs() > 1.0).all()  # 3000 N for 20 ms on 30 kg
+    assert (
+        outcome.trial.metrics["achieved"][6, :, 1].abs() > 1.0
+    ).all()  # 3000 N for 20 ms on 30 kg
     # of the first robot's qpos at the start: turned about the vertical, at rest at home
     turn = outcome.trial.qpos[0, 3:7]
     assert abs(float(turn[3])) > 0.01 and turn[1:3].abs().max() < 0.1
-    assert (outcome.trial.seen["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
+    assert (outcome.trial.metrics["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
 
 
 def test_standing_still_is_no_success_at_a_command_beyond_the_range() -> None:

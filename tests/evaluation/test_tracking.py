@@ -69,7 +69,7 @@ def test_evaluation_is_deterministic_and_has_no_gradients(robot: Robot, motions:
     from npmp.envs.features import ReferenceFeatures, true_state
 
     size = (
-        ReferenceFeatures(robot, env.task.reference).size
+        ReferenceFeatures(robot, env.task.tracking.reference).size
         + true_state(env.state, env.home).shape[-1]
     )
     torch.manual_seed(0)

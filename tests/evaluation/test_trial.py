@@ -18,7 +18,7 @@ from npmp.skills.composition import Composition, over, wandering
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk import FilteredVelocity, Walk, WalkConfig
 from tests.environments import walk_env
 
 
@@ -37,14 +37,14 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     ours = run_trial(actor, env, seconds=0.6, seed=3)
     random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
     again = run_trial(actor, env, seconds=0.6, seed=3)
-    assert ours.seen["command"].shape == (30, 5, 3) and ours.qpos.shape == (31, 19)
-    assert torch.equal(ours.seen["command"], random.seen["command"])
+    assert ours.metrics["command"].shape == (30, 5, 3) and ours.qpos.shape == (31, 19)
+    assert torch.equal(ours.metrics["command"], random.metrics["command"])
     assert torch.equal(ours.qpos[0], random.qpos[0])
-    assert not torch.equal(ours.seen["achieved"], random.seen["achieved"])
-    assert torch.equal(ours.seen["achieved"], again.seen["achieved"])
+    assert not torch.equal(ours.metrics["achieved"], random.metrics["achieved"])
+    assert torch.equal(ours.metrics["achieved"], again.metrics["achieved"])
     assert torch.equal(ours.qpos, again.qpos)
     other = run_trial(actor, env, seconds=0.6, seed=4)
-    assert not torch.equal(ours.seen["command"], other.seen["command"])
+    assert not torch.equal(ours.metrics["command"], other.metrics["command"])
 
 
 def test_commands_are_the_schedule_whoever_falls_and_training_asks_again_afterwards(
@@ -53,12 +53,12 @@ def test_commands_are_the_schedule_whoever_falls_and_training_asks_again_afterwa
     env = walk_env(robot, 3, config=walking)
     trial = run_trial(random_latents(skill), env, seconds=0.6, seed=7)
     process = Commands(walking)
-    process.bind(3, env.dt, env.device)
+    process.bind(env)
     process.schedule(30, torch.Generator().manual_seed(7))
     expected = process.fixed
     assert expected is not None
-    assert torch.equal(trial.seen["command"], expected)
-    difference = trial.seen["achieved"] - trial.seen["command"]
+    assert torch.equal(trial.metrics["command"], expected)
+    difference = trial.metrics["achieved"] - trial.metrics["command"]
     torch.testing.assert_close(trial.error, torch.linalg.vector_norm(difference, dim=-1))
     env.reset()
     assert not torch.equal(env.task.commands.current, expected[-1])
@@ -87,8 +87,8 @@ def test_figures_by_hand(robot: Robot) -> None:
 class Brief(Walk):
     """Walking that is over after three control steps of an episode."""
 
-    def judge(self) -> StepResult:
-        return super().judge()._replace(ended=self.env.age >= 2)
+    def evaluate_step(self) -> StepResult:
+        return super().evaluate_step()._replace(ended=self.env.age >= 2)
 
 
 def test_who_is_done_begins_anew_and_time_ends_nobody(
@@ -106,12 +106,12 @@ def test_who_is_done_begins_anew_and_time_ends_nobody(
 def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
     plain, slow = walk_env(robot, 2), walk_env(robot, 2, velocity_filter=0.9)
     assert slow.task.privileged().shape[-1] == plain.task.privileged().shape[-1] + 3
-    assert torch.equal(slow.task.privileged()[:, -3:], slow.task.velocity)
+    assert torch.equal(slow.task.privileged()[:, -3:], slow.task.part(FilteredVelocity).value)
 
 
 def test_a_trial_has_the_feet_of_every_robot(robot: Robot, skill: SkillModule) -> None:
     trial = run_trial(random_latents(skill), walk_env(robot, 3), seconds=0.1)
-    feet, poses = trial.seen["feet"], trial.qpos.numpy()
+    feet, poses = trial.metrics["feet"], trial.qpos.numpy()
     assert feet.shape == (5, 3, 4, 2)
     np.testing.assert_allclose(feet[:, 0, :, 0], Feet(robot).heights(poses[1:]), atol=1e-5)
     place = Feet(robot)(*pose_from_qpos(trial.qpos))[..., 0, :2]

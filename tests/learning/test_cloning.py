@@ -165,7 +165,7 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     assert fit_behavior(faster, shown, Walk(robot), generator, window=1, updates=20) == {}
     # a task that does not say what a step has achieved has no goal to know latents by
     blind, task = BehaviorPrior(torch.zeros(12), [], LATENTS, 0.95), Walk(robot)
-    monkeypatch.setattr(type(task), "achieved", None)
+    monkeypatch.setattr(task, "achieved", None)
     without = fit_behavior(blind, shown, task, generator, window=1, updates=20)
     assert without["behavior_loss"] < 0.0  # here the state says it, too
 

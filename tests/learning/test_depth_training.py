@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from npmp.envs.camera import CAMERAS
-from npmp.envs.depth_network import Eyes
+from npmp.envs.depth_network import DepthNetwork
 from npmp.learning import depth_training as seeing
 from npmp.learning.depth_training import Scenes, SeeingConfig, judge, learn, loss_of
 from npmp.robots import Robot
@@ -50,7 +50,7 @@ def test_a_few_pictures_are_learned(
     scenes = Scenes(CAMERAS["stereo"], robot, houses=1, seed=0)
     drawn = scenes.draw(32)
     torch.manual_seed(0)
-    untrained = judge(Eyes(eyes.contract), scenes, drawn)
-    found = judge(Eyes.load(tmp_path / "eyes"), scenes, drawn)
+    untrained = judge(DepthNetwork(eyes.contract), scenes, drawn)
+    found = judge(DepthNetwork.load(tmp_path / "eyes"), scenes, drawn)
     assert found == judge(eyes, scenes, drawn)
     assert found["error_m"] < 0.7 * untrained["error_m"]

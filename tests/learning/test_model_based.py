@@ -63,7 +63,9 @@ def imitating(
     if skill is None:
         torch.manual_seed(seed)
         task = env.task
-        skill = SkillModule.for_reference(robot, NET, task.reference, task.features(5))
+        skill = SkillModule.for_reference(
+            robot, NET, task.tracking.reference, task.tracking.features(5)
+        )
     return ModelBasedTrainer(env, TrackingPolicy(skill), skill, config, new=new, seed=seed)
 
 
@@ -249,7 +251,9 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
     )
     env = imitation_env(robot, motions, 4, robots=plant)
-    skill = SkillModule.for_reference(robot, NET, env.task.reference, env.task.features(5))
+    skill = SkillModule.for_reference(
+        robot, NET, env.task.tracking.reference, env.task.tracking.features(5)
+    )
     sizes = {}
     for known in (True, False):
         config = replace(TINY, model_physics=known, imagine_sensors=known)
@@ -389,7 +393,7 @@ def test_recordings_are_cloned_and_give_the_postures(
     contract = dataclasses.replace(skill.contract, context_size=context_size(robot, 5))
     skill = SkillModule(contract).requires_grad_(False)
     trainer = walking_on(robot, walking, skill, policy, recordings=recordings)
-    low = torch.quantile(recordings.reference.frames.joint_pos[:, 0], 0.01)
+    low = torch.quantile(recordings.tracking.reference.frames.joint_pos[:, 0], 0.01)
     assert trainer.postures.low[4] == low
     figures = trainer.warm_up()
     assert trainer.postures.low[4] == low and "clone_loss" in figures

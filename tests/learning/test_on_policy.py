@@ -59,7 +59,9 @@ def imitating(
 ) -> OnPolicyTrainer:
     env = imitation_env(robot, motions, 8, seed=seed, robots=plant)
     torch.manual_seed(seed)
-    skill = SkillModule.for_reference(robot, NET, env.task.reference, env.task.features(5))
+    skill = SkillModule.for_reference(
+        robot, NET, env.task.tracking.reference, env.task.tracking.features(5)
+    )
     return OnPolicyTrainer(env, ModuleAgent(skill, 0.2), config, seed=seed)
 
 
@@ -143,7 +145,7 @@ def test_a_rollout_of_a_module_is_consistent(robot: Robot, motions: MotionSet) -
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
     # so that episodes end within the next unroll
-    trainer.env.reset(clip=clip, frame=trainer.env.task.reference.last_frame(clip) - 3)
+    trainer.env.reset(clip=clip, frame=trainer.env.task.tracking.reference.last_frame(clip) - 3)
     rollout, _ = trainer.collect()
     check_consistent(trainer, rollout)
     assert rollout.rewards.shape == (6, 8, 5) and rollout.observations.z_before is None

@@ -79,9 +79,11 @@ def test_forward_is_forward(robot: robots.Robot) -> None:
 
 def test_environments_take_it(robot: robots.Robot) -> None:
     env = tasks.make("imitation", robot=robot, data=standing(robot), num_envs=4, num_threads=1)
-    poses = env.task.kinematics(env.state.root_pos, env.state.root_rot, env.state.joint_pos)
+    poses = env.task.tracking.kinematics(
+        env.state.root_pos, env.state.root_rot, env.state.joint_pos
+    )
     error = rewards.tracking_error(
-        poses, env.state.joint_pos, env.task.reference.at(env.task.frame)
+        poses, env.state.joint_pos, env.task.tracking.reference.at(env.task.tracking.frame)
     )
     assert error.max() < 1e-3
     step = env.step(torch.zeros(4, 12))

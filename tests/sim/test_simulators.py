@@ -130,7 +130,7 @@ def test_rejoin_turns_a_robot_without_the_physics_noticing(
         env.load_state_dict(kept)
         env.step(torch.zeros(2, 12))
         if rejoin:
-            env.task.rejoin(torch.ones(2, dtype=torch.bool))
+            env.task.tracking.rejoin(torch.ones(2, dtype=torch.bool))
         env.step(torch.zeros(2, 12))
         joints.append(env.state.joint_pos.clone())
     torch.testing.assert_close(joints[1], joints[0], rtol=0.0, atol=1e-4)

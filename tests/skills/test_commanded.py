@@ -25,8 +25,9 @@ def test_a_commanded_walker_is_one_policy(
     robot: Robot, policy: HighLevelPolicy, tmp_path: Path
 ) -> None:
     """At first it does what the walking policy does on the script's command, from its file, too."""
-    whole = policy.below(SCRIPT, Dribble(robot))
-    assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
+    task = Dribble(robot)
+    whole = policy.below(SCRIPT, task)
+    assert whole.contract.task == "dribble" and whole.contract.command == list(task.inputs)
     asked = 2.0 * torch.randn(7, 64, 4, generator=torch.Generator().manual_seed(1))
     seen, z, first = (
         torch.randn(7, 64, 33),
@@ -61,7 +62,7 @@ def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPoli
     env = TaskEnv(Dribble(robot), 2, num_threads=1)
     whole = policy.below(SCRIPT, env.task)
     trial = run_trial(over(whole, skill), env, seconds=0.1)
-    assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+    assert trial.error.shape == (5, 2) and trial.metrics["ball"].shape == (5, 2, 2)
 
 
 def test_a_script_over_a_walking_policy_is_a_composition(

@@ -174,13 +174,13 @@ def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
     v = model.joint("ball").dofadr[0]
     env.robots.sim.qvel[:, v], env.robots.sim.qvel[:, v + 4] = (
         -1.2,
-        (-1.2 / task.ball_radius).double(),
+        (-1.2 / task.commands.radius).double(),
     )
-    goal, start = task.goal(), task.ball[:, :2].clone()
+    goal, start = task.goal(), task.commands.ball[:, :2].clone()
     for _ in range(20):
         env.step(torch.zeros(n, 12))
         goal = task.next_goal(goal, env.state)
-    went = (task.ball[:, :2] - start).norm(dim=-1)
-    off = (goal[:, :2] - task.ball[:, :2]).norm(dim=-1)
+    went = (task.commands.ball[:, :2] - start).norm(dim=-1)
+    off = (goal[:, :2] - task.commands.ball[:, :2]).norm(dim=-1)
     assert went.std() > 0.03  # some met a foot, some passed beside it
     assert off.mean() < 0.2 * went.mean()

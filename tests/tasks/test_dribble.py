@@ -15,7 +15,7 @@ from npmp.core import geometry
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial
 from npmp.envs.state import RobotState
 from npmp.tasks import Dribble, DribbleConfig, DribbleEnv
-from npmp.tasks.dribble import drag_force, dribble_reward, in_heading, jumped
+from npmp.tasks.dribble import BallGoal, BallReward, drag_force, in_heading, jumped
 from tests.environments import walk_env
 
 RADIUS, MASS = 0.117, 0.45
@@ -64,14 +64,16 @@ def test_a_ball_rolls_to_a_stop(robot: robots.Robot) -> None:
     env = dribble_env(robot, 1, **PLAIN)
     put(env, (0.0, 3.0), 1.5)
     still(env, 25)
-    assert env.task.ball_velocity[0, 0].item() == pytest.approx(1.5 - 1.925 * 0.5, abs=0.05)
+    assert env.task.commands.ball_velocity[0, 0].item() == pytest.approx(
+        1.5 - 1.925 * 0.5, abs=0.05
+    )
     still(env, 25)
-    x, y, z = env.task.ball[0].tolist()
+    x, y, z = env.task.commands.ball[0].tolist()
     assert x == pytest.approx(1.5**2 / (2 * 1.925), rel=0.07) and y == 3.0
     assert z == pytest.approx(RADIUS, abs=1e-4)
-    assert env.task.ball_velocity.abs().max() < 1e-5
+    assert env.task.commands.ball_velocity.abs().max() < 1e-5
     still(env, 10)
-    assert env.task.ball[0, 0].item() == pytest.approx(x, abs=1e-5)  # and there it stays
+    assert env.task.commands.ball[0, 0].item() == pytest.approx(x, abs=1e-5)  # and there it stays
 
 
 def test_a_ball_rolls_down_a_slope(robot: robots.Robot) -> None:
@@ -87,7 +89,7 @@ def test_a_ball_rolls_down_a_slope(robot: robots.Robot) -> None:
         env = dribble_env(robot, 1, slope_deg=slope, **PLAIN)
         put(env, (0.0, 3.0))
         still(env, 51)
-        velocity = env.task.ball_velocity[0].tolist()
+        velocity = env.task.commands.ball_velocity[0].tolist()
         assert velocity[0] == pytest.approx(speed, rel=0.1, abs=0.01)
         assert velocity[1] == pytest.approx(0.0, abs=1e-4)
 
@@ -102,7 +104,7 @@ def test_a_ball_bounces_as_its_damping_says(robot: robots.Robot) -> None:
         heights = []
         for _ in range(40):
             still(env, 1)
-            heights.append(env.task.ball[0, 2].item() - RADIUS)
+            heights.append(env.task.commands.ball[0, 2].item() - RADIUS)
         landed = next(step for step, height in enumerate(heights) if height < 0.02)
         rises.append(max(heights[landed:]))
     assert rises[0] > 2.0 * rises[1] > 4.0 * max(rises[2], 0.0)
@@ -128,23 +130,23 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     task, model = env.task, env.robots.sim.model
     still(env, 15)
     # they lie on the floor
-    torch.testing.assert_close(task.ball[:, 2], task.ball_radius, atol=2e-3, rtol=0)
+    torch.testing.assert_close(task.commands.ball[:, 2], task.commands.radius, atol=2e-3, rtol=0)
     for values, (low, high) in (
-        (task.ball_radius, (0.105, 0.129)),
-        (task.ball_mass, (0.36, 0.54)),
-        (task.ball_drag, (0.1, 0.8)),
+        (task.commands.radius, (0.105, 0.129)),
+        (task.commands.mass, (0.36, 0.54)),
+        (task.commands.drag, (0.1, 0.8)),
     ):
         assert low <= values.min() < low + 0.2 * (high - low)
         assert high - 0.2 * (high - low) < values.max() <= high
     fields = env.robots.sim.expand(["body_mass", "body_inertia"])
     ball = model.body("ball").id
-    torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.ball_mass)
-    expected = 0.4 * task.ball_mass * task.ball_radius.square()  # a solid sphere's
+    torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.commands.mass)
+    expected = 0.4 * task.commands.mass * task.commands.radius.square()  # a solid sphere's
     found = fields["body_inertia"][:, ball].float()
     torch.testing.assert_close(found, expected.unsqueeze(-1).expand(-1, 3))
-    before = task.unit.clone()
+    before = task.commands.unit.clone()
     env.reset(torch.arange(32) < 4)
-    assert (task.unit != before).any(-1).tolist() == [True] * 4 + [False] * 28
+    assert (task.commands.unit != before).any(-1).tolist() == [True] * 4 + [False] * 28
 
 
 def test_a_ball_far_away_changes_nothing_of_the_robot(robot: robots.Robot) -> None:
@@ -165,7 +167,7 @@ def test_a_foot_kicks_the_ball(robot: robots.Robot) -> None:
     speed = 0.0
     for _ in range(25):
         env.step(action)
-        speed = max(speed, env.task.ball_velocity[0, 0].item())
+        speed = max(speed, env.task.commands.ball_velocity[0, 0].item())
     assert speed > 0.2
 
 
@@ -184,7 +186,7 @@ def test_a_ball_is_seen_late_and_noisily(robot: robots.Robot) -> None:
         put(env, (1.0, 0.5), 1.0)
         env.task.begin(torch.arange(2), env.generator)
     for _ in range(8):
-        places.append(exact.task.ball[:, :2])
+        places.append(exact.task.commands.ball[:, :2])
         torch.testing.assert_close(seen_at(exact), places[-1])
         torch.testing.assert_close(seen_at(late), places[max(0, len(places) - 6)])
         still(late, 1)
@@ -192,7 +194,9 @@ def test_a_ball_is_seen_late_and_noisily(robot: robots.Robot) -> None:
 
     noisy = dribble_env(robot, 512, seen=(0.0, 0.03), **PLAIN)
     still(noisy, 1)
-    assert (seen_at(noisy) - noisy.task.ball[:, :2]).std().item() == pytest.approx(0.03, rel=0.1)
+    assert (seen_at(noisy) - noisy.task.commands.ball[:, :2]).std().item() == pytest.approx(
+        0.03, rel=0.1
+    )
 
 
 # --- what is seen ---
@@ -211,7 +215,7 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
     """Everything moved and turned in the plane looks the same."""
     env = dribble_env(robot, 3)
     task, before = env.task, env.task.observe()
-    expected = in_heading(env.state, task.target.unsqueeze(1)).squeeze(1)
+    expected = in_heading(env.state, task.commands.target.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(before[:, 2:], expected)
     turn, shift = geometry.yaw_matrix(torch.tensor(2.1)), torch.tensor([5.0, -7.0, 0.0])
     moved = env.state._replace(
@@ -219,8 +223,8 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
     )
     env.robots.state = moved
     q = env.robots.sim.model.joint("ball").qposadr[0]
-    env.robots.sim.qpos[:, q : q + 3] = (task.ball @ turn.T + shift).double()
-    task.target = task.target @ turn[:2, :2].T + shift[:2]
+    env.robots.sim.qpos[:, q : q + 3] = (task.commands.ball @ turn.T + shift).double()
+    task.commands.target = task.commands.target @ turn[:2, :2].T + shift[:2]
     torch.testing.assert_close(task.observe(), before, atol=1e-5, rtol=0)
 
 
@@ -244,14 +248,14 @@ def test_the_target_jumps_by_two_metres_every_five_seconds(robot: robots.Robot) 
     torch.testing.assert_close(found, torch.tensor([[1.0, 3.0]]))
     env = dribble_env(robot, 16)
     task = env.task
-    assert len(set(task.left.tolist())) > 8  # not all at once
-    task.left = torch.tensor([1, 250] * 8)
+    assert len(set(task.commands.left.tolist())) > 8  # not all at once
+    task.commands.left = torch.tensor([1, 250] * 8)
     for t in range(252):
-        before, left = task.target.clone(), task.left.clone()
-        task.advance(task.judge(), env.generator)  # no robot moves
-        gone = torch.linalg.vector_norm(task.target - before, dim=-1)
+        before, left = task.commands.target.clone(), task.commands.left.clone()
+        task.advance(task.evaluate_step(), env.generator)  # no robot moves
+        gone = torch.linalg.vector_norm(task.commands.target - before, dim=-1)
         torch.testing.assert_close(gone, torch.where(left == 1, 2.0, 0.0), atol=1e-5, rtol=0)
-        assert bool((task.left == torch.where(left == 1, 250, left - 1)).all())
+        assert bool((task.commands.left == torch.where(left == 1, 250, left - 1)).all())
         assert (left == 1).tolist() == [t in (0, 250), t == 249] * 8
 
 
@@ -267,10 +271,10 @@ def test_a_schedule_asks_the_same_of_all_robots_whatever_happens(robot: robots.R
         for t in range(600):
             if falls and t == 100:
                 env.reset(torch.tensor([True, False, False, False]))
-            before = task.target
-            task.advance(task.judge(), env.generator)
+            before = task.commands.target
+            task.advance(task.evaluate_step(), env.generator)
             if t % 250 == 249:
-                seen.append(task.target - before)
+                seen.append(task.commands.target - before)
         env.schedule(0, None)
         return seen
 
@@ -283,11 +287,13 @@ def test_a_schedule_asks_the_same_of_all_robots_whatever_happens(robot: robots.R
 
 
 def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
-    found = dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0)
-    torch.testing.assert_close(found, torch.tensor([1.0, math.exp(-1), math.exp(-4)]))
-    assert dribble_reward(torch.tensor(0.5), 0.5).item() == pytest.approx(math.exp(-0.5))
-    step = dribble_env(robot, 3).step(torch.zeros(3, 12))
-    distance = torch.linalg.vector_norm(step.seen["ball"] - step.seen["target"], dim=-1)
+    env = dribble_env(robot, 3)
+    goal = BallGoal.of(env.task.goal())
+    far = torch.tensor([[0.0, 0.0], [0.6, 0.8], [0.0, 2.0]])
+    reward = BallReward(2.0)(env.state, goal._replace(target=goal.ball + far).pack())
+    torch.testing.assert_close(reward, torch.tensor([1.0, math.exp(-0.5), math.exp(-2.0)]))
+    step = env.step(torch.zeros(3, 12))
+    distance = torch.linalg.vector_norm(step.metrics["ball"] - step.metrics["target"], dim=-1)
     torch.testing.assert_close(step.rewards[:, 0], torch.exp(-distance.square()))
     torch.testing.assert_close(step.error, distance)
 
@@ -298,10 +304,10 @@ def test_a_ball_too_far_away_ends_the_episode(robot: robots.Robot) -> None:
     env.robots.sim.qpos[:, q : q + 2] = torch.tensor(
         [[4.9, 0.0], [5.1, 0.0], [2.0, 0.0]], dtype=torch.float64
     )
-    env.task.target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [-3.1, 0.0]])
+    env.task.commands.target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [-3.1, 0.0]])
     step = env.step(torch.zeros(3, 12))
     assert step.terminated.tolist() == [False, True, True]
-    assert step.seen["lost"].tolist() == [False, True, True]
+    assert step.metrics["lost"].tolist() == [False, True, True]
 
 
 def test_the_figures_of_a_trial_by_hand(robot: robots.Robot) -> None:
@@ -338,7 +344,7 @@ def test_a_goal_goes_on_as_in_the_simulator(robot: robots.Robot) -> None:
         env.step(torch.zeros(3, 12))
         goal = env.task.next_goal(goal, env.state)
     assert torch.equal(goal[:, 4:6], target)
-    torch.testing.assert_close(goal[:, :2], env.task.ball[:, :2], atol=0.035, rtol=0)
+    torch.testing.assert_close(goal[:, :2], env.task.commands.ball[:, :2], atol=0.035, rtol=0)
 
 
 def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
@@ -353,7 +359,8 @@ def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
     goals[1, :, 4] = goals[1, :, 0] + 3.0
     goals[..., 5] = goals[..., 1]
     alone = Dribble(robot, DribbleConfig(distance_weight=2.0, teacher_weight=0.0))
-    alone.env, flat = env, torch.zeros(1, 0)
+    flat = torch.zeros(1, 0)
+    alone.parts.loss.env = env  # type: ignore[union-attr]
     expected = pytest.approx(14.0 / 3.0, abs=1e-3)
     assert alone.imagined_loss(still, still, goals, flat).task.item() == expected
     assert task.imagined_loss(still, still, goals, flat).task.item() > 14.0 / 3.0 + 0.05

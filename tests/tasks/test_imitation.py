@@ -36,14 +36,16 @@ make = imitation_env
 def follow(env: ImitationEnv) -> Tensor:
     """The action that asks for the reference's next joint angles."""
     return (
-        env.task.reference.at(torch.minimum(env.task.frame + 1, env.task.last_frame)).joint_pos
+        env.task.tracking.reference.at(
+            torch.minimum(env.task.tracking.frame + 1, env.task.tracking.last_frame)
+        ).joint_pos
         - env.home
     )
 
 
 def all_frames(env: ImitationEnv) -> tuple[Tensor, Tensor]:
-    frame = torch.arange(env.task.reference.num_frames)
-    return torch.bucketize(frame, env.task.reference.start, right=True) - 1, frame
+    frame = torch.arange(env.task.tracking.reference.num_frames)
+    return torch.bucketize(frame, env.task.tracking.reference.start, right=True) - 1, frame
 
 
 # --- the reference ---
@@ -110,7 +112,7 @@ def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: M
         (state.root_pos, state.root_rot, state.joint_pos),
         pose_from_qpos(env.robots.sim.qpos),
     ):
-        error = tracking_error(kinematics(*pose), pose[2], env.task.reference.at(frame))
+        error = tracking_error(kinematics(*pose), pose[2], env.task.tracking.reference.at(frame))
         assert error.max() < 1e-3
     # and by MuJoCo's own kinematics against those of the dataset's poses
     data, model, tree = (
@@ -130,14 +132,18 @@ def test_reset_touches_only_its_robots_and_no_earlier_result(
 ) -> None:
     env = make(robot, motions, 4)
     step = env.step(follow(env))
-    kept, sim, frame = step.state.pack().clone(), env.robots.sim.snapshot(), env.task.frame.clone()
+    kept, sim, frame = (
+        step.state.pack().clone(),
+        env.robots.sim.snapshot(),
+        env.task.tracking.frame.clone(),
+    )
     mask = torch.tensor([False, True, False, True])
     env.reset(mask, clip=torch.tensor([0, 1]), frame=torch.tensor([5, 120]))
     assert torch.equal(step.state.pack(), kept)
     assert torch.equal(env.robots.sim.snapshot()[~mask], sim[~mask])
     assert torch.equal(env.state.pack()[~mask], kept[~mask])
-    assert env.task.frame.tolist() == [frame[0], 5, frame[2], 120]
-    assert env.task.last_frame[mask].tolist() == [99, 249]
+    assert env.task.tracking.frame.tolist() == [frame[0], 5, frame[2], 120]
+    assert env.task.tracking.last_frame[mask].tolist() == [99, 249]
     before = env.state
     assert env.reset(torch.zeros(4, dtype=torch.bool)) is before
 
@@ -151,20 +157,22 @@ def test_a_goal_goes_through_its_clip_and_counts_to_the_end(
     env = make(robot, motions, 3, discount=0.5)
     env.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([98, 120, 130]))
     task = env.task
-    task.free[2] = True
+    task.tracking.free[2] = True
     goal = task.goal()
     assert goal.tolist() == [[0.0, 98.0, 99.0], [1.0, 120.0, 249.0], [1.0, 130.0, 130.0]]
-    features = task.features(task.config.future_frames)
-    context = encoder_context(features, env.state, task.frame, task.last_frame, env.home)
+    features = task.tracking.features(task.config.future_frames)
+    context = encoder_context(
+        features, env.state, task.tracking.frame, task.tracking.last_frame, env.home
+    )
     assert torch.equal(task.observe()[:2], context[:2])
     goals = [task.next_goal(goal, env.state)]
     goals.append(task.next_goal(goals[0], env.state))
     # robots that are where they should be, all but 0.1 rad of each joint in the second step
     frames = [torch.minimum(at[:, 1], at[:, 2]).long() for at in (goal, *goals)]
-    states = [task.reference.state(frame) for frame in frames]
+    states = [task.tracking.reference.state(frame) for frame in frames]
     states[2] = states[2]._replace(joint_pos=states[2].joint_pos + 0.1)
     weights = TrackingWeights(effort=0.0, smoothness=0.0)
-    task.config = dataclasses.replace(task.config, tracking=weights)
+    task.tracking.config = dataclasses.replace(task.config, tracking=weights)
     before, after = (
         RobotState(*(torch.stack(parts) for parts in zip(*two))) for two in (states[:2], states[1:])
     )
@@ -186,7 +194,7 @@ def test_the_end_of_a_clip_is_a_truncation(robot: Robot, motions: MotionSet) -> 
     assert first.truncated.tolist() == [False, False]
     assert second.truncated.tolist() == [True, False]
     assert not second.terminated.any()
-    assert env.task.frame.tolist() == [99, 202]
+    assert env.task.tracking.frame.tolist() == [99, 202]
 
 
 def test_leaving_the_corridor_is_a_termination_even_at_the_end(
@@ -206,13 +214,13 @@ def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> No
     env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 10]))
     env.robots.sim.qpos[0, 0] += 2.0  # far from the reference, but on its feet
     env.robots.sim.qpos[2, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
-    before = env.task.sampler.counts
-    env.task.free[:] = True
+    before = env.task.tracking.sampler.counts
+    env.task.tracking.free[:] = True
     step = env.step(follow(env))
     assert step.terminated.tolist() == [False, False, True]
     assert not step.truncated.any()
     # nothing was counted
-    assert (env.task.sampler.counts <= before).all()
+    assert (env.task.tracking.sampler.counts <= before).all()
 
 
 def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: MotionSet) -> None:
@@ -235,12 +243,12 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     env.robots.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.robots.sim.qvel[:, :3].clone())
     position, rotation, _ = pose_from_qpos(env.robots.sim.qpos)
     env.robots.state = env.state._replace(root_pos=position.clone(), root_rot=rotation)
-    env.task.rejoin(torch.tensor([True, False]))
+    env.task.tracking.rejoin(torch.tensor([True, False]))
     assert torch.equal(env.state.root_pos[1], position[1])  # the other robot is left where it is
     pos, rot, _ = pose_from_qpos(env.robots.sim.qpos)
     torch.testing.assert_close(env.state.root_pos, pos, atol=1e-6, rtol=0)
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
-    target = env.task.reference.at(env.task.frame)
+    target = env.task.tracking.reference.at(env.task.tracking.frame)
     torch.testing.assert_close(pos[0, :2], target.root_pos[0, :2], atol=1e-5, rtol=0)
     expected = geometry.yaw_of(target.root_rot)[0]
     torch.testing.assert_close(geometry.yaw_of(rot)[0], expected, atol=1e-5, rtol=0)
@@ -262,22 +270,22 @@ def test_a_robot_that_is_sent_elsewhere_has_time_to_get_there(
     env = make(
         robot, motions, 2, uniform_starts=1.0, reward=RewardConfig(termination_threshold=1e-6)
     )
-    env.task.rejoin(torch.tensor([True, False]))
-    env.task.frame[:], env.task.last_frame[:] = 110, 249
-    assert env.task.grace.tolist() == [25, 0]
-    visits = env.task.sampler.counts[1].sum()
+    env.task.tracking.rejoin(torch.tensor([True, False]))
+    env.task.tracking.frame[:], env.task.tracking.last_frame[:] = 110, 249
+    assert env.task.tracking.grace.tolist() == [25, 0]
+    visits = env.task.tracking.sampler.counts[1].sum()
     assert env.step(follow(env)).terminated.tolist() == [False, True]
-    assert env.task.sampler.counts[1].sum() == pytest.approx(float(visits) + 1, abs=1e-3)
+    assert env.task.tracking.sampler.counts[1].sum() == pytest.approx(float(visits) + 1, abs=1e-3)
     for _ in range(24):
         assert not env.step(follow(env)).terminated[0]
-    assert env.task.grace.tolist() == [0, 0]
+    assert env.task.tracking.grace.tolist() == [0, 0]
     assert env.step(follow(env)).terminated[0]
-    env.task.rejoin(torch.tensor([True, False]))
-    env.task.frame[:], env.task.last_frame[:] = 110, 249
+    env.task.tracking.rejoin(torch.tensor([True, False]))
+    env.task.tracking.frame[:], env.task.tracking.last_frame[:] = 110, 249
     env.robots.sim.qpos[0, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
     assert env.step(follow(env)).terminated[0]
     env.reset(torch.tensor([True, False]))
-    assert env.task.grace[0] == 0
+    assert env.task.tracking.grace[0] == 0
 
 
 # --- the motors' current ---

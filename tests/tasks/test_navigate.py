@@ -58,7 +58,9 @@ def test_ways_lead_through_the_door() -> None:
 def test_low_walls_are_walls(robot: Robot) -> None:
     """The same houses, half as high."""
     ways = [
-        TaskEnv(Guided(robot, replace(CONFIG, terrain_level=level)), 1, num_threads=1).task.ways
+        TaskEnv(
+            Guided(robot, replace(CONFIG, terrain_level=level)), 1, num_threads=1
+        ).task.planner.ways
         for level in (1.0, 0.5)
     ]
     for part, same in zip(*ways, strict=True):
@@ -69,24 +71,24 @@ def test_the_command_leads_along_the_way(env: TaskEnv[Navigate]) -> None:
     task, at = env.task, env.state.root_pos[:, :2]
     command = task.commands.current
     assert (command[:, 1] == 0.0).all() and command[:, 2].abs().max() <= 0.8
-    before = task.way_left(at.unsqueeze(1)).squeeze(-1)
+    before = task.planner.way_left(at.unsqueeze(1)).squeeze(-1)
     assert (before > 1.0).all()
     turned = command[:, 2].abs() < 0.79  # those that face where the way leads, within 23 degrees
     assert turned.any()
     state = env.state
     ahead = state.root_rot[:, :2, 0] / state.root_rot[:, :2, 0].norm(dim=-1, keepdim=True)
-    after = task.way_left((at + 0.4 * ahead).unsqueeze(1)).squeeze(-1)
+    after = task.planner.way_left((at + 0.4 * ahead).unsqueeze(1)).squeeze(-1)
     assert (after < before)[turned].all()
     assert (command[turned, 0] > 0.4).all()
 
 
 def test_who_is_at_the_goal_has_arrived(env: TaskEnv[Navigate]) -> None:
     task, at = env.task, env.state.root_pos[:, :2].clone()
-    task.place = at + torch.tensor([0.9 * NEAR_M, 0.0])
-    task.place[3] = at[3] + torch.tensor([0.0, 1.2 * NEAR_M])
+    task.planner.place = at + torch.tensor([0.9 * NEAR_M, 0.0])
+    task.planner.place[3] = at[3] + torch.tensor([0.0, 1.2 * NEAR_M])
     step = env.step(torch.zeros(6, 12))
     expected = torch.tensor([True, True, True, False, True, True])
-    assert torch.equal(step.seen["arrived"], expected) and torch.equal(step.ended, expected)
+    assert torch.equal(step.metrics["arrived"], expected) and torch.equal(step.ended, expected)
     assert step.truncated[0] and not step.terminated.any()
 
 
@@ -111,7 +113,7 @@ def test_a_policy_is_told_the_goal_alone(env: TaskEnv[Navigate]) -> None:
     ahead = torch.stack((torch.cos(yaw), torch.sin(yaw)), -1)
     left = torch.stack((-torch.sin(yaw), torch.cos(yaw)), -1)
     torch.testing.assert_close(
-        to[:, :1] * ahead + to[:, 1:] * left, task.place - state.root_pos[:, :2]
+        to[:, :1] * ahead + to[:, 1:] * left, task.planner.place - state.root_pos[:, :2]
     )
 
 
@@ -141,7 +143,7 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
         env.step(torch.zeros(6, 12))
     terrain, marked = env.ground.terrain, 0  # type: ignore[attr-defined]
     for robot_id, field in enumerate(env.ground.field.tolist()):  # type: ignore[attr-defined]
-        rows, columns = torch.nonzero(task.evidence[robot_id] >= BELIEVED).T
+        rows, columns = torch.nonzero(task.planner.evidence[robot_id] >= BELIEVED).T
         place = terrain.corner[field] + terrain.cell * torch.stack((columns, rows), -1)
         around = place[:, None] + free * torch.tensor(
             [[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]]
@@ -151,11 +153,11 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
         assert not len(rows) or there.any(-1).float().mean() > 0.95
     assert marked > 20
     at = env.state.root_pos[:, None, :2]
-    straight = (task.place - at[:, 0]).norm(dim=-1)
-    assert (task.way_left(at)[:, 0] > 0.95 * straight - 0.15).all()
+    straight = (task.planner.place - at[:, 0]).norm(dim=-1)
+    assert (task.planner.way_left(at)[:, 0] > 0.95 * straight - 0.15).all()
     # nobody sees behind a wall: no way is longer than with the whole map, but for what is dear
-    known = task.way_left(at, task.which.unsqueeze(-1))
-    assert (task.way_left(at) < known + 3.0).all()
+    known = task.planner.way_left(at, task.planner.which.unsqueeze(-1))
+    assert (task.planner.way_left(at) < known + 3.0).all()
 
 
 def test_a_way_where_none_is_known() -> None:
@@ -179,28 +181,28 @@ def test_what_a_map_believes(robot: Robot) -> None:
     task = Mapped(robot, CONFIG)
     env, ids = TaskEnv(task, 1, num_threads=1), torch.zeros(1, dtype=torch.long)
     level = torch.cat((env.state.root_pos, torch.eye(3).reshape(1, 9)), -1)
-    high = float(robot.home_qpos[2]) + task.eye.config.place_m[2]
+    high = float(robot.home_qpos[2]) + task.planner.camera.config.place_m[2]
 
     def believed(pixel: int, depth: float) -> int:
-        seen = torch.full((1, 144), task.eye.config.range_m[1])
+        seen = torch.full((1, 144), task.planner.camera.config.range_m[1])
         seen[0, pixel] = depth
-        task._look(ids, seen, level)
-        return int((task.evidence >= BELIEVED).sum())
+        task.planner._look(ids, seen, level)
+        return int((task.planner.evidence >= BELIEVED).sum())
 
-    floor, everywhere = 100, task.evidence.numel()  # a pixel that looks down
-    down = high / -float(task.eye.rays[floor, 2])
+    floor, everywhere = 100, task.planner.evidence.numel()  # a pixel that looks down
+    down = high / -float(task.planner.camera.rays[floor, 2])
     for eyes, first, after in (("", 1, everywhere), ("some", 0, everywhere - 1)):
-        task.eye.config = replace(task.eye.config, eyes=eyes)
-        task.evidence.zero_()
+        task.planner.camera.config = replace(task.planner.camera.config, network=eyes)
+        task.planner.evidence.zero_()
         assert [believed(8, 0.5), believed(8, 0.5), believed(8, 4.0)] == [first, 1, 1]
-        task.evidence.fill_(BELIEVED)
+        task.planner.evidence.fill_(BELIEVED)
         assert believed(floor, down) == after
 
 
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:
-    with pytest.raises(InputError, match="there are goals in rooms alone"):
+    with pytest.raises(InputError, match="only rooms have goals"):
         Navigate(robot, NavigateConfig(terrain="stairs"))
-    with pytest.raises(InputError, match="plans by what a camera shows"):
+    with pytest.raises(InputError, match="plans by the images of a camera"):
         Mapped(robot, replace(CONFIG, camera=None))
     known = {"command_range": [[-8.0, 8.0], [-8.0, 8.0]], "camera": None}
     assert Navigate.resolve(NavigateConfig(), None, known).camera is None

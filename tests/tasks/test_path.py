@@ -126,7 +126,7 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
         ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0])
     )
     env.task.begin(ids, env.generator)
-    place, yaw = env.task.place()
+    place, yaw = env.task.planner._place()
     assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
     expected = env.task.commands.current[2]
     torch.testing.assert_close(env.task.commands.current[0], expected, atol=1e-5, rtol=0)
@@ -136,14 +136,16 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
         torch.tensor([[-3.0 + 0.5 * math.cos(2.0), 0.5 * math.sin(2.0)]]),
         _turns([0.0]),
     )
-    torch.testing.assert_close(env.task.place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        env.task.planner._place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0
+    )
 
 
 def test_a_robot_that_rough_ground_moves_back_takes_the_course_along(robot: robots.Robot) -> None:
     env = path_env(robot, terrain="perlin", terrain_level=0.01, terrain_fields=1)
     env.robots.shift(torch.tensor([1]), torch.tensor([[PERIOD_M, 0.0, 0.1]]))
-    place = env.step(torch.zeros(3, env.num_actions)).seen["place"]
-    torch.testing.assert_close(env.task.place()[0], place, atol=1e-4, rtol=0)
+    place = env.step(torch.zeros(3, env.num_actions)).metrics["place"]
+    torch.testing.assert_close(env.task.planner._place()[0], place, atol=1e-4, rtol=0)
     assert env.ground.state_dict()["moved"][1].tolist() == [-PERIOD_M, 0.0]
 
 
@@ -156,8 +158,8 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
     env = path_env(robot, speed_mps=1.0)
     for _ in range(60):
         step = env.step(torch.zeros(3, env.num_actions))
-    assert not step.terminated.any() and not step.seen["finished"].any()
-    assert step.seen["lag"].tolist() == pytest.approx([0.5] * 3, abs=0.03)
+    assert not step.terminated.any() and not step.metrics["finished"].any()
+    assert step.metrics["lag"].tolist() == pytest.approx([0.5] * 3, abs=0.03)
     # on a path that is straight at first: 1 m/s and 1.5 of half a metre, beyond what may be asked
     # for
     assert env.task.commands.current[:, 0].tolist() == [1.5] * 3
@@ -166,17 +168,19 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
     other = path_env(robot, speed_mps=1.0)
     other.load_state_dict(state)
     a, b = (e.step(torch.zeros(3, env.num_actions)) for e in (env, other))
-    assert torch.equal(a.seen["lag"], b.seen["lag"])
+    assert torch.equal(a.metrics["lag"], b.metrics["lag"])
     assert torch.equal(env.task.commands.current, other.task.commands.current)
 
 
 def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> None:
     env = path_env(robot)
-    env.task.near[1] = env.task.near[1] + round(env.task.course.length / SPACING_M) + 3
-    end = env.task.course.point[env.task.near[1]]
+    env.task.planner.near[1] = (
+        env.task.planner.near[1] + round(env.task.planner.course.length / SPACING_M) + 3
+    )
+    end = env.task.planner.course.point[env.task.planner.near[1]]
     env.robots.carry(torch.tensor([1]), end.unsqueeze(0), _turns([0.0]))
     step = env.step(torch.zeros(3, env.num_actions))
-    assert step.seen["finished"].tolist() == step.ended.tolist() == [False, True, False]
+    assert step.metrics["finished"].tolist() == step.ended.tolist() == [False, True, False]
 
 
 def test_figures_by_hand(robot: robots.Robot) -> None:
@@ -201,7 +205,7 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
     assert figures["path_error_mean_m"] == pytest.approx((100 * 0.02 + 0.5) / 300)
     assert figures["path_error_max_m"] == 0.5 and figures["path_lag_m"] == pytest.approx(0.1)
     assert figures["finished"] == pytest.approx(1 / 3) and figures["falls"] == 2
-    assert task.trial_s == pytest.approx(5.0 + 1.25 * task.course.length / 0.5, rel=1e-3)
+    assert task.trial_s == pytest.approx(5.0 + 1.25 * task.planner.course.length / 0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,7 @@ def test_what_cannot_be_followed_is_named(
 def test_a_file_s_path(robot: robots.Robot, tmp_path: Path) -> None:
     (tmp_path / "way.csv").write_text("x,y\n0,0\n0,3\n")
     task = PathTask(robot, PathConfig(command_range=RANGE, path=str(tmp_path / "way.csv")))
-    assert task.course.length == pytest.approx(3.0)
+    assert task.planner.course.length == pytest.approx(3.0)
     # along x at first, wherever it led
-    assert task.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
+    assert task.planner.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
     assert tasks.find("path") is PathTask

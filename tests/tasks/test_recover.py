@@ -14,7 +14,7 @@ from npmp.envs.task import Trial
 from npmp.robots import Robot
 from npmp.sim import flat_scene
 from npmp.sim.scene import let_bodies_collide
-from npmp.tasks.recover import Recover, RecoverConfig, dropped
+from npmp.tasks.recover import Recover, RecoverConfig, dropped, is_up
 
 SMALL = RecoverConfig(drops=12)
 
@@ -56,18 +56,18 @@ def test_legs_do_not_pass_through_each_other(robot: Robot) -> None:
 def test_the_reward_is_how_upright_and_how_high(robot: Robot) -> None:
     env = env_of(robot, 3, standing_starts=1.0)
     env.reset()
-    env.task.target = torch.ones(3, 1)
+    env.task.commands.target = torch.ones(3, 1)
     upside_down, low = torch.diag(torch.tensor([1.0, -1.0, -1.0])), 0.5 * float(robot.home_qpos[2])
     state = env.state
     rotation, position = state.root_rot.clone(), state.root_pos.clone()
     rotation[1], position[2, 2] = upside_down, low
     env.robots.state = state._replace(root_rot=rotation, root_pos=position)
-    told = env.task.judge()
+    told = env.task.evaluate_step()
     # upright and high; on its back: all of the first half is lost; at half the height: half of the
     # second
     expected = torch.tensor([1.0, 0.5, 0.75])
     torch.testing.assert_close(told.rewards[:, 0], expected, atol=1e-5, rtol=0.0)
-    assert told.seen["up"].tolist() == [True, False, False] and not told.failed.any()
+    assert told.metrics["up"].tolist() == [True, False, False] and not told.failed.any()
 
 
 def test_a_robot_that_falls_again_has_not_recovered(robot: Robot) -> None:
@@ -99,7 +99,7 @@ def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) 
         c, s = math.cos(tilt), math.sin(tilt)
         turned = torch.tensor([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
         state = RobotState.still(
-            torch.tensor([0.0, 0.0, height * env.task.home_height]), turned, env.home + joints
+            torch.tensor([0.0, 0.0, height * float(robot.home_qpos[2])]), turned, env.home + joints
         )
         states = RobotState.unpack(state.pack().expand(2, 1, -1))
         return env.task.imagined_loss(states, states, goal, torch.zeros(1, 0)).task.item()
@@ -115,10 +115,10 @@ def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) 
 def test_trials_are_on_drops_that_no_training_has_seen_and_none_stands(robot: Robot) -> None:
     env = env_of(robot, 8, standing_starts=1.0)
     env.reset()
-    assert env.task.is_up(env.state, env.task.target).all()
-    trained = env.task.fallen[0]
+    assert is_up(env.state, 1.0, float(robot.home_qpos[2]), SMALL).all()
+    trained = env.task.parts.starts.fallen[0]
     env.schedule(10, torch.Generator())
     env.reset()
     assert not torch.isin(env.state.root_pos[:, 2].double(), trained[:, 2].float().double()).any()
     env.schedule(0, None)
-    assert env.task.fallen[0] is trained
+    assert env.task.parts.starts.fallen[0] is trained

@@ -37,7 +37,7 @@ def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
     trial = run_trial(env.task.teacher(env), env, seconds=4.0)
     figures = env.task.figures(trial)
     assert figures["recovered"] >= 0.95 and figures["recovery_s"] < 2.0
-    assert trial.seen["torque"].abs().max() <= 40.0 + 1e-3
+    assert trial.metrics["torque"].abs().max() <= 40.0 + 1e-3
 
 
 def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -> None:

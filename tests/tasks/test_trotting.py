@@ -21,6 +21,7 @@ from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
+from npmp.tasks.inputs import Clock
 from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
@@ -49,11 +50,11 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     commands = torch.cat((going.expand(120, -1, -1), standing))
     trial = run_trial(env.task.teacher(env), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
-    assert (trial.seen["achieved"][70:120].mean((0, 1)) - going[0, 0]).abs().max() < 0.15
-    feet = trial.seen["feet"]  # (T, n, F, 2) height and speed
+    assert (trial.metrics["achieved"][70:120].mean((0, 1)) - going[0, 0]).abs().max() < 0.15
+    feet = trial.metrics["feet"]  # (T, n, F, 2) height and speed
     assert feet[70:120, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
     # none rises any more
-    assert feet[-20:, ..., 0].max() < 0.01 and trial.seen["achieved"][-20:].abs().max() < 0.1
+    assert feet[-20:, ..., 0].max() < 0.01 and trial.metrics["achieved"][-20:].abs().max() < 0.1
 
 
 def test_it_climbs_stairs(robot: Robot) -> None:
@@ -67,7 +68,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
         may_touch="legs",
     )
     trial = run_trial(env.task.teacher(env), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
-    way = trial.seen["achieved"][..., 0].sum(0) * env.dt
+    way = trial.metrics["achieved"][..., 0].sum(0) * env.dt
     # up to 0.9 m before the first of steps of 0.3 m they began
     climbs = ~trial.fell.any(0) & (way > 1.0)
     assert climbs.sum() >= 14  # all of 100 in the suite, which lasts longer
@@ -126,7 +127,7 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
     c, memory, first = actor.config, actor.initial_state(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []
     for _ in range(60):
-        clocks.append(env.task.clock.phase[0].item())
+        clocks.append(env.task.part(Clock).phase[0].item())
         told = env.task.observe()[0, 3:5]
         angle = 2.0 * math.pi * clocks[-1]
         expected = torch.tensor([math.sin(angle), math.cos(angle)])
@@ -152,13 +153,13 @@ def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
     for _ in range(5):
         env.step(torch.zeros(3, 12))
     env.reset(torch.tensor([False, True, False]))
-    assert env.task.clock.phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
+    assert env.task.part(Clock).phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
     kept = env.task.state_dict()
     env.task.reset_memory(torch.tensor([True, False, False]))
     env.step(torch.zeros(3, 12))
-    assert env.task.clock.phase.tolist() == pytest.approx([0.04, 0.04, 0.24])
+    assert env.task.part(Clock).phase.tolist() == pytest.approx([0.04, 0.04, 0.24])
     env.task.load_state_dict(kept)
-    assert env.task.clock.phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
+    assert env.task.part(Clock).phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
 
 
 def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from npmp.tasks.commands import (
     command_range_from_motions,
     draw_command,
 )
-from npmp.tasks.terminations import tilted
+from npmp.tasks.terminations import FloorContacts, Tilt
 from npmp.tasks.velocity import (
     CourseConfig,
     course_loss,
@@ -35,7 +36,7 @@ from npmp.tasks.velocity import (
     velocity_error,
     velocity_reward,
 )
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk import FilteredVelocity, Walk, WalkConfig
 from tests.environments import walk_env
 from tests.refusals import refusal
 
@@ -107,7 +108,7 @@ def test_tilt_counts_from_the_vertical_whatever_the_heading() -> None:
         state = state_with(
             geometry.yaw_matrix(torch.tensor(1.0)) @ turn, torch.zeros(3), torch.zeros(3)
         )
-        assert bool(tilted(state, 45.0)) is expected
+        assert bool(Tilt(45.0)(state, torch.zeros(1))) is expected
 
 
 def test_command_process_by_hand() -> None:
@@ -146,7 +147,7 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
 
 def test_schedule_changes_only_at_whole_periods() -> None:
     process = Commands(WalkConfig(command_range=RANGE, command_period_s=0.2))
-    process.bind(50, 0.02, torch.device("cpu"))
+    process.bind(SimpleNamespace(num_envs=50, dt=0.02, device=torch.device("cpu")))
     process.schedule(35, torch.Generator().manual_seed(1))
     commands = process.fixed
     assert commands is not None and commands.shape == (35, 50, 3)
@@ -261,8 +262,12 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
         if t == 1:
             assert step.truncated.tolist() == [False, True, True]
         if step.terminated[2] and not fell[2]:  # its belly touches; it has not toppled
-            assert env.task.contacts.touching(env).tolist() == [False, False, True]
-            assert not tilted(step.state, 45.0).any()
+            assert env.task.part(FloorContacts)(env.state, env.task.goal()).tolist() == [
+                False,
+                False,
+                True,
+            ]
+            assert not Tilt(45.0)(step.state, env.task.goal()).any()
         fell |= step.terminated
         timed_out |= step.truncated
     assert fell.tolist() == [False, False, True]
@@ -301,7 +306,7 @@ def test_the_filter_by_hand(robot: robots.Robot) -> None:
     for _ in range(3):
         step = env.step(0.3 * torch.ones(2, 12))
         expected = 0.75 * expected + 0.25 * heading_velocity(step.state)
-        torch.testing.assert_close(env.task.velocity, expected)
+        torch.testing.assert_close(env.task.part(FilteredVelocity).value, expected)
     for wrong in (
         {"velocity_filter": 1.0},
         {"command_range": ((0.0, 1.0),)},

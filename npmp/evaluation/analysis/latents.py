@@ -106,7 +106,7 @@ def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> L
         kls.append(skill.prior.kl_of_deviation(deviation, before, observed))
 
     env.generator.manual_seed(seed)
-    env.task.sampler.forget()
+    env.task.tracking.sampler.forget()
     env.reset()
     rollout(tracking(skill, torch.Generator().manual_seed(seed)), env, steps, record)
     mu, sigma = cat_trees(deviations)

@@ -211,7 +211,7 @@ class Mode:
         """Where the ball, or the robot, is to go [m]."""
         if not self.aim:
             return None
-        x, y = getattr(self.task, self.aim)[0].tolist()
+        x, y = getattr(self.task.planner or self.task.commands, self.aim)[0].tolist()
         return x, y
 
     @property
@@ -286,13 +286,13 @@ class Navigating(Mode):
         config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
         settings = self.policy.upper.contract.input_settings
         resolved = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
-        if camera_of(resolved.camera).look == "mujoco":
-            raise InputError("look=mujoco draws in one thread: npmp play has several")
+        if camera_of(resolved.camera).renderer == "mujoco":
+            raise InputError("renderer=mujoco draws in one thread: npmp play has several")
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
     def point(self, x: float, y: float) -> None:
         """The goal, as near as the house allows."""
-        self.task.aim(torch.tensor([[x, y]]))
+        self.task.planner.aim(torch.tensor([[x, y]]))
 
     def put_back(self) -> None:
         """Elsewhere in the house, with another goal."""
@@ -301,7 +301,7 @@ class Navigating(Mode):
     @property
     def eye(self) -> NDArray[np.uint8]:
         """As `Mode.eye`, from the latest image."""
-        camera = self.task.eye
+        camera = self.task.planner.camera
         columns, rows = camera.config.size
         near, far = camera.config.range_m
         nearer = 255.0 * (far - camera.past[0, 0]) / (far - near)
@@ -309,10 +309,10 @@ class Navigating(Mode):
 
     @property
     def caption(self) -> str:
-        config = self.task.eye.config
+        config = self.task.planner.camera.config
         near, far = config.range_m
         wide, high = config.fov_deg
-        what = "Depth that a network estimates" if config.eyes else "Depth camera"
+        what = "Depth that a network estimates" if config.network else "Depth camera"
         view = f"{wide:g}° × {high:g}°, {config.rate_hz:g} images/s"
         return f"{what}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
 
@@ -353,18 +353,20 @@ class Dribbling(Mode):
 
     def lost(self, step: EnvStep) -> bool:
         """The ball is too far away."""
-        return bool(step.seen["lost"])
+        return bool(step.metrics["lost"])
 
     def point(self, x: float, y: float) -> None:
         """The target, as near to the ball as it may be."""
-        away = torch.tensor([[x, y]]) - self.task.ball[:, :2]
+        balls = self.task.commands
+        away = torch.tensor([[x, y]]) - balls.ball[:, :2]
         farthest = 0.8 * FAR_M
         share = farthest / away.norm().clamp(min=farthest)
-        self.task.target = self.task.ball[:, :2] + away * share
+        balls.target = balls.ball[:, :2] + away * share
 
     @property
     def ball(self) -> tuple[Floats, float]:
-        return self.task.body.pose[0].numpy().copy(), self.task.ball_radius[0].item()
+        balls = self.task.commands
+        return balls.body.pose[0].numpy().copy(), balls.radius[0].item()
 
 
 class Imitate(Mode):
@@ -387,11 +389,13 @@ class Imitate(Mode):
 
     def again(self) -> None:
         """From the clip's first frame."""
-        self._begin(int(self.task.reference.start[self.clip]))
+        self._begin(int(self.task.tracking.reference.start[self.clip]))
 
     def put_back(self) -> None:
         """Onto the clip, where it is now."""
-        self._begin(min(int(self.task.frame[0]), int(self.task.last_frame[0]) - 1))
+        self._begin(
+            min(int(self.task.tracking.frame[0]), int(self.task.tracking.last_frame[0]) - 1)
+        )
 
     def _begin(self, frame: int) -> None:
         self.env.reset(clip=torch.tensor([self.clip]), frame=torch.tensor([frame]))
@@ -408,7 +412,11 @@ class Imitate(Mode):
     def ghost(self) -> Floats:  # type: ignore[override]
         """The clip's pose now, a metre to its left at first."""
         motion = self.cast.motions.motions[self.clip]
-        pose = np.array(motion.qpos[int(self.task.frame[0] - self.task.reference.start[self.clip])])
+        pose = np.array(
+            motion.qpos[
+                int(self.task.tracking.frame[0] - self.task.tracking.reference.start[self.clip])
+            ]
+        )
         yaw = rotations.yaw(motion.qpos[0, 3:7])
         pose[:2] += BESIDE_M * np.array([-np.sin(yaw), np.cos(yaw)])
         return pose

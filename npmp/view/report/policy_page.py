@@ -95,11 +95,10 @@ def clip_of(
 ) -> ReplayClip:
     """Robot 0 of a trial to watch, with its velocities, ball and ground, for its first `steps`;
     spacing_m: between points of the ground."""
-    there = [name for name in ("command", "achieved", "target", "ball") if name in trial.seen]
-    seen: dict[str, Any] = {name: trial.seen[name][:steps, 0].numpy() for name in there}
+    there = [name for name in ("command", "achieved", "target", "ball") if name in trial.metrics]
+    seen: dict[str, Any] = {name: trial.metrics[name][:steps, 0].numpy() for name in there}
     if "ball" in seen:
-        dribble: Any = task
-        seen["ball_m"] = radius = float(dribble.ball_radius[0])
+        seen["ball_m"] = radius = float(task.commands.radius[0])
         seen["ball"] = np.pad(seen["ball"], ((0, 0), (0, 1)), constant_values=radius)
     ground: np.ndarray | None = None
     if task.env.ground.rough:
@@ -160,7 +159,10 @@ def _time(trial: Trial) -> np.ndarray:
 def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     if (traces := task.traces(trial)) is None:
         return []
-    both = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
+    both = [
+        ("commanded", traces.command.numpy(), "ref"),
+        ("achieved", traces.achieved.numpy(), "robot"),
+    ]
     charts = []
     for k, (title, unit) in enumerate(traces.channels):
         lines = [Line(name, _time(trial), values[:, k], css) for name, values, css in both]
@@ -170,11 +172,11 @@ def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
 
 def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """Of a task with a course: the path from above, and how far from it robots are."""
-    course: Any = getattr(task, "course", None)
+    course: Any = getattr(task.planner, "course", None)
     if course is None:
         return []
     path = course.point.cpu().numpy()
-    place = trial.seen["place"][:, 0].numpy().copy()
+    place = trial.metrics["place"][:, 0].numpy().copy()
     jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start
     place[1:][jumps] = np.nan
     time = _time(trial)
@@ -191,7 +193,7 @@ def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
 def _to_target(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """Of a task with a ball: its distance to the target over the trial, and for what share of the
     time."""
-    if "to_jump_s" not in trial.seen:
+    if "to_jump_s" not in trial.metrics:
         return []
     error = trial.error.numpy()
     far = np.linspace(0.0, FAR_M, 101)
@@ -217,10 +219,10 @@ def _gait(task: Task, trial: Trial) -> parts.Section:
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
     window = slice(start, start + length)
     time = _time(trial)[window]
-    stands = (trial.seen["feet"][window, 0, :, 0] < NEAR).numpy()
+    stands = (trial.metrics["feet"][window, 0, :, 0] < NEAR).numpy()
     names = parts.foot_labels(task.robot.foot_bodies)
     chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
-    base = trial.seen["base"][window, 0].numpy()
+    base = trial.metrics["base"][window, 0].numpy()
     channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
     charts = [
         figures.line_chart([Line(title, time, scale * base[:, k])], title=title, unit=unit, clip=0)

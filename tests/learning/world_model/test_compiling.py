@@ -115,7 +115,9 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     for compile in (False, True):
         env = imitation_env(robot, motions, 12, robots=plant)
         torch.manual_seed(0)
-        skill = SkillModule.for_reference(robot, net, env.task.reference, env.task.features(5))
+        skill = SkillModule.for_reference(
+            robot, net, env.task.tracking.reference, env.task.tracking.features(5)
+        )
         chosen = dataclasses.replace(config, compile=compile)
         trainers.append(ModelBasedTrainer(env, TrackingPolicy(skill), skill, chosen))
         trainers[-1].warm_up()

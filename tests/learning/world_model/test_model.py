@@ -30,7 +30,7 @@ def noisy_rollout(
     states, setpoints = [env.state], []
     for _ in range(steps):
         action = (
-            env.task.reference.at(env.task.frame).joint_pos
+            env.task.tracking.reference.at(env.task.tracking.frame).joint_pos
             - env.home
             + 0.1 * torch.randn(n, 12, generator=g)
         )

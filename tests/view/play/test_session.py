@@ -14,7 +14,7 @@ from mocap_data.errors import InputError
 from npmp.envs.policy import Observation, PolicyOutput
 from npmp.evaluation.handover import load_recovery
 from npmp.tasks import dribble
-from npmp.tasks.navigate import Navigate
+from npmp.tasks.navigate import HousePlanner
 from npmp.view.play import MODES, Cast, Session, World
 from npmp.view.play.realtime import BEHIND_S, Player
 from npmp.view.play.session import MOST_PUSH, PUT_BACK_S
@@ -108,19 +108,19 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     session = Session(cast, "navigate")
     seen, task = session.snapshot(), session.mode.task
     assert seen.eye is not None and seen.eye.shape == (9, 16) and seen.eye.max() > 100
-    near, far = task.eye.config.range_m
+    near, far = task.planner.camera.config.range_m
     assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.house
     heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
     assert heights.shape == (161, 161)
-    goals = torch.arange(task.ways.left.shape[1])[None]
+    goals = torch.arange(task.planner.ways.left.shape[1])[None]
 
     def left() -> torch.Tensor:
         """By the whole map, to each of the house's goals."""
         here = task.env.state.root_pos[:, None, :2].expand(-1, goals.numel(), -1)
-        return Navigate.way_left(task, here, goals)[0]
+        return HousePlanner.way_left(task.planner, here, goals)[0]
 
     for goal in left().argsort()[[2, -1]]:  # a near one, then a far one
-        place, before = np.array(corner) + task.ways.goals[0, goal].numpy(), left()[goal]
+        place, before = np.array(corner) + task.planner.ways.goals[0, goal].numpy(), left()[goal]
         session.mode.point(*place)
         assert session.snapshot().target == pytest.approx(tuple(place), abs=1e-3)
         steps(session, 3.0)

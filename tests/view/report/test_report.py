@@ -86,7 +86,7 @@ def walking_of(robot: robots.Robot, frames: int, achieved: float = 0.4) -> Polic
     channels = (("Forward velocity", "(m/s)"), ("Lateral velocity", "(m/s)"), ("Yaw", "(rad/s)"))
     traces = CommandTraces(channels, velocities["command"][:, 0], velocities["achieved"][:, 0])
     level = SimpleNamespace(ground=SimpleNamespace(rough=False))
-    task: Any = SimpleNamespace(robot=robot, traces=lambda trial: traces, env=level)
+    task: Any = SimpleNamespace(robot=robot, traces=lambda trial: traces, env=level, planner=None)
     still, qpos = torch.zeros(frames, 1), torch.from_numpy(swaying(robot, frames + 1))
     trial = Trial(velocities, still, still.bool(), qpos, 0.02)
     return PolicyEvaluation({"robots": 1, "seconds": 1.0, "velocity_error": 0.234}, trial, task)
