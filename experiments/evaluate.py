@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluationConfig, as_asked, evaluate_policy, task_for
+from npmp.evaluation.policy import PolicyEvaluationConfig, evaluate_policy, for_task, task_factory
 from npmp.experiments.backend import (
     Simulating,
     judged_by,
@@ -158,8 +158,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
     motions = motions_of(config.data, robot, split=config.split, **limits)
     note_other_drives(policy.contract.training, config.actuator)
     name = task_of(str(run.chosen["task"]))
-    policy = as_asked(policy, robot, name, config.task)
-    task = task_for(policy, robot, name, config.task, motions)
+    policy = for_task(policy, robot, name, config.task)
+    task = task_factory(policy, robot, name, config.task, motions)
     actor = PolicyActor(policy, skill)
     place = {"seed": run.seed, **run.place}
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)

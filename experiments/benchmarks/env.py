@@ -9,7 +9,7 @@ from npmp import robots, tasks
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
-from npmp.learning.timing import bare, finished, noted
+from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time
 
 # control steps of a block
 BLOCK = 16
@@ -43,19 +43,19 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     )
     steps = resets = 0
     spent = physics = 0.0
-    with noted(env.sim) as recorded:
+    with recorded_steps(env.sim) as recorded:
         # the first block pays for imports, caches and threads
         for block in range(10**9):
             done = []
-            begin = finished(env.device)
+            begin = synchronized_time(env.device)
             for _ in range(BLOCK):
                 action = env.task.reference.at(env.task.frame).joint_pos - env.home
                 env.observe()
                 step = env.step(action)
                 done.append(step.terminated | step.truncated)
                 env.reset(done[-1])
-            seconds = finished(env.device) - begin
-            repeated = bare(env.sim, recorded)
+            seconds = synchronized_time(env.device) - begin
+            repeated = physics_seconds(env.sim, recorded)
             if block == 0:
                 continue
             steps = steps + BLOCK * env.num_envs

@@ -17,7 +17,7 @@ from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
 from npmp.learning.imitation import make_trainer
 from npmp.learning.model_based import ModelBasedTrainer
-from npmp.learning.timing import bare, finished, noted, timed
+from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time, timed
 from npmp.tasks import Imitation
 
 
@@ -48,22 +48,22 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
     trainer = make_trainer(training_settings, env, run.seed)
     if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
-    begin = finished(device)
+    begin = synchronized_time(device)
     for _ in range(2):
         trainer.iteration(0.0)
-    first_s = finished(device) - begin
+    first_s = synchronized_time(device) - begin
     spent = 0.0
     raw = 0.0
     count = 0
-    with noted(sim) as recorded, timed(trainer, device) as parts:
+    with recorded_steps(sim) as recorded, timed(trainer, device) as parts:
         while spent < given.seconds:
-            begin = finished(device)
+            begin = synchronized_time(device)
             trainer.iteration(0.5)
-            spent += finished(device) - begin
-            raw += bare(sim, recorded)
+            spent += synchronized_time(device) - begin
+            raw += physics_seconds(sim, recorded)
             count += 1
     sampler = parts["sampler"]
-    steps = count * trainer.steps_each
+    steps = count * trainer.env_steps_per_iteration
     others = sum(seconds for name, seconds in parts.items() if name != "sampler")
     learner = others or spent - sampler
     spent_s = {"whole": spent, "raw_physics": raw, **parts}
@@ -79,7 +79,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
         "first_two_iterations_s": round(first_s, 2),
         "iterations": count,
-        "steps_per_iteration": trainer.steps_each,
+        "steps_per_iteration": trainer.env_steps_per_iteration,
         "num_envs": env.num_envs,
         "randomization": run.chosen["randomization"],
         "threads": run.threads,

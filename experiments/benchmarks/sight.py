@@ -14,7 +14,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
-from npmp.learning.timing import bare, finished, noted
+from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time
 from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz looks five times
@@ -48,16 +48,16 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     physics = dict.fromkeys(envs, 0.0)
     for block in range(given.blocks + 1):
         for name, env in envs.items():
-            with noted(env.sim) as recorded:
-                begin = finished(env.device)
+            with recorded_steps(env.sim) as recorded:
+                begin = synchronized_time(env.device)
                 for _ in range(BLOCK):
                     env.task.observe()
                     step = env.step(torch.zeros(env.num_envs, env.num_actions))
                     env.reset(step.terminated | step.truncated)
-                seconds = finished(env.device) - begin
+                seconds = synchronized_time(env.device) - begin
                 if block:  # the first pays for caches
                     spent[name] += seconds
-                    physics[name] += bare(env.sim, recorded)
+                    physics[name] += physics_seconds(env.sim, recorded)
     steps = given.blocks * BLOCK * given.num_envs
     result: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
     for name in envs:

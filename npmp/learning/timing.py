@@ -1,5 +1,4 @@
-"""Where the time of training goes: in a trainer's parts, and in the bare physics on the same
-states."""
+"""Profiling of training: seconds per part of a trainer, and of the physics alone."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from npmp.sim import Simulator
 
-# the trainers' methods whose time is shown, and as what
+# methods of trainers -> names of the sections that they count for
 SECTIONS = {
     "_collect": "sampler",
     "collect": "sampler",
@@ -23,76 +22,72 @@ SECTIONS = {
 }
 
 
-def finished(device: torch.device) -> float:
-    """The time [s] once everything that the device was asked to do is done."""
+def synchronized_time(device: torch.device) -> float:
+    """The time [s] after the device has finished its queue."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
-class Asked(NamedTuple):
-    """A control step that a simulator was asked for."""
+class StepCall(NamedTuple):
+    """The arguments of a simulator's step, and the state before it."""
 
-    state: Tensor  # (n, size) the simulator's, before
+    state: Tensor  # (n, size)
     ctrl: Tensor  # (n, nu) [rad]
-    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
+    previous: Tensor | None  # (n, nu) [rad] with a first-order hold
 
 
 @contextmanager
-def noted(sim: Simulator) -> Iterator[list[Asked]]:
-    """The steps of the simulator while the context lasts."""
-    calls: list[Asked] = []
+def recorded_steps(sim: Simulator) -> Iterator[list[StepCall]]:
+    """Record the steps of the simulator while the context lasts."""
+    calls: list[StepCall] = []
     step = sim.step
 
-    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
+    def recording(ctrl: Tensor, previous: Tensor | None = None) -> None:
         before = None if previous is None else previous.clone()
-        calls.append(Asked(sim.snapshot(), ctrl.clone(), before))
+        calls.append(StepCall(sim.snapshot(), ctrl.clone(), before))
         step(ctrl, previous)
 
-    with mock.patch.object(sim, "step", noting):
+    with mock.patch.object(sim, "step", recording):
         yield calls
 
 
-def bare(sim: Simulator, asked: list[Asked]) -> float:
-    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
-    is left as it was.
+def physics_seconds(sim: Simulator, calls: list[StepCall]) -> float:
+    """Seconds of the physics alone for `recorded_steps`, which are cleared; restores the simulator.
 
-    The same steps from the same states, on the same threads and by the simulator's own call: a busy
-    machine slows both alike. With states on a GPU the transfers are part of it.
+    Repeats the steps from the same states on the same threads. With states on a GPU the transfers
+    count.
     """
-    now = sim.snapshot()
+    state_now = sim.snapshot()
     seconds = 0.0
-    # not the watched one
-    step: Any = type(sim).step
-    for state, ctrl, previous in asked:
+    step: Any = type(sim).step  # not the patched one
+    for state, ctrl, previous in calls:
         sim.restore(state)
-        begin = finished(sim.device)
+        start = synchronized_time(sim.device)
         step(sim, ctrl, previous)
-        seconds += finished(sim.device) - begin
-    sim.restore(now)
-    asked.clear()
+        seconds += synchronized_time(sim.device) - start
+    sim.restore(state_now)
+    calls.clear()
     return seconds
 
 
 @contextmanager
 def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
-    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
+    """Seconds spent in each of the trainer's `SECTIONS` while the context lasts.
 
-    A GPU finishes each section before the next begins, so they are a little longer there than
-    unwatched.
+    A GPU is synchronized after each section, which makes them a little longer.
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     spent = dict.fromkeys(sections.values(), 0.0)
     with ExitStack() as stack:
         for method, name in sections.items():
-            watched = _Watched(getattr(trainer, method), spent, name, device)
-            stack.enter_context(mock.patch.object(trainer, method, watched))
+            timed_method = _Timed(getattr(trainer, method), spent, name, device)
+            stack.enter_context(mock.patch.object(trainer, method, timed_method))
         yield spent
 
 
-class _Watched:
-    """A method, or an object that is called as one, whose calls add their seconds to
-    spent[name]."""
+class _Timed:
+    """A method, or a callable object, whose calls add their seconds to spent[name]."""
 
     def __init__(
         self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
@@ -103,9 +98,9 @@ class _Watched:
         self._device = device
 
     def __call__(self, *arguments: Any) -> Any:
-        begin = finished(self._device)
+        start = synchronized_time(self._device)
         result = self._method(*arguments)
-        self._spent[self._name] += finished(self._device) - begin
+        self._spent[self._name] += synchronized_time(self._device) - start
         return result
 
     def __getattr__(self, name: str) -> Any:

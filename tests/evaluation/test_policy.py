@@ -1,5 +1,4 @@
-"""Judging a policy: what its figures mean, which robots are pushed when, which policy may do which
-task."""
+"""Evaluation of a policy: metrics by hand, pushes, and tasks that a policy fits."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from npmp.envs import Trial
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
-    as_asked,
+    command_grid,
     evaluate_policy,
-    grid_of,
-    under_pushes,
+    evaluate_pushes,
+    for_task,
 )
-from npmp.evaluation.trial import base_of, effort, run_trial
+from npmp.evaluation.trial import base_motion, effort, run_trial
 from npmp.robots import Robot
 from npmp.skills import modules
 from npmp.skills.actors import PriorActor
@@ -49,7 +48,7 @@ def test_roll_pitch_height_and_speed_by_hand() -> None:
     turns = [torch.tensor(turn) for turn in ([0.0, 0.0, 1.0], [0.0, 0.2, 0.0], [0.1, 0.0, 0.0])]
     rotation = torch.linalg.multi_dot([geometry.exp_so3(turn) for turn in turns])
     velocity = geometry.to_local(rotation, torch.tensor([0.3, 0.4, -0.7]))
-    found = base_of(rotation, torch.tensor([9.0, 9.0, 0.5]), velocity)
+    found = base_motion(rotation, torch.tensor([9.0, 9.0, 0.5]), velocity)
     torch.testing.assert_close(found, torch.tensor([0.1, 0.2, 0.5, 0.5]))
 
 
@@ -133,31 +132,31 @@ def test_a_push_lasts_as_long_as_it_says(
     gained = (pushed.seen["achieved"] - calm.seen["achieved"])[4, 0, :2].norm()
     # mean over a step
     assert gained.item() == pytest.approx(1.5 * 500 * 0.02 / robot.model().body_mass.sum(), rel=0.6)
-    rows = under_pushes(random_latents(skill), env, (1.0, 2000.0), seconds=0.5)
+    rows = evaluate_pushes(random_latents(skill), env, (1.0, 2000.0), seconds=0.5)
     assert [row["force_n"] for row in rows] == [1.0, 2000.0]
     assert all(0.0 <= row["upright"] <= 1.0 for row in rows)
 
 
-def test_judge_tries_what_it_is_told(
+def test_an_evaluation_has_the_trials_of_its_config(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy, walking: WalkConfig
 ) -> None:
     actor, config = (
         PolicyActor(policy, skill),
         PolicyEvaluationConfig(robots=2, seconds=0.2, grid=True, pushes=(5.0,), short_s=0.1),
     )
-    found = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
+    evaluation = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     again = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
-    assert found.figures == again.figures
-    assert len(found.figures["grid"]) == len(grid_of(walking.range))
-    assert len(found.figures["pushes"]) == 1
-    assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
+    assert evaluation.figures == again.figures
+    assert len(evaluation.figures["grid"]) == len(command_grid(walking.range))
+    assert len(evaluation.figures["pushes"]) == 1
+    assert evaluation.trial.fell.shape == (10, 2) and evaluation.figures["mechanical_power_w"] > 0.0
     plain = evaluate_policy(
         actor,
         lambda: Walk(robot, walking),
         PolicyEvaluationConfig(robots=2, seconds=0.2),
         num_threads=1,
     )
-    assert set(found.figures) - set(plain.figures) == {"grid", "pushes"}
+    assert set(evaluation.figures) - set(plain.figures) == {"grid", "pushes"}
     path = PathConfig(command_range=walking.command_range)
     walked = evaluate_policy(
         actor,
@@ -166,7 +165,7 @@ def test_judge_tries_what_it_is_told(
         num_threads=1,
     )
     assert walked.figures["finished"] == 0.0 and "path_error_mean_m" in walked.figures
-    with pytest.raises(InputError, match="for tasks that take velocities, not for path"):
+    with pytest.raises(InputError, match="path"):
         evaluate_policy(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
@@ -189,9 +188,9 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     policy: HighLevelPolicy, robot: Robot
 ) -> None:
     """Its latent is that of walking at the velocity that the script makes of ball and target."""
-    scripted = as_asked(policy, robot, "dribble", DribbleConfig())
+    scripted = for_task(policy, robot, "dribble", DribbleConfig())
     scripted.check_task(Dribble)
-    assert as_asked(policy, robot, "path", PathConfig()) is policy
+    assert for_task(policy, robot, "path", PathConfig()) is policy
     senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)

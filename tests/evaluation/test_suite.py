@@ -25,15 +25,15 @@ from npmp.evaluation.suite import (
     Scenario,
     ScenarioResult,
     SuccessConfig,
-    drives,
+    drive_load,
+    foot_slip,
     joint_speeds,
-    pushes,
+    push_forces,
     red_flags,
-    row_of,
     run_scenario,
-    setting_of,
-    slip,
-    spread,
+    scenario_row,
+    setup_scenario,
+    speed_spread,
     wilson,
 )
 from npmp.robots import Robot
@@ -56,7 +56,7 @@ def table(robot: str | None = None) -> dict[str, Any]:
 def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
     """A scenario of the table, and an environment of its robots."""
     scenario = from_mapping(Scenario, table()[name] | changes)
-    made = setting_of(
+    made = setup_scenario(
         name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE
     )
     return made, TaskEnv(Walk(robot, made.task), 6, robots=made.robots, num_threads=1)
@@ -88,7 +88,7 @@ def test_commands_come_into_the_policys_range(robot: Robot) -> None:
     made, _ = setting(robot, "flat_forward")
     assert made.command == (0.6, 0.0, 0.0)
     trial = fake(achieved=[[0.6, 0.0, 0.0]])
-    assert row_of(made.scenario, trial, made.command, SuccessConfig())["scaled"]
+    assert scenario_row(made.scenario, trial, made.command, SuccessConfig())["scaled"]
 
 
 def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
@@ -103,7 +103,7 @@ def test_drives_of_a_model_keep_their_rate() -> None:
     scenario = from_mapping(Scenario, table()["hard_floor"], at="scenario.hard_floor")
     within = ((-1.0, 1.0),) * 3
     rates = [
-        setting_of("hard_floor", scenario, WalkConfig(), robots, within).robots.physics
+        setup_scenario("hard_floor", scenario, WalkConfig(), robots, within).robots.physics
         for robots in (RobotBatchConfig(), RobotBatchConfig(actuator="pd+runs/knee"))
     ]
     assert [physics.physics_rate_hz for physics in rates] == [1000.0, None]
@@ -179,20 +179,20 @@ def test_what_a_scenario_does_not_say_stays() -> None:
         sensors=SensorConfig(joint_noise=0.03),
         pushes=PushConfig(100.0),
     )
-    made = setting_of(
+    made = setup_scenario(
         "payload", from_mapping(Scenario, table()["payload"]), WalkConfig(), like, RANGE
     )
     assert made.robots.physics == PhysicsConfig(com_trunk=0.05, payload=(5.0, 5.0))
     assert made.robots.sensors == like.sensors and made.robots.pushes == PushConfig()
     with pytest.raises(InputError, match=r"scenario\.payload\.physics has no setting"):
-        setting_of(
+        setup_scenario(
             "payload", Scenario((0.5, 0.0, 0.0), physics={"weight": 1}), WalkConfig(), like, RANGE
         )
 
 
 def test_pushes_come_when_they_should_from_either_side() -> None:
     train = PushTrain(force_n=50.0, duration_s=0.1, count=3, first_s=0.2, every_s=0.3)
-    force = pushes(train, 40, 0.05, torch.Generator().manual_seed(0))
+    force = push_forces(train, 40, 0.05, torch.Generator().manual_seed(0))
     assert [t for t in range(len(force)) if force[t].any()] == [4, 5, 10, 11, 16, 17]
     assert not force[..., 0].any() and force[force != 0].abs().unique().tolist() == [50.0]
     assert torch.equal(force[4], force[5]) and not torch.equal(force[4], force[10])
@@ -221,12 +221,16 @@ def test_success_by_hand() -> None:
         [0.5, 0.1, 0.0],
     ]
     trial = fake(achieved, [False, False, False, True, False])
-    row = row_of(Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig())
+    row = scenario_row(
+        Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig()
+    )
     expected = pytest.approx((0.4, 0.2, 0.4, True))
     assert (row["success"], row["fell"], row["off_command"], row["passed"]) == expected
     assert (row["bound_mps"], row["bound_rps"]) == (0.25, 0.25)
     assert row["error_mps"] == pytest.approx((0.0 + 0.33 + 0.0 + 0.1) / 4)
-    still = row_of(Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig())
+    still = scenario_row(
+        Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig()
+    )
     # standing is not walking
     assert still["bound_mps"] == pytest.approx(0.15) and still["success"] == 0.0
 
@@ -249,12 +253,15 @@ def test_red_flags_by_hand() -> None:
     expected = {"p999_rps": 8.0, "max_rps": 8.0, "limit_rps": 6.0}
     assert joint_speeds([trial], two_joints)["knee"] == expected
     assert joint_speeds([trial] * 20, two_joints)["hip"]["p999_rps"] == 5.0
-    found = drives(trial, torch.tensor([10.0, 20.0]))
+    found = drive_load(trial, torch.tensor([10.0, 20.0]))
     assert found == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
-    assert slip(trial) == pytest.approx(0.3)
-    assert drives(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
+    assert foot_slip(trial) == pytest.approx(0.3)
+    assert drive_load(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
     expected = pytest.approx(0.02**0.5)
-    assert spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])) == expected
+    assert (
+        speed_spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True]))
+        == expected
+    )
     scenarios = {
         "turning": Scenario((0.0, 0.0, 0.5)),
         "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0)),
@@ -297,6 +304,6 @@ def test_standing_still_is_no_success_at_a_command_beyond_the_range() -> None:
     upright = torch.zeros(400, 2, dtype=torch.bool)
     trial = Trial(seen, torch.zeros(400, 2), upright, torch.zeros(401, 19), 0.02)
     turn = Scenario((0.0, 0.0, 0.5))
-    assert row_of(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0
+    assert scenario_row(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0
     rest = Scenario((0.0, 0.0, 0.0))
-    assert row_of(rest, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 1.0
+    assert scenario_row(rest, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 1.0

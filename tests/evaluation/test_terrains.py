@@ -19,7 +19,7 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
     asked = WalkConfig(
         terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
-    tried = list(terrains.terrains(asked))
+    tried = list(terrains.terrain_tasks(asked))
     expected = [("stairs", s) for s in terrains.STAIRS_M]
     assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == expected
     for kind, value, config in tried:
@@ -37,7 +37,7 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
 
 def test_nobody_is_asked_to_go_faster_than_commands_do() -> None:
     slow = WalkConfig(command_range=((0.0, 0.3), (-0.1, 0.1), (-0.4, 0.4)))
-    assert {config.range[0] for _, _, config in terrains.terrains(slow)} == {(0.3, 0.3)}
+    assert {config.range[0] for _, _, config in terrains.terrain_tasks(slow)} == {(0.3, 0.3)}
 
 
 def test_progress_by_hand() -> None:
@@ -55,7 +55,7 @@ def test_every_ground_has_its_row(
     monkeypatch.setattr(terrains, "SLOPES_DEG", (20.0,))
     monkeypatch.setattr(terrains, "STAIRS_M", (0.1,))
     monkeypatch.setattr(terrains, "PERLIN_M", (0.3,))
-    rows = terrains.on_terrains(
+    rows = terrains.evaluate_terrains(
         PriorActor(skill, torch.Generator()),
         lambda config: walk_env(robot, 3, config=config),
         WalkConfig(terrain_fields=2),

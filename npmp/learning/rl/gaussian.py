@@ -23,7 +23,7 @@ def entropy(std: Tensor) -> Tensor:
 
 
 def sample(mean: Tensor, std: Tensor, generator: torch.Generator) -> Tensor:
-    """A draw from N(mean, diag(std^2)), without gradient."""
+    """A sample of N(mean, diag(std^2)), without gradient."""
     noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
     return (mean + std * noise).detach()
 
@@ -37,12 +37,12 @@ def kl(old_mean: Tensor, old_std: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 def decoupled_kl(
     target_mean: Tensor, target_std: Tensor, mean: Tensor, std: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """KL(target || online) with one parameter moved at a time (Abdolmaleki et al. 2018, "Relative
-    entropy regularized policy iteration"; V-MPO, Song et al. 2020).
+    """Mean and covariance terms of KL(target || online) (Abdolmaleki et al. 2018, "Relative entropy
+    regularized policy iteration"; V-MPO, Song et al. 2020).
 
-    Returns: KL(N(m', s') || N(m, s')): the mean term, with the target's variance;
-      KL(N(m', s') || N(m', s)): the covariance term, with the target's mean.
+    Returns: KL(N(m', s') || N(m, s')), with the target's variance; KL(N(m', s') || N(m', s)), with
+      the target's mean.
     """
-    return kl(target_mean, target_std, mean, target_std), kl(
-        target_mean, target_std, target_mean, std
-    )
+    mean_term = kl(target_mean, target_std, mean, target_std)
+    covariance_term = kl(target_mean, target_std, target_mean, std)
+    return mean_term, covariance_term

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from npmp.learning.rl.optimization import LARGEST, bounded_gradient
+from npmp.learning.rl.optimization import MAX_RATIO, bounded_gradient
 
 
 def test_values_pass_and_a_runaway_gradient_is_shortened_to_five_medians() -> None:
@@ -50,4 +50,4 @@ def test_a_chain_that_grows_every_step_stays_within_the_bound() -> None:
     state.sum().backward()
     assert start.grad is not None
     torch.testing.assert_close(start.grad[1:], torch.ones(4, 1))
-    assert start.grad[0].item() == pytest.approx(LARGEST)
+    assert start.grad[0].item() == pytest.approx(MAX_RATIO)

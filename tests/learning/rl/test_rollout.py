@@ -22,9 +22,9 @@ def test_joining_is_the_inverse_of_taking_sequences() -> None:
         next_observations=torch.randn(t, b, 8),
         **flags,
     )
-    parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
-    for one, other in zip(leaves(whole), leaves(Rollout.joined(parts)), strict=True):
+    parts = [whole.select(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
+    for one, other in zip(leaves(whole), leaves(Rollout.concatenate(parts)), strict=True):
         assert torch.equal(one, other)
-    part = whole.sequences(torch.tensor([4, 2]))
+    part = whole.select(torch.tensor([4, 2]))
     assert part.num_steps == 6 and torch.equal(part.rewards, whole.rewards[:, [4, 2]])
     assert torch.equal(part.initial_state[1], whole.initial_state[1][[4, 2]])

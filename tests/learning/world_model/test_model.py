@@ -152,13 +152,13 @@ def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: Moti
     told = torch.randn(4, 3)
     model.inputs.mean += 1.0
     before = model(states[1], setpoints[1], told[:, :2] * 0.0)
-    assert other.take_over(model.state_dict())
+    assert other.load_pretrained(model.state_dict())
     torch.testing.assert_close(other(states[1], setpoints[1], told).pack(), before.pack())
-    assert same.take_over(model.state_dict())
+    assert same.load_pretrained(model.state_dict())
     found, wanted = (m(states[1], setpoints[1], told[:, :2]).pack() for m in (same, model))
     torch.testing.assert_close(found, wanted)
     rough = WorldModel(HOME, DT, Feet(robot), (8,), 2, rough=True)  # level around each foot
-    assert rough.take_over(model.state_dict())
+    assert rough.load_pretrained(model.state_dict())
     level = torch.cat((told[:, :2], torch.zeros(4, 20)), -1)
     torch.testing.assert_close(rough(states[1], setpoints[1], level).pack(), wanted)
 
@@ -196,7 +196,7 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     model = WorldModel(HOME, DT, Feet(robot), (64, 64), currents=True)
     fit = ModelFit(model, updates=12, batch=64, compile=False)
     g = torch.Generator().manual_seed(0)
-    fit.take_scales(replay, g)
+    fit.fit_scales(replay, g)
     course = [fit(replay, 3e-3, g) for _ in range(8)]
     losses, currents = ([log[name] for log in course] for name in ("model_loss", "model_current"))
     assert losses[-1] < 0.6 * losses[0] and currents[-1] < 0.6 * currents[0]
@@ -204,5 +204,5 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     true = 20.0 * (setpoints[5] - states[5].joint_pos).abs()
     assert (rms - true).abs().mean() < 0.3 * true.mean()
     blind = WorldModel(HOME, DT, Feet(robot), (64, 64))
-    assert blind.take_over(model.state_dict()) and model.take_over(blind.state_dict())
+    assert blind.load_pretrained(model.state_dict()) and model.load_pretrained(blind.state_dict())
     assert fit.optimizer.param_groups[0]["lr"] == 3e-3
