@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from npmp import robots, tasks
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
-from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time
 
 # control steps of a block
 BLOCK = 16
@@ -43,19 +43,19 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     )
     steps = resets = 0
     spent = physics = 0.0
-    with recorded_steps(env.sim) as recorded:
+    with recorded_physics(env) as recorded:
         # the first block pays for imports, caches and threads
         for block in range(10**9):
             done = []
-            begin = synchronized_time(env.device)
+            begin = finished(env.device)
             for _ in range(BLOCK):
                 action = env.task.reference.at(env.task.frame).joint_pos - env.home
                 env.observe()
                 step = env.step(action)
                 done.append(step.terminated | step.truncated)
                 env.reset(done[-1])
-            seconds = synchronized_time(env.device) - begin
-            repeated = physics_seconds(env.sim, recorded)
+            seconds = finished(env.device) - begin
+            repeated = repeat_physics(env, recorded)
             if block == 0:
                 continue
             steps = steps + BLOCK * env.num_envs
@@ -66,10 +66,10 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 break
     return {
         "steps_per_s": round(steps / spent, 1),
-        "raw_physics_steps_per_s": round(steps / physics * env.sim.substeps, 1),
+        "raw_physics_steps_per_s": round(steps / physics * env.robots.substeps, 1),
         "ratio": round(physics / spent, 4),
         "raw_control_steps_per_s": round(steps / physics, 1),
-        "substeps": env.sim.substeps,
+        "substeps": env.robots.substeps,
         "num_envs": env.num_envs,
         "steps": steps,
         "resets": resets,

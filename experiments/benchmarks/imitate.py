@@ -12,12 +12,13 @@ import torch
 
 from npmp import robots
 from npmp.envs import TaskEnv
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
 from npmp.learning.imitation import make_trainer
 from npmp.learning.model_based import ModelBasedTrainer
-from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time, timed
+from npmp.learning.timing import timed
 from npmp.tasks import Imitation
 
 
@@ -43,24 +44,23 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         seed=run.seed,
         **training_settings.place,
     )
-    sim = env.sim
     device = env.device
     trainer = make_trainer(training_settings, env, run.seed)
     if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
-    begin = synchronized_time(device)
+    begin = finished(device)
     for _ in range(2):
         trainer.iteration(0.0)
-    first_s = synchronized_time(device) - begin
+    first_s = finished(device) - begin
     spent = 0.0
     raw = 0.0
     count = 0
-    with recorded_steps(sim) as recorded, timed(trainer, device) as parts:
+    with recorded_physics(env) as recorded, timed(trainer, device) as parts:
         while spent < given.seconds:
-            begin = synchronized_time(device)
+            begin = finished(device)
             trainer.iteration(0.5)
-            spent += synchronized_time(device) - begin
-            raw += physics_seconds(sim, recorded)
+            spent += finished(device) - begin
+            raw += repeat_physics(env, recorded)
             count += 1
     sampler = parts["sampler"]
     steps = count * trainer.env_steps_per_iteration
@@ -75,7 +75,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "learner_share": round(learner / spent, 4),  # overlapped, it counts both threads
         "ratio_to_raw_physics": round(raw / sampler, 4),
         "sampler_steps_per_s": round(steps / sampler, 1),
-        "raw_physics_steps_per_s": round(steps / raw * sim.substeps, 1),
+        "raw_physics_steps_per_s": round(steps / raw * env.robots.substeps, 1),
         "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
         "first_two_iterations_s": round(first_s, 2),
         "iterations": count,

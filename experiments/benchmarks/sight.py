@@ -12,9 +12,9 @@ from npmp import robots
 from npmp.core.settings import as_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
-from npmp.learning.timing import physics_seconds, recorded_steps, synchronized_time
 from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz looks five times
@@ -48,16 +48,16 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     physics = dict.fromkeys(envs, 0.0)
     for block in range(given.blocks + 1):
         for name, env in envs.items():
-            with recorded_steps(env.sim) as recorded:
-                begin = synchronized_time(env.device)
+            with recorded_physics(env) as recorded:
+                begin = finished(env.device)
                 for _ in range(BLOCK):
                     env.task.observe()
                     step = env.step(torch.zeros(env.num_envs, env.num_actions))
                     env.reset(step.terminated | step.truncated)
-                seconds = synchronized_time(env.device) - begin
+                seconds = finished(env.device) - begin
                 if block:  # the first pays for caches
                     spent[name] += seconds
-                    physics[name] += physics_seconds(env.sim, recorded)
+                    physics[name] += repeat_physics(env, recorded)
     steps = given.blocks * BLOCK * given.num_envs
     result: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
     for name in envs:

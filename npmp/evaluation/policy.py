@@ -299,8 +299,7 @@ class Pushed:
         if self.turned:
             yaw = geometry.yaw_matrix(geometry.yaw_of(env.state.root_rot))[:, :2, :2]
             force = geometry.to_world(yaw, force.to(yaw))
-        root = env.sim.model.body(env.robot.body_names[0]).id
-        env.sim.wrench(root)[:, :2] = force.to(env.sim.wrench(root))
+        env.robots.push(force)
         self._t += 1
         return self.actor.act(env, memory, first)
 

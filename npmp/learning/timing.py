@@ -1,17 +1,15 @@
-"""Profiling of training: seconds per part of a trainer, and of the physics alone."""
+"""Profiling of training: seconds per part of a trainer."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 
-from npmp.sim import Simulator
+from npmp.envs.physics_time import finished
 
 # methods of trainers -> names of the sections that they count for
 SECTIONS = {
@@ -20,55 +18,6 @@ SECTIONS = {
     "fit": "model_fit",
     "improve_policy": "imagination",
 }
-
-
-def synchronized_time(device: torch.device) -> float:
-    """The time [s] after the device has finished its queue."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-class StepCall(NamedTuple):
-    """The arguments of a simulator's step, and the state before it."""
-
-    state: Tensor  # (n, size)
-    ctrl: Tensor  # (n, nu) [rad]
-    previous: Tensor | None  # (n, nu) [rad] with a first-order hold
-
-
-@contextmanager
-def recorded_steps(sim: Simulator) -> Iterator[list[StepCall]]:
-    """Record the steps of the simulator while the context lasts."""
-    calls: list[StepCall] = []
-    step = sim.step
-
-    def recording(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        before = None if previous is None else previous.clone()
-        calls.append(StepCall(sim.snapshot(), ctrl.clone(), before))
-        step(ctrl, previous)
-
-    with mock.patch.object(sim, "step", recording):
-        yield calls
-
-
-def physics_seconds(sim: Simulator, calls: list[StepCall]) -> float:
-    """Seconds of the physics alone for `recorded_steps`, which are cleared; restores the simulator.
-
-    Repeats the steps from the same states on the same threads. With states on a GPU the transfers
-    count.
-    """
-    state_now = sim.snapshot()
-    seconds = 0.0
-    step: Any = type(sim).step  # not the patched one
-    for state, ctrl, previous in calls:
-        sim.restore(state)
-        start = synchronized_time(sim.device)
-        step(sim, ctrl, previous)
-        seconds += synchronized_time(sim.device) - start
-    sim.restore(state_now)
-    calls.clear()
-    return seconds
 
 
 @contextmanager
@@ -98,9 +47,9 @@ class _Timed:
         self._device = device
 
     def __call__(self, *arguments: Any) -> Any:
-        start = synchronized_time(self._device)
+        start = finished(self._device)
         result = self._method(*arguments)
-        self._spent[self._name] += synchronized_time(self._device) - start
+        self._spent[self._name] += finished(self._device) - start
         return result
 
     def __getattr__(self, name: str) -> Any:

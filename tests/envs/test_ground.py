@@ -43,12 +43,12 @@ def still(env: WalkEnv) -> Tensor:
 @pytest.mark.parametrize("kind", (*KINDS, "mixed"))
 def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) -> None:
     env = rough_env(robot, 14, kind, fields=7)
-    data = mujoco.MjData(env.sim.model)
+    data = mujoco.MjData(env.robots.sim.model)
     clearance = []
     feet = [f"{leg}_foot" for leg in ("LF", "RF", "LH", "RH")]  # spheres
     for qpos in env.robots.qpos:
         data.qpos[:] = qpos.numpy()
-        mujoco.mj_forward(env.sim.model, data)
+        mujoco.mj_forward(env.robots.sim.model, data)
         assert all(contact.dist > -0.005 for contact in data.contact)
         center = torch.tensor(
             np.array([data.geom(name).xpos for name in feet]), dtype=torch.float32
@@ -136,7 +136,7 @@ def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robo
     for name in ("state", "history"):
         value = getattr(env.robots, name)
         setattr(env.robots, name, value[[0, 0]])
-    env.sim.restore(env.sim.snapshot()[[0, 0]])
+    env.robots.sim.restore(env.robots.sim.snapshot()[[0, 0]])
     home = env.state.root_pos[0, :2] - ground.terrain.corner[0]
     # to the edge of the period, then one of them beyond it
     to_edge = torch.cat((0.3 - home[:1], torch.zeros(2))).expand(2, 3).clone()
@@ -201,7 +201,7 @@ def test_shins_may_touch_where_they_are_allowed_to(
         env = walk_env(robot, 1, may_touch=may_touch)
         for body in ("LF_SHANK", "LF_THIGH"):
             monkeypatch.setattr(
-                env.sim,
+                env.robots.sim,
                 "sensor",
                 lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )

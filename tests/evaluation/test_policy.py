@@ -76,7 +76,7 @@ def test_torque_is_that_of_the_drives(robot: Robot) -> None:
     env = walk_env(robot, 2)
     for _ in range(60):
         env.step(torch.full((2, env.num_actions), 0.02))
-    stiffness = torch.tensor(env.sim.model.actuator_gainprm[:, 0])
+    stiffness = torch.tensor(env.robots.sim.model.actuator_gainprm[:, 0])
     expected = stiffness * (env.state.setpoint - env.state.joint_pos)
     assert expected.abs().max() > 5.0
     torch.testing.assert_close(env.robots.torque, expected.float(), atol=0.2, rtol=0.02)

@@ -191,7 +191,7 @@ def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
     trainer.env.age[1] = 14
     over = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
     upside_down = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
-    trainer.env.sim.qpos[0, 2:7] = upside_down
+    trainer.env.robots.sim.qpos[0, 2:7] = upside_down
     trainer.env.state.root_rot[0] = over
     rollout, _ = trainer.collect()
     assert rollout.terminated[0].tolist() == [True] + [False] * 5

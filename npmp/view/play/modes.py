@@ -31,7 +31,7 @@ from npmp.sim.terrain import TERRAINS
 from npmp.skills.actors import PriorActor, TrackingActor
 from npmp.skills.high_level_policy import PolicyActor
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks.dribble import BALL, FAR_M, Dribble, DribbleConfig
+from npmp.tasks.dribble import FAR_M, Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation
 from npmp.tasks.navigate import Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
@@ -365,10 +365,7 @@ class Dribbling(Mode):
 
     @property
     def ball(self) -> tuple[Floats, float]:
-        sim = self.env.sim
-        radius = self.task.ball_radius[0].item()
-        q = int(sim.model.joint(BALL).qposadr[0])
-        return sim.qpos[0, q : q + 7].double().numpy().copy(), radius
+        return self.task.body.pose[0].numpy().copy(), self.task.ball_radius[0].item()
 
 
 class Imitate(Mode):

@@ -71,8 +71,9 @@ class Session:
     def enter(self, mode: Mode, world: World | None = None) -> None:
         """Switch to a mode. world: that it was made in."""
         self.mode, self.world = mode, world or self.world
-        self._data, self._ghost = (mujoco.MjData(mode.env.sim.model) for _ in range(2))
-        self._ids = [mode.env.sim.model.body(name).id for name in self._bodies]
+        model = mode.env.robots.model
+        self._data, self._ghost = (mujoco.MjData(model) for _ in range(2))
+        self._ids = [model.body(name).id for name in self._bodies]
         self.steer(0.0, 0.0, 0.0)
         self._afresh()
 
@@ -175,18 +176,15 @@ class Session:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""
         robots = self.mode.env.robots
         body = self._ids[index]
-        wrench = robots.sim.wrench(body)[0]
         torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
-        wrench[:] = torch.from_numpy(np.concatenate((force, torque))).to(wrench)
-        if index == 0 and robots.config.pushes.force > 0:
-            wrench[:2] += robots.pusher.force[0].to(wrench)
+        robots.set_wrench(0, body, np.concatenate((force, torque)))
 
     # --- what there is to see
 
     def _poses(self) -> Floats:
         """(B, 7) of the robot's bodies, now."""
-        sim = self.mode.env.sim
-        return _poses(sim.model, self._data, sim.qpos[0].double().numpy(), self._ids)
+        robots = self.mode.env.robots
+        return _poses(robots.model, self._data, robots.scene_qpos[0].numpy(), self._ids)
 
     def snapshot(self) -> Snapshot:
         """What there is to see now; copies."""
@@ -198,7 +196,7 @@ class Session:
             index, place, force = self._push
             push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], place), force
         if mode.ghost is not None:
-            ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
+            ghost = _poses(mode.env.robots.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(
             self.time_s,
             mode.name,

@@ -58,7 +58,7 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
     def breaking(action: Tensor, generator: torch.Generator) -> Tensor:
         steps.append(1)
         if len(steps) == 11:
-            env.sim.qvel[1, 2] = 1e12
+            env.robots.sim.qvel[1, 2] = 1e12
         return advance(action, generator)
 
     monkeypatch.setattr(env.robots, "step", breaking)

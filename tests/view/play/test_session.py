@@ -62,8 +62,8 @@ def test_a_push_moves_it_as_long_as_it_lasts(cast: Cast) -> None:
     assert session.snapshot().bodies[0, 1] > still.snapshot().bodies[0, 1] + 0.02
     session.release()
     assert session.snapshot().push is None
-    body = session.mode.env.sim.model.body("base").id
-    assert not session.mode.env.sim.wrench(body).any()
+    body = session.mode.env.robots.sim.model.body("base").id
+    assert not session.mode.env.robots.sim.wrench(body).any()
     session.push("base", session.snapshot().bodies[0, :3], (9.0, 0.0, 0.0))
     assert np.linalg.norm(session.snapshot().push[1]) == pytest.approx(MOST_PUSH * session.mass)  # type: ignore[index]
     refusal("no body 'tail'", session.push, "tail", (0, 0, 0), (1, 0, 0))
