@@ -32,7 +32,7 @@ from npmp.skills.high_level_policy import (
     module_sha256,
 )
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks import Dribble, DribbleConfig, Imitation
+from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
 from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
@@ -48,8 +48,8 @@ def test_roll_pitch_height_and_speed_by_hand() -> None:
     turns = [torch.tensor(turn) for turn in ([0.0, 0.0, 1.0], [0.0, 0.2, 0.0], [0.1, 0.0, 0.0])]
     rotation = torch.linalg.multi_dot([geometry.exp_so3(turn) for turn in turns])
     velocity = geometry.to_local(rotation, torch.tensor([0.3, 0.4, -0.7]))
-    found = base_motion(rotation, torch.tensor([9.0, 9.0, 0.5]), velocity)
-    torch.testing.assert_close(found, torch.tensor([0.1, 0.2, 0.5, 0.5]))
+    motion = base_motion(rotation, torch.tensor([9.0, 9.0, 0.5]), velocity)
+    torch.testing.assert_close(motion, torch.tensor([0.1, 0.2, 0.5, 0.5]))
 
 
 def test_effort_by_hand() -> None:
@@ -65,21 +65,9 @@ def test_effort_by_hand() -> None:
     assert figures["mechanical_power_w"] == pytest.approx(power)
     assert figures["energy_j_per_m"] == pytest.approx(power / 0.5)
     assert figures["torque_rms_nm"] == pytest.approx(math.sqrt((4 + 16 + 36 + 81 + 81) / 10))
-    # of the third step alone
+    # of the third step
     assert figures["torque_rate_nm_s"] == pytest.approx((2.0 + 0.0) / 2 / 0.02)
     assert figures["joint_jerk_rad_s3"] == pytest.approx(math.sqrt((2.0**2 + 0.0) / 2) / 0.02**2)
-
-
-def test_torque_is_that_of_the_drives(robot: Robot) -> None:
-    """A robot held at home by its PD drives: torque = P (setpoint - q) - D qd, to what a physics
-    step changes."""
-    env = walk_env(robot, 2)
-    for _ in range(60):
-        env.step(torch.full((2, env.num_actions), 0.02))
-    stiffness = torch.tensor(env.robots.sim.model.actuator_gainprm[:, 0])
-    expected = stiffness * (env.state.setpoint - env.state.joint_pos)
-    assert expected.abs().max() > 5.0
-    torch.testing.assert_close(env.robots.torque, expected.float(), atol=0.2, rtol=0.02)
 
 
 def test_settled_by_hand() -> None:
@@ -89,7 +77,7 @@ def test_settled_by_hand() -> None:
     assert settled(command, 3)[:, 1].tolist() == [False] * 3 + [True] + [False] * 3 + [True]
 
 
-def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
+def test_settled_metrics_exclude_changes_of_command(robot: Robot) -> None:
     """Off by 1 m/s for half a second after each of two changes in six seconds, exact otherwise."""
     command = torch.zeros(300, 1, 3)
     command[150:, :, 0] = 1.0
@@ -117,9 +105,7 @@ def random_latents(skill: SkillModule) -> PriorActor:
     return PriorActor(skill, torch.Generator().manual_seed(3))
 
 
-def test_a_push_lasts_as_long_as_it_says(
-    robot: Robot, skill: SkillModule, walking: WalkConfig
-) -> None:
+def test_a_push_has_its_duration(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
     """Between the third and the fifth step; where no robot is pushed nothing differs."""
     env = walk_env(robot, 2, config=walking)
     force = torch.zeros(5, 2, 2)
@@ -169,24 +155,7 @@ def test_an_evaluation_has_the_trials_of_its_config(
         evaluate_policy(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
-def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevelPolicy) -> None:
-    policy.check_task(Walk)
-    policy.check_task(PathTask)
-    message = "trained for task 'walk'; task=imitation takes one for imitation"
-    refusal(message, policy.check_task, Imitation)
-    other = HighLevelPolicy(dataclasses.replace(policy.contract, task="dribble"))
-    message = "trained for task 'dribble'; task=path takes one for path, walk"
-    refusal(message, other.check_task, PathTask)
-    fewer = HighLevelPolicy(
-        dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
-    )
-    message = "the policy observes speed_mps; task 'walk' gives forward_mps, lateral_mps, y"
-    refusal(message, fewer.check_task, Walk)
-
-
-def test_a_walking_policy_dribbles_by_the_script_alone(
-    policy: HighLevelPolicy, robot: Robot
-) -> None:
+def test_a_walking_policy_dribbles_with_the_script(policy: HighLevelPolicy, robot: Robot) -> None:
     """Its latent is that of walking at the velocity that the script makes of ball and target."""
     scripted = for_task(policy, robot, "dribble", DribbleConfig())
     scripted.check_task(Dribble)
@@ -195,10 +164,11 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)
     within = CommanderConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
-    asked = PolicyInput(senses, dribble_command(ball, target, within), z)
-    seen = asked._replace(task=torch.cat((ball, target), -1))
+    command_input = PolicyInput(senses, dribble_command(ball, target, within), z)
+    ball_input = command_input._replace(task=torch.cat((ball, target), -1))
     (walks, _), (dribbles, _) = (
-        one.step(given, one.initial_state(5)) for one, given in ((policy, asked), (scripted, seen))
+        one.step(inputs, one.initial_state(5))
+        for one, inputs in ((policy, command_input), (scripted, ball_input))
     )
     torch.testing.assert_close(dribbles.mean, walks.mean)
 
@@ -233,10 +203,10 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
     with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' gives forward_mps, "):
         timed.for_other_task(Walk(robot))
-    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
+    path = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
     trial = evaluate_policy(
         PolicyActor(policy, skill),
-        lambda: PathTask(robot, course),
+        lambda: PathTask(robot, path),
         PolicyEvaluationConfig(robots=2, seconds=0.2),
     )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
@@ -249,16 +219,19 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
     assert find_module(tmp_path, module_sha256(shipped)) == shipped
     (tmp_path / "run" / "policy").mkdir(parents=True)
     skill.save(tmp_path / "run" / "skills")
-    found = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
-    assert found == tmp_path / "run" / "skills"
+    module = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
+    assert module == tmp_path / "run" / "skills"
     message = r"the policy's skill module \(sha256 000000000000...\) is none of those shipped"
     refusal(message, find_module, tmp_path / "run" / "policy", "0" * 64)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"pushes": (0.0,)}, "pushes must be above 0 N"), ({"robots": 0}, "robots")],
-)
-def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PolicyEvaluationConfig(**settings)  # type: ignore[arg-type]
+def test_torque_is_that_of_the_drives(robot: Robot) -> None:
+    """A robot held at home by its PD drives: torque = P (setpoint - q) - D qd, to what a physics
+    step changes."""
+    env = walk_env(robot, 2)
+    for _ in range(60):
+        env.step(torch.full((2, env.num_actions), 0.02))
+    stiffness = torch.tensor(env.robots.sim.model.actuator_gainprm[:, 0])
+    expected = stiffness * (env.state.setpoint - env.state.joint_pos)
+    assert expected.abs().max() > 5.0
+    torch.testing.assert_close(env.robots.torque, expected.float(), atol=0.2, rtol=0.02)

@@ -71,8 +71,3 @@ def test_phases_are_named_and_updated(
     assert lines[0] == "making 3 robots  0:00" and "fitting  0:00" in lines
     # updated during a step of 0.1 s
     assert lines.count("fitting  2/4  0:00") >= 1
-
-
-def test_without_a_display_nothing_is_counted() -> None:
-    with phase("fitting"):
-        assert list(counted(3)) == [0, 1, 2]

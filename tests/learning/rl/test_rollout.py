@@ -1,4 +1,4 @@
-"""Rollouts as data: parts of them, and parts put together."""
+"""Selecting and concatenating rollouts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from npmp.core.tree import leaves
 from npmp.learning.rl import Rollout
 
 
-def test_joining_is_the_inverse_of_taking_sequences() -> None:
+def test_concatenate_inverts_select() -> None:
     torch.manual_seed(0)
     t, b = 3, 5
     flags = {name: torch.rand(t, b) < 0.3 for name in ("resets", "terminated", "truncated")}

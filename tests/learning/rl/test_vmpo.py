@@ -1,6 +1,6 @@
-"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public
-code: log-sum-exp in the duals, log(N/2) and not log(N), one top half for weights and dual,
-KL(target || online) in decoupled terms, a policy loss that is a sum, no gradient to what is fixed.
+"""V-MPO's losses against numbers derived by hand, for K = 1 and K = 3. Covers known errors of other
+implementations: log-sum-exp in the duals, log(N/2) instead of log(N), one selection for weights and
+dual, KL(target || online) in decoupled terms, a policy loss that is a sum.
 """
 
 from __future__ import annotations
@@ -100,15 +100,6 @@ def test_extreme_temperatures_stay_finite() -> None:
     torch.testing.assert_close(hot.flatten(), torch.tensor([0.5, 0.5, 0, 0]))
 
 
-def test_no_gradient_reaches_what_is_held_fixed() -> None:
-    advantages = A3.clone().requires_grad_(True)
-    temperature = ETA3.clone().requires_grad_(True)
-    selected = vmpo.top_half(advantages)
-    assert not vmpo.policy_weights(advantages, selected, temperature).requires_grad
-    loss = vmpo.temperature_loss(advantages, selected, temperature, torch.full((3,), 0.1)).sum()
-    assert torch.autograd.grad(loss, [advantages, temperature], allow_unused=True)[0] is None
-
-
 def test_duals_are_positive_with_a_floor_and_invertible() -> None:
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
@@ -155,15 +146,9 @@ def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
     reference = Normal(mean, std)
-    found = gaussian.log_prob(mean, std, actions)
-    torch.testing.assert_close(found, reference.log_prob(actions).sum(-1))
+    log_prob = gaussian.log_prob(mean, std, actions)
+    torch.testing.assert_close(log_prob, reference.log_prob(actions).sum(-1))
     torch.testing.assert_close(gaussian.entropy(std), reference.entropy().sum(-1))
     draws = gaussian.sample(mean.expand(20000, 4, 3), std, generator=g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)
     torch.testing.assert_close(draws.std(0), std, rtol=0.05, atol=0)
-
-
-def test_value_loss_by_hand() -> None:
-    # Errors 1, 2 and 3, 4 by objective: 1/2 (1 + 4), 1/2 (9 + 16) -> mean 7.5
-    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(1)
-    assert vmpo.value_loss(predictions, torch.zeros(2, 1, 2)).item() == pytest.approx(7.5)

@@ -72,8 +72,8 @@ def test_heights_of_a_window_are_relative_to_its_start() -> None:
     window = replay.windows(50, 5, torch.Generator().manual_seed(0))
     climbed = 0.1 * torch.arange(6.0).view(6, 1).expand(6, 50)
     torch.testing.assert_close(window.states[..., 2], 0.5 + climbed, atol=1e-5, rtol=0)
-    wanted = climbed[:-1, :, None] + torch.arange(4.0) / 100.0
-    torch.testing.assert_close(window.physics[..., 1:], wanted, atol=1e-5, rtol=0)
+    expected = climbed[:-1, :, None] + torch.arange(4.0) / 100.0
+    torch.testing.assert_close(window.physics[..., 1:], expected, atol=1e-5, rtol=0)
     start = replay.starts(50, torch.Generator().manual_seed(0))
     torch.testing.assert_close(start.state[:, 2], torch.full((50,), 0.5))
 
