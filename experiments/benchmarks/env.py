@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--num-envs", type=int, default=1024, help="simulations stepped at once")
     options.add_argument("--seconds", type=float, default=10.0, help="measuring time in all")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("env", config.robot, measure(config, run, args))
 
 

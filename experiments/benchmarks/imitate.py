@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=10.0, help="of iterations")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("imitate", config.robot, measure(config, run, args))
 
 

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
     options.add_argument("--blocks", type=int, default=8, help="of each kind of eyes")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("sight", config.robot, measure(config, run, args))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -52,7 +52,7 @@ def axis_commands(command_range: CommandRange) -> Tensor:
 
 
 def find_dead_zones(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     config: WalkConfig,
     robots: RobotBatchConfig,
@@ -69,7 +69,7 @@ def find_dead_zones(
     if not len(commands):
         return []
     env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
-    trial = run_trial(actor, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
+    trial = run_trial(policy, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
     return dead_zones_of(trial, commands)
 
 

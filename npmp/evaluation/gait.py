@@ -20,7 +20,7 @@ from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.actors import TrackingActor
+from npmp.skills.composition import tracking
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import mean_velocities
 from npmp.tasks.imitation import Imitation, ImitationConfig
@@ -159,7 +159,7 @@ def _phase(strides: NDArray[np.int_], touchdowns: NDArray[np.int_], longest: flo
 
 
 def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
-    """Messages for the entries of a row of `by_command` that exceed their limits.
+    """Messages for the entries of a row of `evaluate_commands` that exceed their limits.
 
     base_height: of the robot in the home pose [m].
     """
@@ -209,7 +209,7 @@ def worst_foot(trial: Trial) -> dict[str, float]:
 
     Returns: `swing_share`, `foot_lift_m` and `stance_mps`, as of `gait_metrics`.
     """
-    moving = (trial.seen["base"][..., 3] > MOVING_MPS) & ~(trial.fell | trial.seen["first"])
+    moving = (trial.seen["base"][..., 3] > MOVING_MPS) & ~(trial.fell | trial.seen["is_first"])
     metrics = gait_metrics(foot_motion(trial, slice(None), moving), ())
     if not metrics:
         return {}
@@ -225,10 +225,12 @@ def module_foot_motion(
 ) -> tuple[FootMotion, Floats]:
     """Foot motion of a module that tracks recordings from random frames, and its mean velocities
     over the half second around each step (T, n, 3). place: as of `TaskEnv`."""
-    task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+    frames = skill.contract.context_horizon
+    config = ImitationConfig(uniform_starts=1.0, future_frames=frames)
+    task = Imitation(robot, config, motions)
     env = TaskEnv(task, TRACKED_ROBOTS, seed=seed, **place)
-    trial = run_trial(TrackingActor(skill), env, seconds=TRACKED_S, seed=seed)
-    motion = foot_motion(trial, slice(None), ~(trial.fell | trial.seen["first"]))
+    trial = run_trial(tracking(skill), env, seconds=TRACKED_S, seed=seed)
+    motion = foot_motion(trial, slice(None), ~(trial.fell | trial.seen["is_first"]))
     return motion, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
 
 

@@ -16,17 +16,18 @@ from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.core.tree import Tree
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import evaluate_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyContract
+from npmp.skills.composition import Composition
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
-from npmp.tasks.teachers.dribbling import CommanderConfig
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig
 from npmp.tasks.velocity import SETTLING_S
 
 # least range of a script's commands [m/s, rad/s]
@@ -76,14 +77,14 @@ def teacher_of(contract: PolicyContract) -> str:
     """The teacher of a policy, a policy or a script; "" if it had none."""
     if contract.training.get("algorithm") == "clone":
         return str(contract.training.get("teacher", f"scripted teacher of task={contract.task}"))
-    return f"scripted commander of task={contract.task}" if contract.commander else ""
+    return f"script of task={contract.task}" if contract.script else ""
 
 
-def for_task(policy: HighLevelPolicy, robot: Robot, name: str, settings: Any) -> HighLevelPolicy:
-    """The policy; a walking policy at a task with a scripted commander is driven by the script,
+def at_task(policy: HighLevelPolicy, robot: Robot, name: str, settings: Any) -> HighLevelPolicy:
+    """The policy; a walking policy at a task with a script is driven by the script,
     within the policy's range of commands. settings: of the task."""
     kind: Any = tasks.find(name)
-    has_script = isinstance(getattr(settings, "teacher", None), CommanderConfig)
+    has_script = isinstance(getattr(settings, "teacher", None), DribbleScriptConfig)
     if policy.contract.task == name or not has_script:
         return policy
     low, high = zip(*policy.contract.command_range, strict=True)
@@ -114,7 +115,7 @@ def task_factory(
 
 
 def evaluate_policy(
-    actor: PolicyActor,
+    policy: Composition,
     make_task: Callable[[], Task],
     config: PolicyEvaluationConfig,
     robots: RobotBatchConfig | None = None,
@@ -137,27 +138,29 @@ def evaluate_policy(
         velocity commands.
     """
     task = make_task()
-    robots = robots or RobotBatchConfig().like(actor.skill)
-    actor.policy.check_task(task)
+    robots = robots or RobotBatchConfig().like(policy.lower)
+    policy.upper.check_task(task)
     place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
             f"grid, pushes and grounds need a task with velocity commands; '{task.name}' has none"
         )
     env = TaskEnv(task, config.robots, **place)
-    trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
+    trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
         commands = command_grid(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        figures["grid"] = evaluate_commands(actor, env, commands, seconds=config.short_s, seed=seed)
+        figures["grid"] = evaluate_commands(
+            policy, env, commands, seconds=config.short_s, seed=seed
+        )
         if motions is not None:
-            add_references(figures["grid"], actor.skill, task.robot, motions, **place)
+            add_references(figures["grid"], policy.lower, task.robot, motions, **place)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
         figures["pushes"] = evaluate_pushes(
-            actor, env, config.pushes, seconds=config.short_s, seed=seed
+            policy, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
         kind: Any = type(task)
@@ -166,7 +169,7 @@ def evaluate_policy(
             return TaskEnv(kind(task.robot, settings), config.robots, **place)
 
         figures["grounds"] = evaluate_terrains(
-            actor, make_env, task.config, seconds=config.short_s, seed=seed
+            policy, make_env, task.config, seconds=config.short_s, seed=seed
         )
     return PolicyEvaluation(figures, trial, task)
 
@@ -203,7 +206,7 @@ def lead_in(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
 
 
 def evaluate_commands(
-    actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A trial with constant commands (k, 3), an equal number of robots each.
 
@@ -216,7 +219,7 @@ def evaluate_commands(
     per_command = env.num_envs // len(commands)
     robot = env.robot
     schedule = lead_in(env, commands.repeat_interleave(per_command, 0), seed)
-    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
+    trial = run_trial(policy, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     pairs = gait.opposite_feet(robot)
@@ -281,18 +284,20 @@ def add_references(
 
 
 class Pushed:
-    """An actor with a schedule of pushes on its robots."""
+    """A policy with a schedule of pushes on its robots."""
 
-    def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
+    def __init__(self, policy: Policy, env: TaskEnv[Any], force: Tensor, *, turned: bool = False):
         """force: (T, n, 2) [N] on the root bodies per control step, then zero; in the world frame,
         or if `turned` in each robot's heading frame."""
-        self.actor = actor
+        self.policy = policy
+        self.env = env
         self.force = force
         self.turned = turned
         self._t = 0
-        self.initial_memory = actor.initial_memory
+        self.initial_state = policy.initial_state
 
-    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Tree) -> tuple[PolicyOutput, Tree]:
+        env = self.env
         force = (
             self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
         )
@@ -301,11 +306,13 @@ class Pushed:
             force = geometry.to_world(yaw, force.to(yaw))
         env.robots.push(force)
         self._t += 1
-        return self.actor.act(env, memory, first)
+        output: PolicyOutput
+        output, state = self.policy.step(observation, state)
+        return output, state
 
 
 def evaluate_pushes(
-    actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
     """A trial of robots that walk straight ahead, at the middle of their range, each pushed once,
     from evenly spread directions.
@@ -327,7 +334,7 @@ def evaluate_pushes(
     start = round(PUSHED_AT_S / dt)
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
-    pushed = Pushed(actor, schedule)
+    pushed = Pushed(policy, env, schedule)
     trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, magnitude in enumerate(forces):

@@ -18,11 +18,11 @@ from mocap_data.errors import InputError, check_known
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
 from npmp.evaluation import gait
-from npmp.evaluation.handover import HandoverActor, Recovery
+from npmp.evaluation.handover import Handover, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import run_trial
@@ -218,7 +218,7 @@ def select_scenarios(
 
 
 def run_scenario(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     setup: ScenarioSetup,
     success: SuccessConfig,
@@ -238,18 +238,19 @@ def run_scenario(
       InputError: for fallen starts without a recovery policy, or one with other actuation.
     """
     scenario = setup.scenario
-    acting = actor
     if not scenario.fallen:
         task = Walk(robot, setup.task)
     elif recovery is None:
         raise InputError("a scenario with fallen starts needs a recovery policy: recovery=NAME")
     else:
         task = WalkOn(robot, setup.task, recovery.task)
-        acting = HandoverActor(actor, recovery.actor, robot)
     env = TaskEnv(task, trials, robots=setup.robots, seed=seed, **place)
+    acting = policy
+    if recovery is not None and scenario.fallen:
+        acting = Handover(policy, recovery.policy, env)
     if scenario.push.force_n > 0:
         force = push_forces(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
-        acting = Pushed(acting, force.to(env.device), turned=True)
+        acting = Pushed(acting, env, force.to(env.device), turned=True)
     command = torch.tensor(setup.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = scenario_row(scenario, trial, setup.command, success)

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from mocap_data.outside import require_memory
 from npmp.core import geometry
-from npmp.envs.rollout import Actor, Transition, at_end_but_time, rollout
+from npmp.envs.policy import Policy
+from npmp.envs.rollout import Transition, at_end_but_time, rollout
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.tasks.velocity import heading_velocity
 
 
 def run_trial(
-    actor: Actor,
+    policy: Policy,
     env: TaskEnv[Any],
     *,
     seconds: float = 20.0,
@@ -46,7 +47,7 @@ def run_trial(
         env.generator.manual_seed(seed + 1)
         env.reset()
         recorder = _TrialRecorder(env)
-        rollout(actor, env, steps, recorder, resets=at_end_but_time)
+        rollout(policy, env, steps, recorder, resets=at_end_but_time)
     finally:
         env.schedule(0, None)
     return recorder.trial()
@@ -71,7 +72,7 @@ def effort(trial: Trial) -> dict[str, float]:
         "torque_max_nm": torque.abs().max().item(),
         "joint_speed_max_rps": speed.abs().max().item(),
     }
-    is_first = trial.seen["first"]
+    is_first = trial.seen["is_first"]
     # steps whose two predecessors belong to the same episode
     within = ~(is_first[1:-1] | is_first[2:])
     if within.any():
@@ -112,7 +113,7 @@ class _TrialRecorder:
     def __call__(self, transition: Transition) -> None:
         state = self.env.state
         step = transition.step
-        own = {"first": transition.first, "joint_vel": state.joint_vel_end}
+        own = {"is_first": transition.observation.is_first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
         before = self.soles
         self.soles = self._soles()

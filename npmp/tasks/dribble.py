@@ -28,7 +28,7 @@ from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
 from npmp.tasks.terminations import FloorContacts, diverged, tilted
 from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
 
@@ -84,7 +84,7 @@ class DribbleConfig(SteppingConfig):
     # of what their velocities are off those that the script commands
     teacher_weight: float = 1.0
     # the script that commands a walking policy
-    teacher: CommanderConfig = field(default_factory=CommanderConfig)
+    teacher: DribbleScriptConfig = field(default_factory=DribbleScriptConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,7 +191,7 @@ class Dribble(Task):
         self.robot = robot
         self.config = config or DribbleConfig()
         self.episode_s: float | None = self.config.episode_s
-        self.commander = self.config.teacher
+        self.script = DribbleScript(self.config.teacher)
         reach = (-FAR_M, FAR_M)
         twice = (-2 * FAR_M, 2 * FAR_M)
         self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))

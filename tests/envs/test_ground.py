@@ -14,7 +14,7 @@ from torch import Tensor
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.learning.world_model.imagination import above_ground
@@ -67,13 +67,14 @@ def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) ->
 class Nudged:
     """Stands, and is put just beyond the period's edge before its third step."""
 
-    def __init__(self) -> None:
-        self.steps, self.by = 0, torch.zeros(3)
+    def __init__(self, env: WalkEnv):
+        self.env, self.steps, self.by = env, 0, torch.zeros(3)
 
-    def initial_memory(self, n: int) -> Tensor:
+    def initial_state(self, n: int) -> Tensor:
         return torch.zeros(n, 1)
 
-    def act(self, env: WalkEnv, memory: Tensor, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Tensor) -> tuple[PolicyOutput, Tensor]:
+        env = self.env
         self.steps += 1
         if self.steps == 3:
             edge = ground_of(env).terrain.corner[0, 0] + PERIOD_M + 0.02
@@ -81,12 +82,12 @@ class Nudged:
                 (edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5))
             )
             env.robots.shift(torch.tensor([0]), self.by[None])
-        return PolicyOutput(still(env), memory)
+        return PolicyOutput(still(env)), state
 
 
 def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> None:
     env = rough_env(robot, 2, "stairs", fields=2)
-    actor = Nudged()
+    actor = Nudged(env)
     trial = run_trial(actor, env, seconds=0.12)
     ground, places = ground_of(env), trial.qpos[:, :2]
     assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]

@@ -15,7 +15,7 @@ from npmp.evaluation.gait import FootMotion, faults, gait_metrics, swings, worst
 from npmp.evaluation.policy import add_references, command_grid, evaluate_commands, lead_in
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot, load
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import Composition, wandering
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
@@ -85,7 +85,7 @@ def test_metrics_of_the_worst_foot() -> None:
 
     def worst(*feet: int) -> dict[str, float]:
         feet_of = torch.stack((height, speed), -1)[:, :, list(feet)]
-        seen = {"feet": feet_of, "base": base, "first": never}
+        seen = {"feet": feet_of, "base": base, "is_first": never}
         return worst_foot(Trial(seen, torch.zeros(100, 1), never, torch.zeros(101, 19), DT))
 
     gliding = pytest.approx({"swing_share": 0.0, "stance_mps": 0.8, "foot_lift_m": 0.0})
@@ -149,14 +149,14 @@ def test_rows_are_metrics_of_their_robots(
     monkeypatch.setattr(gait, "TRACKED_ROBOTS", 4)
     monkeypatch.setattr(gait, "TRACKED_S", 3.0)
 
-    def actor() -> PriorActor:
-        return PriorActor(skill, torch.Generator().manual_seed(3))
+    def policy() -> Composition:
+        return wandering(skill, torch.Generator().manual_seed(3))
 
     commands = command_grid(walking.range)[:4]
     env = walk_env(robot, 8, config=walking)
-    rows = evaluate_commands(actor(), env, commands, seconds=1.2, seed=1)
+    rows = evaluate_commands(policy(), env, commands, seconds=1.2, seed=1)
     schedule = lead_in(env, commands.repeat_interleave(2, 0), 1)
-    trial = run_trial(actor(), env, seconds=2.2, seed=1, commands=schedule)
+    trial = run_trial(policy(), env, seconds=2.2, seed=1, commands=schedule)
     assert torch.equal(trial.seen["command"][50], commands.repeat_interleave(2, 0))
     assert torch.equal(trial.seen["command"][0], trial.seen["command"][49])
     for i, row in enumerate(rows):

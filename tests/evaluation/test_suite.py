@@ -38,7 +38,7 @@ from npmp.evaluation.suite import (
 )
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 
@@ -46,11 +46,10 @@ RANGE = ((-0.5, 0.6), (-0.2, 0.2), (-0.4, 0.4))
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
-def table(robot: str | None = None) -> dict[str, Any]:
-    """The scenarios, or their changes for a robot."""
+def table() -> dict[str, Any]:
+    """The scenarios of conf/scenario/practice.yaml."""
     scenarios: Any = OmegaConf.to_container(OmegaConf.load(CONF / "scenario/practice.yaml"))
-    others = scenarios.pop("for")
-    return dict(scenarios if robot is None else others[robot])
+    return dict(scenarios)
 
 
 def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
@@ -237,7 +236,7 @@ def test_red_flags_by_hand() -> None:
 def test_a_scenario_runs_all_trials(robot: Robot, skill: SkillModule) -> None:
     setup, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
     result = run_scenario(
-        PriorActor(skill, torch.Generator()),
+        wandering(skill, torch.Generator()),
         robot,
         setup,
         SuccessConfig(last_s=0.1),

@@ -17,6 +17,7 @@ from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.core import geometry
 from npmp.envs import RobotBatchConfig
+from npmp.envs.features import encoder_context
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.state import RobotState, pose_from_qpos
@@ -153,7 +154,9 @@ def test_a_goal_goes_through_its_clip_and_counts_to_the_end(
     task.free[2] = True
     goal = task.goal()
     assert goal.tolist() == [[0.0, 98.0, 99.0], [1.0, 120.0, 249.0], [1.0, 130.0, 130.0]]
-    assert torch.equal(task.observe()[:2], task.context(task.config.future_frames)[:2])
+    features = task.features(task.config.future_frames)
+    context = encoder_context(features, env.state, task.frame, task.last_frame, env.home)
+    assert torch.equal(task.observe()[:2], context[:2])
     goals = [task.next_goal(goal, env.state)]
     goals.append(task.next_goal(goals[0], env.state))
     # robots that are where they should be, all but 0.1 rad of each joint in the second step

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
+from npmp.core.gaussian import Gaussian
 from npmp.core.state import Numbers, Part, Resumable
 from npmp.core.tree import Tree, map_tree
 from npmp.learning.critic import Critic
-from npmp.learning.rl import gaussian, popart, ppo, vmpo
+from npmp.learning.rl import popart, ppo, vmpo
 from npmp.learning.rl.optimization import clip_gradients
 from npmp.learning.rl.returns import lambda_returns
 from npmp.learning.rl.rollout import Rollout, successor_values
@@ -106,8 +107,9 @@ class Learner(Resumable, ABC):
         """
         one_step = map_tree(lambda leaf: leaf[None], observations)
         mean, std, state, _ = self.acting(one_step, state, is_first[None])
-        actions = gaussian.sample(mean, std, generator)
-        return actions[0], gaussian.log_prob(mean, std, actions)[0], state
+        distribution = Gaussian(mean, std)
+        actions = distribution.draw(generator)
+        return actions[0], distribution.log_prob(actions)[0], state
 
     def learn(
         self,
@@ -247,8 +249,9 @@ class VMPO(Learner):
         mean, std, _, prior_kl = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
-        old_mean, old_std = precomputed
-        kl_mean, kl_std = (kl.mean() for kl in gaussian.decoupled_kl(old_mean, old_std, mean, std))
+        old = Gaussian(*precomputed)
+        new = Gaussian(mean, std)
+        kl_mean, kl_std = (kl.mean() for kl in old.decoupled_kl(new))
         eta, alpha_mean, alpha_std = (
             vmpo.dual(self.duals[name]) for name in ("temperature", "mean", "std")
         )
@@ -257,7 +260,7 @@ class VMPO(Learner):
         dual_mean, bound_mean = vmpo.kl_constraint_loss(kl_mean, alpha_mean, EPSILON_MEAN)
         dual_std, bound_std = vmpo.kl_constraint_loss(kl_std, alpha_std, self.config.epsilon_std)
         losses = {
-            "policy": vmpo.policy_loss(weights, gaussian.log_prob(mean, std, rollout.actions)),
+            "policy": vmpo.policy_loss(weights, new.log_prob(rollout.actions)),
             "temperature": vmpo.temperature_loss(advantages, selected, eta, self._epsilon).sum(),
             "alpha": dual_mean + dual_std,
             "bound": bound_mean + bound_std,
@@ -267,11 +270,11 @@ class VMPO(Learner):
         self._update_popart(returns)
         if self.outdated():
             self.target.load_state_dict(self.policy.state_dict())
-        target_log_prob = gaussian.log_prob(old_mean, old_std, rollout.actions)
+        target_log_prob = old.log_prob(rollout.actions)
         metrics = {f"loss_{name}": loss for name, loss in losses.items()} | norms
         metrics |= {
             "kl": prior_kl.mean(),
-            "entropy": gaussian.entropy(std).mean(),
+            "entropy": new.entropy().mean(),
             "kl_mean": kl_mean,
             "kl_std": kl_std,
             "alpha_mean": alpha_mean,
@@ -291,12 +294,12 @@ class VMPO(Learner):
     @torch.no_grad()
     def _update_popart(self, returns: Tensor) -> None:
         """Update the statistics and rescale the head, after the step of the optimizer."""
-        new = popart.update_stats(self.popart_stats, returns, self.config.popart_step_size)
+        stats = popart.update_stats(self.popart_stats, returns, self.config.popart_step_size)
         head = self.critic.value_head
-        weight, bias = popart.rescale_head(head.weight, head.bias, self.popart_stats, new)
+        weight, bias = popart.rescale_head(head.weight, head.bias, self.popart_stats, stats)
         head.weight.copy_(weight)
         head.bias.copy_(bias)
-        for old_value, new_value in zip(self.popart_stats, new, strict=True):
+        for old_value, new_value in zip(self.popart_stats, stats, strict=True):
             old_value.copy_(new_value)
 
     def _parts(self) -> dict[str, Part]:
@@ -343,12 +346,13 @@ class PPO(Learner):
         mean, std, _, prior_kl = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
-        kl_update = gaussian.kl(old_mean, old_std, mean, std).mean()
+        new = Gaussian(mean, std)
+        kl_update = Gaussian(old_mean, old_std).kl(new).mean()
         self.rate = ppo.adapted_rate(self.rate, kl_update.item(), self.config.desired_kl)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         values = self.critic(rollout.critic_observations).squeeze(-1)
-        log_prob = gaussian.log_prob(mean, std, rollout.actions)
+        log_prob = new.log_prob(rollout.actions)
         surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
         value = ppo.clipped_value_loss(values, old_values, returns)
         norms = self._optimizer_step(surrogate + value + beta * prior_kl.mean(), MAX_GRADIENT_NORM)
@@ -356,7 +360,7 @@ class PPO(Learner):
             "loss_policy": surrogate,
             "loss_value": value,
             "kl": prior_kl.mean(),
-            "entropy": gaussian.entropy(std).mean(),
+            "entropy": new.entropy().mean(),
             "kl_update": kl_update,
         }
         return to_floats(metrics | norms) | {"learning_rate": self.rate}

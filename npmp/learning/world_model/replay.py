@@ -16,7 +16,7 @@ class Step(NamedTuple):
     """A control step of n robots, before it is taken, leaves (n, ...)."""
 
     # (n,) bool: first step of an episode, or of a new goal: not the successor of the step before
-    first: Tensor
+    is_first: Tensor
     # (n,) bool: the robot acts on latents of the prior, without a goal
     free: Tensor
     # (n, s) packed RobotState, heights integrated from velocities
@@ -66,8 +66,8 @@ class ReplayBuffer:
     def __init__(self, capacity: int, example: Step):
         """example: a step with the shapes, types and device of the stored ones."""
         self.capacity = capacity
-        self.num_envs = len(example.first)
-        self.device = example.first.device
+        self.num_envs = len(example.is_first)
+        self.device = example.is_first.device
         self.steps: Step = map_tree(lambda leaf: leaf.new_zeros(capacity, *leaf.shape), example)
         self.head = 0  # slot of the next write
         self.filled = 0
@@ -107,7 +107,7 @@ class ReplayBuffer:
         slots = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         steps = self.steps
         before = slots[:-1]
-        valid = (~steps.first[slots[1:], robot]).to(torch.float32).cumprod(0)
+        valid = (~steps.is_first[slots[1:], robot]).to(torch.float32).cumprod(0)
         level = steps.patch[slot, robot, :1]
         ground = steps.ground[before, robot]
         ground = ground - level if ground.numel() else ground
@@ -128,8 +128,8 @@ class ReplayBuffer:
         indices = None if free else self._sample_where(~recent.free, batch, generator)
         slot, robot = indices or self._sample(batch, 0, generator)
         if fresh:
-            # `first` alone includes new goals
-            starts = recent.first & ~recent.decoder.hidden.any(-1)
+            # `is_first` alone includes new goals
+            starts = recent.is_first & ~recent.decoder.hidden.any(-1)
             if (indices := self._sample_where(starts, fresh, generator)) is not None:
                 slot[:fresh], robot[:fresh] = indices
         step: Step = map_tree(lambda ring: ring[slot, robot], self.steps)
@@ -146,7 +146,7 @@ class ReplayBuffer:
           ValueError: if the capacity is another.
           InputError: if a tensor is missing or of another shape.
         """
-        filled = len(state["steps.first"])
+        filled = len(state["steps.is_first"])
         head = int(state["head"])
         # before the ring is full, the head is the next slot
         valid_head = 0 <= head < self.capacity if filled == self.capacity else head == filled

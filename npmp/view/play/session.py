@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy, observe
 from npmp.tasks.velocity import heading_velocity
 from npmp.view.play.modes import Cast, Floats, Mode, World
 
@@ -57,7 +57,7 @@ class Session:
         self.time_s = 0.0
         self.falls = 0
         self._push: tuple[int, Floats, Floats] | None = None  # body, place on it and force
-        self._rescuer: Actor | None = None
+        self._rescuer: Policy | None = None
         self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
         self._bodies = list(cast.robot.body_names)
         self.enter(self.made(mode or cast.modes[0]))
@@ -119,17 +119,17 @@ class Session:
         self._afresh()
 
     def _afresh(self) -> None:
-        """The memory of an episode that begins."""
+        """The state of an episode that begins."""
         self._push = None
         self._hand_over(None)
         self._down_s, self._up_s = 0.0, 0.0
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
-    def _hand_over(self, rescuer: Actor | None) -> None:
-        """To what gets it up, or, with None, to the mode's own actor."""
+    def _hand_over(self, rescuer: Policy | None) -> None:
+        """To what gets it up, or, with None, to the mode's own policy."""
         self._rescuer = rescuer
-        self._memory = (rescuer or self.mode.actor).initial_memory(1)
-        self._first = torch.ones(1, dtype=torch.bool)
+        self._state = (rescuer or self.mode.policy).initial_state(1)
+        self._is_first = torch.ones(1, dtype=torch.bool)
 
     # --- a step
 
@@ -137,15 +137,15 @@ class Session:
     def step(self) -> None:
         mode = self.mode
         env = self.mode.env
-        mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
+        mode.steer((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
             index, place, force = self._push
             pose = self._poses()[index]
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
-        decision = (self._rescuer or mode.actor).act(env, self._memory, self._first)
-        step = env.step(decision.action)
-        self._memory = decision.memory
-        self._first = torch.zeros(1, dtype=torch.bool)
+        policy = self._rescuer or mode.policy
+        output, self._state = policy.step(observe(env, self._is_first), self._state)
+        step = env.step(output.action)
+        self._is_first = torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt
         velocity = heading_velocity(env.state)[0].nan_to_num(0.0).double().numpy()
         self._smooth = self._smooth + min(1.0, env.dt / SMOOTH_S) * (velocity - self._smooth)
@@ -167,7 +167,7 @@ class Session:
                 self._down_s = 0.0
                 if self._rescuer is not None:
                     self._hand_over(None)
-                    mode.env.task.reset_memory(self._first)
+                    mode.env.task.reset_memory(self._is_first)
         elif mode.over(step):
             mode.again()
             self._afresh()

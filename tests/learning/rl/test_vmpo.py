@@ -1,6 +1,6 @@
-"""V-MPO's losses against numbers derived by hand, for K = 1 and K = 3. Covers known errors of other
-implementations: log-sum-exp in the duals, log(N/2) instead of log(N), one selection for weights and
-dual, KL(target || online) in decoupled terms, a policy loss that is a sum.
+"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public
+code: log-sum-exp in the duals, log(N/2) and not log(N), one top half for weights and dual,
+KL(target || online) in decoupled terms, a policy loss that is a sum, no gradient to what is fixed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from npmp.learning.rl import gaussian, vmpo
+from npmp.core.gaussian import Gaussian
+from npmp.learning.rl import vmpo
 
 LN2, LN3, LN4, LN5 = (math.log(n) for n in (2, 3, 4, 5))
 
@@ -100,13 +101,22 @@ def test_extreme_temperatures_stay_finite() -> None:
     torch.testing.assert_close(hot.flatten(), torch.tensor([0.5, 0.5, 0, 0]))
 
 
+def test_no_gradient_reaches_what_is_held_fixed() -> None:
+    advantages = A3.clone().requires_grad_(True)
+    temperature = ETA3.clone().requires_grad_(True)
+    selected = vmpo.top_half(advantages)
+    assert not vmpo.policy_weights(advantages, selected, temperature).requires_grad
+    loss = vmpo.temperature_loss(advantages, selected, temperature, torch.full((3,), 0.1)).sum()
+    assert torch.autograd.grad(loss, [advantages, temperature], allow_unused=True)[0] is None
+
+
 def test_duals_are_positive_with_a_floor_and_invertible() -> None:
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
     for value in (1e-6, 0.01, 1.0, 5.0, 300.0):
         expected = pytest.approx(value)
         assert vmpo.dual(torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)).item() == expected
-    with pytest.raises(ValueError, match="dual"):
+    with pytest.raises(ValueError, match="larger than"):
         vmpo.raw_dual(0.0)
 
 
@@ -131,7 +141,7 @@ def test_decoupled_kl_equals_torch_distributions(seed: int) -> None:
         p = MultivariateNormal(mean_p, torch.diag_embed(std_p.square()))
         return kl_divergence(p, MultivariateNormal(mean_q, torch.diag_embed(std_q.square())))
 
-    mean_term, std_term = gaussian.decoupled_kl(m0, s0, m1, s1)
+    mean_term, std_term = Gaussian(m0, s0).decoupled_kl(Gaussian(m1, s1))
     torch.testing.assert_close(mean_term, kl(m0, s0, m1, s0))  # the target's variance on both sides
     torch.testing.assert_close(std_term, kl(m0, s0, m0, s1))  # the target's mean on both sides
     # The direction is KL(target || online), and the other one is another number.
@@ -146,9 +156,15 @@ def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
     reference = Normal(mean, std)
-    log_prob = gaussian.log_prob(mean, std, actions)
-    torch.testing.assert_close(log_prob, reference.log_prob(actions).sum(-1))
-    torch.testing.assert_close(gaussian.entropy(std), reference.entropy().sum(-1))
-    draws = gaussian.sample(mean.expand(20000, 4, 3), std, generator=g)
+    ours = Gaussian(mean, std)
+    torch.testing.assert_close(ours.log_prob(actions), reference.log_prob(actions).sum(-1))
+    torch.testing.assert_close(ours.entropy(), reference.entropy().sum(-1))
+    draws = Gaussian(mean.expand(20000, 4, 3), std).draw(g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)
     torch.testing.assert_close(draws.std(0), std, rtol=0.05, atol=0)
+
+
+def test_value_loss_by_hand() -> None:
+    # Errors 1, 2 and 3, 4 by objective: 1/2 (1 + 4), 1/2 (9 + 16) -> mean 7.5
+    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(1)
+    assert vmpo.value_loss(predictions, torch.zeros(2, 1, 2)).item() == pytest.approx(7.5)
