@@ -164,7 +164,7 @@ def test_the_range_of_latents_is_that_of_what_collectors_bring(
     robot: Robot, skill: SkillModule
 ) -> None:
     collector, learner = righting(robot, skill), righting(robot, skill)
-    experience = collector.gather(0.0)
+    experience = collector.collect_experience(0.0)
     learner.iteration(0.0, experience)
     torch.testing.assert_close(learner.range, latent_range(experience.data.z), rtol=0, atol=0)
 
