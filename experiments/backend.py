@@ -13,7 +13,7 @@ from npmp import actuators
 from npmp.core import artifact
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.evaluation.module import within
+from npmp.evaluation.module import filter_motions
 from npmp.experiments.command import Computing, Run
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
@@ -79,7 +79,7 @@ def motions_of(
             if value is not None:
                 raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
         return None
-    return within(load_motions(data, robot, split), robot, max_speed, max_foot_height)
+    return filter_motions(load_motions(data, robot, split), robot, max_speed, max_foot_height)
 
 
 def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) -> RobotBatchConfig:

@@ -31,7 +31,7 @@ from npmp.evaluation.policy import (
     PolicyEvaluation,
     PolicyEvaluationConfig,
     evaluate_policy,
-    task_for,
+    task_factory,
 )
 from npmp.experiments import evaluate, imitate, retarget, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
@@ -367,7 +367,7 @@ def inputs(verb: Any, run: Run, name: str, jobs: Mapping[str, Job]) -> dict[str,
     """The arguments of a stage's training, which the demo's own command goes on with. verb: its
     module."""
     arguments: dict[str, Any] = verb.inputs(*stage(run, name, jobs[name]))
-    return arguments | {"caller": replace(arguments["caller"], again=again(run))}
+    return arguments | {"caller": replace(arguments["caller"], resume_command=again(run))}
 
 
 def judge(
@@ -387,7 +387,7 @@ def judge(
     with phase("judging the policy"):
         judged = evaluate_policy(
             over(policy, skill),
-            task_for(policy, robot, "walk", walking.config.task, motions),
+            task_factory(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
             motions=motions,
             seed=run.seed,

@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_for
+from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_factory
 from npmp.experiments.backend import (
     Simulating,
     judged_by,
@@ -158,7 +158,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     note_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
     policy = at_task(policy, robot, name, config.task)
-    task = task_for(policy, robot, name, config.task, motions)
+    task = task_factory(policy, robot, name, config.task, motions)
     actor = over(policy, skill)
     place = {"seed": run.seed, **run.place}
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)

@@ -81,10 +81,10 @@ def run(config: Suite, run: Run) -> int:
     base = Walk.resolve(config.task, None, policy.contract.input_settings)
     note_other_drives(policy.contract.training, config.actuator)
     requested = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    scenarios = suite.chosen(config.scenario, requested, recovers=helper is not None)
+    scenarios = suite.select_scenarios(config.scenario, requested, has_recovery=helper is not None)
     recovery = None if helper is None else load_recovery(helper, robot, run.device)
     settings = {
-        name: suite.setting_of(name, scenario, base, like, within)
+        name: suite.setup_scenario(name, scenario, base, like, within)
         for name, scenario in scenarios.items()
     }
     run.begin()
@@ -103,7 +103,9 @@ def run(config: Suite, run: Run) -> int:
                 **run.place,
             )
     still = replace(like, pushes=PushConfig())
-    sides = dead_zones.find(actor, robot, base, still, within, seed=run.seed, **run.place)
+    sides = dead_zones.find_dead_zones(
+        actor, robot, base, still, within, seed=run.seed, **run.place
+    )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),

@@ -69,6 +69,6 @@ def caller_of(run: Run) -> Caller:
     return Caller(
         command=f"npmp {run.verb}{named}",
         settings=dict(run.values),
-        begin=run.begin,
+        on_start=run.begin,
         progress=LiveLine(),
     )

@@ -49,7 +49,9 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
             done = []
             begin = finished(env.device)
             for _ in range(BLOCK):
-                action = env.task.tracking.reference.at(env.task.tracking.frame).joint_pos - env.home
+                action = (
+                    env.task.tracking.reference.at(env.task.tracking.frame).joint_pos - env.home
+                )
                 env.observe()
                 step = env.step(action)
                 done.append(step.terminated | step.truncated)

@@ -63,7 +63,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
             raw += repeat_physics(env, recorded)
             count += 1
     sampler = parts["sampler"]
-    steps = count * trainer.steps_each
+    steps = count * trainer.env_steps_per_iteration
     others = sum(seconds for name, seconds in parts.items() if name != "sampler")
     learner = others or spent - sampler
     spent_s = {"whole": spent, "raw_physics": raw, **parts}
@@ -79,7 +79,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
         "first_two_iterations_s": round(first_s, 2),
         "iterations": count,
-        "steps_per_iteration": trainer.steps_each,
+        "steps_per_iteration": trainer.env_steps_per_iteration,
         "num_envs": env.num_envs,
         "randomization": run.chosen["randomization"],
         "threads": run.threads,

@@ -1,4 +1,4 @@
-"""How well a module tracks motions: every clip from its first frame, and from random frames."""
+"""Evaluation of a module on motions: every clip from its first frame, and from random frames."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 
 
 class TrackingTrial:
-    """Tracking without action noise from random starts, uniform over all clips; the same starts,
-    and the same draws of physics, pushes and sensor noise, at every call."""
+    """Tracking without action noise from random starts, uniform over all clips; starts, physics,
+    pushes and sensor noise are the same at every call."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class TrackingTrial:
         self.seed = seed
 
     def __call__(self, skill: SkillModule) -> dict[str, float]:
-        """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
+        """Mean tracked share of the remaining clip, and mean tracked time [s]."""
         self.env.generator.manual_seed(self.seed)
         result = track(skill, self.env, self.clip, self.frame)
         return {
@@ -75,17 +75,17 @@ def evaluate_module(
     threads: int,
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Every clip once from its first frame, and `starts` random frames; mean latents and actions,
-    eq. 2's corridor. Writes rollouts.h5 into `out`.
+    """Evaluate a module on every clip from its first frame, and from `starts` random frames, with
+    mean latents and actions and the termination of eq. 2. Writes rollouts.h5 into `out`.
 
     Args:
-      like: drives, sensors and physics; by default ideal robots, their setpoints held as in the
-        module's training.
-      device: as `TaskEnv`; the skill is moved there.
+      like: drives, sensors and physics; by default ideal robots, with the hold of the module's
+        training.
+      device: as of `TaskEnv`; the module is moved there.
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`,
     the distance of the root from the reference's (`last`: at the last step); `joint_error_rad`, the
-    mean absolute difference of joint angles. `mean` and `median` are over clips, but for
+    mean absolute difference of joint angles. `mean` and `median` are over clips, except
     `time_share`, the tracked share of all clips' time.
     """
     skill.check_robot(robot)
@@ -110,8 +110,8 @@ def evaluate_module(
         "versions": artifact.versions(),
         "seen_in_training": seen_in_training(skill.contract.training, motions),
         "clips": clips,
-        "mean": {"time_share": time_share(clips), **over_clips(clips, np.mean)},
-        "median": over_clips(clips, np.median),
+        "mean": {"time_share": time_share(clips), **average_clips(clips, np.mean)},
+        "median": average_clips(clips, np.median),
         "random_starts": {"starts": starts, **trial(skill)},
     }
 
@@ -119,8 +119,7 @@ def evaluate_module(
 def write_rollouts(
     path: Path, result: Tracking, env: TaskEnv[Imitation], motions: MotionSet
 ) -> list[dict[str, Any]]:
-    """Write each clip's rollout beside its reference, as `read_rollouts` reads them; gives the
-    clips' figures."""
+    """Write each clip's rollout and reference, for `read_rollouts`; returns the clips' metrics."""
     clips: list[dict[str, Any]] = []
     with new_hdf5(path) as file:
         file.attrs["robot"] = env.robot.name
@@ -131,9 +130,9 @@ def write_rollouts(
             qpos = result.qpos[:frames, i].numpy()
             steps = int(result.steps[i])
             heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            tracked = slice(1, max(steps, 1) + 1)  # of the control steps that were tracked
-            off = qpos[tracked] - motion.qpos[:frames][tracked]
-            deviation = np.linalg.norm(off[:, :3], axis=-1)
+            tracked = slice(1, max(steps, 1) + 1)
+            error = qpos[tracked] - motion.qpos[:frames][tracked]
+            deviation = np.linalg.norm(error[:, :3], axis=-1)
             clips.append(
                 {
                     "name": motion.name,
@@ -146,7 +145,7 @@ def write_rollouts(
                         "max": float(deviation.max()),
                         "last": float(deviation[-1]),
                     },
-                    "joint_error_rad": float(np.abs(off[:, 7:]).mean()),
+                    "joint_error_rad": float(np.abs(error[:, 7:]).mean()),
                     "foot_height_m": float(heights[1].max()),
                     "tracked_fraction": float(result.fraction[i]),
                 }
@@ -164,24 +163,23 @@ def time_share(clips: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips))
 
 
-def over_clips(
+def average_clips(
     clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]
 ) -> dict[str, Any]:
-    """The clips' figures, each averaged over the clips."""
-    figures: dict[str, Any] = {
+    """Averages of the clips' metrics."""
+    metrics: dict[str, Any] = {
         key: float(average([c[key] for c in clips]))
         for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
     }
     deviations = [c["base_deviation_m"] for c in clips]
     deviation = {key: float(average([d[key] for d in deviations])) for key in deviations[0]}
-    return figures | {"base_deviation_m": deviation}
+    return metrics | {"base_deviation_m": deviation}
 
 
 def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
-    """How many of the motions are, or share their recording with, one of the same name as a motion
-    trained on.
+    """Number of motions that have the name, or the recording, of a motion trained on.
 
-    training: the record in module.json. Returns None where it does not name its motions.
+    training: the record in module.json. Returns None if it lists no motions.
     """
     if not isinstance(training.get("clips"), list):
         return None
@@ -190,24 +188,23 @@ def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | N
     return sum(m.name in names or m.recording in recordings for m in motions.motions)
 
 
-def within(
+def filter_motions(
     motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None
 ) -> MotionSet:
-    """The motions that are nowhere faster [m/s], and never lift the sole of a foot higher [m]; None
-    takes all.
+    """The motions whose speed [m/s] and foot height [m] never exceed the limits; None: no limit.
 
     Raises:
-      InputError: when none is left.
+      InputError: if no motion is left.
     """
-    kept = [m.name for m in motions.motions if max_speed is None or speeds(m).max() <= max_speed]
+    names = [m.name for m in motions.motions if max_speed is None or speeds(m).max() <= max_speed]
     if max_foot_height is not None:
         feet = Feet(robot)
-        kept = [name for name in kept if feet.heights(motions[name].qpos).max() <= max_foot_height]
-    if not kept:
-        limits = (
-            (f"a top speed of at most {max_speed} m/s", max_speed),
-            (f"its feet below {max_foot_height} m", max_foot_height),
+        names = [
+            name for name in names if feet.heights(motions[name].qpos).max() <= max_foot_height
+        ]
+    if not names:
+        raise InputError(
+            f"max_speed={max_speed}, max_foot_height={max_foot_height}: none of the "
+            f"{len(motions.motions)} motions is within these limits"
         )
-        words = " and ".join(text for text, value in limits if value is not None)
-        raise InputError(f"none of the {len(motions.motions)} motions has {words}")
-    return motions.select(kept)
+    return motions.select(names)

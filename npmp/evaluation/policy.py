@@ -1,4 +1,4 @@
-"""How well a policy does its task: a long trial; of walking also trials by speed, push, ground."""
+"""Evaluation of a policy: a trial of its task; for walking also by command, push and terrain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
-from npmp.evaluation.terrains import on_terrains
+from npmp.evaluation.terrains import evaluate_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
@@ -30,31 +30,31 @@ from npmp.tasks.commands import CommandRange
 from npmp.tasks.teachers.dribbling import DribbleScriptConfig
 from npmp.tasks.velocity import SETTLING_S
 
-# a script commands at least so much either way [m/s, rad/s]
-LEAST = 0.01
-# how long a push lasts, as in the randomization of reuse
+# least range of a script's commands [m/s, rad/s]
+MIN_COMMAND = 0.01
+# duration of a push, as in the randomization of reuse
 PUSH_S = 0.2
-# under a random command first, so that trials at one speed differ on nominal robots, too
+# time under a random command before a constant one, so that trials of nominal robots differ
 LEAD_S = 1.0
-# after the start
+# time of the push
 PUSHED_AT_S = 3.0
 
 
 @dataclass(frozen=True)
 class PolicyEvaluationConfig:
-    """How much a policy is tried."""
+    """Extent of an evaluation."""
 
-    # in every trial
+    # per trial, or per command, force and terrain
     robots: int = 64
     # of the main trial; None: the task's own
     seconds: float | None = None
-    # also trials that keep a command each, over a grid of the range: gait, error, falls
+    # also trials with constant commands, over a grid of the range: gait, error, falls
     grid: bool = False
-    # [N], each exactly so strong, for 0.2 s, from all sides
+    # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()
     # also trials on slopes, stairs and Perlin noise of many sizes
     grounds: bool = False
-    # of the trials on the grid, under pushes and on grounds
+    # duration of those trials [s]
     short_s: float = 10.0
 
     def __post_init__(self) -> None:
@@ -65,51 +65,53 @@ class PolicyEvaluationConfig:
 
 
 class PolicyEvaluation(NamedTuple):
-    """Figures, and the main trial that they are of."""
+    """Metrics of a policy, and the main trial."""
 
-    # of the task, effort and gait, and rows of `grid`, `pushes` and `grounds`
+    # of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task
 
 
 def teacher_of(contract: PolicyContract) -> str:
-    """What showed a policy the task: another policy, or a script of ours; "" for neither."""
+    """The teacher of a policy, a policy or a script; "" if it had none."""
     if contract.training.get("algorithm") == "clone":
         return str(contract.training.get("teacher", f"scripted teacher of task={contract.task}"))
     return f"script of task={contract.task}" if contract.script else ""
 
 
-def at_task(policy: HighLevelPolicy, robot: Robot, name: str, config: Any) -> HighLevelPolicy:
-    """The policy; of a walking policy, at a task with a script that commands one, both together:
-    what the script does alone, within the policy's commands. config: the task's settings."""
+def at_task(policy: HighLevelPolicy, robot: Robot, name: str, settings: Any) -> HighLevelPolicy:
+    """The policy; a walking policy at a task with a script is driven by the script,
+    within the policy's range of commands. settings: of the task."""
     kind: Any = tasks.find(name)
-    has_script = isinstance(getattr(config, "teacher", None), DribbleScriptConfig)
+    has_script = isinstance(getattr(settings, "teacher", None), DribbleScriptConfig)
     if policy.contract.task == name or not has_script:
         return policy
-    # the script asks for what the policy was trained for
     low, high = zip(*policy.contract.command_range, strict=True)
     script = replace(
-        config.teacher,
-        lowest=tuple(min(max(pair), -LEAST) for pair in zip(config.teacher.lowest, low)),
-        highest=tuple(max(min(pair), LEAST) for pair in zip(config.teacher.highest, high)),
+        settings.teacher,
+        lowest=tuple(min(max(pair), -MIN_COMMAND) for pair in zip(settings.teacher.lowest, low)),
+        highest=tuple(max(min(pair), MIN_COMMAND) for pair in zip(settings.teacher.highest, high)),
     )
-    return policy.for_other_task(kind(robot, replace(config, teacher=script)))
+    return policy.for_other_task(kind(robot, replace(settings, teacher=script)))
 
 
-def task_for(
+def task_factory(
     policy: HighLevelPolicy,
     robot: Robot,
     name: str,
-    config: Any = None,
+    settings: Any = None,
     motions: MotionSet | None = None,
 ) -> Callable[[], Task]:
-    """What makes a task for a policy, over the commands that it was trained for where `config`, the
-    task's settings, names none. Raises InputError for a task that it was not trained for."""
+    """A function that creates a policy's task; its range of commands is by default the policy's.
+
+    Raises:
+      InputError: if the policy was not trained for the task.
+    """
     kind: Any = tasks.find(name)
     policy.check_task(kind)
-    settings = kind.resolve(config, None, policy.contract.input_settings)
-    return lambda: kind(robot, settings, motions)
+    resolved = kind.resolve(settings, None, policy.contract.input_settings)
+    return lambda: kind(robot, resolved, motions)
 
 
 def evaluate_policy(
@@ -122,19 +124,18 @@ def evaluate_policy(
     seed: int = 0,
     **place: Any,
 ) -> PolicyEvaluation:
-    """Measure a policy at a task.
+    """Evaluate a policy at a task.
 
     Args:
-      make_task: the task; called for each trial.
-      robots: drives, sensors, physics and pushes; by default ideal robots, driven as the policy's
-        module was.
-      motions: recordings whose gait, and that of the module that tracks them, stands beside the
-        policy's on the grid.
-      place: sim, device and num_threads, as `TaskEnv` takes them.
+      make_task: called for each trial.
+      robots: drives, sensors, physics and pushes; by default ideal robots, with the hold of the
+        module's training.
+      motions: recordings; their gait and that of the module tracking them are added to the grid.
+      place: sim, device and num_threads, as of `TaskEnv`.
 
     Raises:
-      InputError: for a policy of another task, and for a grid, pushes or grounds of a task that
-        takes no velocities.
+      InputError: for a policy of another task, and for a grid, pushes or grounds of a task without
+        velocity commands.
     """
     task = make_task()
     robots = robots or RobotBatchConfig().like(policy.lower)
@@ -142,57 +143,59 @@ def evaluate_policy(
     place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
-            "trials on a grid of commands, under pushes and on grounds are for tasks that take "
-            f"velocities, not for {task.name}"
+            f"grid, pushes and grounds need a task with velocity commands; '{task.name}' has none"
         )
     env = TaskEnv(task, config.robots, **place)
     trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
-        commands = grid_of(task.config.range)
+        commands = command_grid(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        figures["grid"] = by_command(policy, env, commands, seconds=config.short_s, seed=seed)
+        figures["grid"] = evaluate_commands(
+            policy, env, commands, seconds=config.short_s, seed=seed
+        )
         if motions is not None:
-            beside(figures["grid"], policy.lower, task.robot, motions, **place)
+            add_references(figures["grid"], policy.lower, task.robot, motions, **place)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
-        figures["pushes"] = under_pushes(
+        figures["pushes"] = evaluate_pushes(
             policy, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
         kind: Any = type(task)
 
-        def on(settings: Any) -> TaskEnv[Any]:
+        def make_env(settings: Any) -> TaskEnv[Any]:
             return TaskEnv(kind(task.robot, settings), config.robots, **place)
 
-        figures["grounds"] = on_terrains(policy, on, task.config, seconds=config.short_s, seed=seed)
+        figures["grounds"] = evaluate_terrains(
+            policy, make_env, task.config, seconds=config.short_s, seed=seed
+        )
     return PolicyEvaluation(figures, trial, task)
 
 
 # --- a grid of commands ---
 
 
-def grid_of(command_range: CommandRange) -> Tensor:
-    """Commands (k, 3): each component over its range in even steps, the others as near to zero as
-    theirs goes, and standing. Steps of at most 0.25 m/s forward, half of the range sideways and in
-    turns."""
+def command_grid(command_range: CommandRange) -> Tensor:
+    """Commands (k, 3): standing, and each component over its range with the others at zero (clamped
+    to their range). Steps of at most 0.25 m/s forward, half of the range lateral and yaw."""
     bounds = torch.tensor(command_range)
     rest = torch.zeros(3).clamp(bounds[:, 0], bounds[:, 1])
     rows = [rest]
     for i, ends in enumerate(command_range):
         for end in ends:
-            steps = max(2, math.ceil(abs(end) / 0.25 - 1e-6)) if i == 0 else 2
-            for k in range(1, steps + 1):
+            num_steps = max(2, math.ceil(abs(end) / 0.25 - 1e-6)) if i == 0 else 2
+            for k in range(1, num_steps + 1):
                 row = rest.clone()
-                row[i] = end * k / steps
+                row[i] = end * k / num_steps
                 if bounds[i, 0] <= row[i] <= bounds[i, 1] and row[i] != rest[i]:
                     rows.append(row)
     return torch.stack(rows)
 
 
-def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """Commands (n, 3) to keep, after `LEAD_S` of others sampled as in training: (T, n, 3)."""
+def lead_in(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
+    """`LEAD_S` of commands sampled as in training, then the given ones (n, 3): (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
     others = env.task.commands.draw(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
@@ -202,36 +205,36 @@ def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
     )
 
 
-def by_command(
+def evaluate_commands(
     policy: Policy, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Robots that each keep one of the commands (k, 3) after a second of others.
+    """A trial with constant commands (k, 3), an equal number of robots each.
 
-    Returns: a row per command. `command`; `falls` of its robots and `success`, the share without
-    one. From a second after the change until the first fall: `achieved`, the mean velocity (3,);
-    `dead`, whether a commanded component brings less than half; the base's roll (RMS),
-    pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
-    fastest and the most loaded joint over its limit; `stepping_figures`; `faults` in words.
+    Returns: a row per command: `command`; `falls`; `success`, the share of robots without a fall.
+    From a second after the change of command until the first fall: `achieved`, the mean velocity
+    (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS), pitch
+    (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the fastest
+    and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
     """
-    each = env.num_envs // len(commands)
+    per_command = env.num_envs // len(commands)
     robot = env.robot
-    schedule = led(env, commands.repeat_interleave(each, 0), seed)
+    schedule = lead_in(env, commands.repeat_interleave(per_command, 0), seed)
     trial = run_trial(policy, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
-    pairs = gait.opposite(robot)
+    pairs = gait.opposite_feet(robot)
     rows = []
     for i, command in enumerate(commands):
-        mine = slice(i * each, (i + 1) * each)
-        kept = up[:, mine]
-        fell = trial.fell[:, mine]
+        robots = slice(i * per_command, (i + 1) * per_command)
+        valid = up[:, robots]
+        fell = trial.fell[:, robots]
         row: dict[str, Any] = {
             "command": [round(value, 6) for value in command.tolist()],
             "falls": int(fell.sum()),
             "success": (~fell.any(0)).float().mean().item(),
         }
-        if kept.any():
-            seen = {name: part[:, mine][kept] for name, part in trial.metrics.items()}
+        if valid.any():
+            seen = {name: part[:, robots][valid] for name, part in trial.metrics.items()}
             achieved = seen["achieved"].mean(0)
             base = seen["base"]
             row |= {
@@ -243,7 +246,7 @@ def by_command(
                 "height_std_m": base[:, 2].std(correction=0).item(),
                 "joint_speed_share": _peak(seen["joint_vel"], robot.velocity_limit),
                 "torque_share": _peak(seen["torque"], robot.torque_limit),
-                **gait.stepping_figures(gait.stepping_of(trial, mine, kept), pairs),
+                **gait.gait_metrics(gait.foot_motion(trial, robots, valid), pairs),
             }
         row["faults"] = gait.faults(row, float(robot.home_qpos[2]))
         rows.append(row)
@@ -251,12 +254,12 @@ def by_command(
 
 
 def _peak(values: Tensor, limit: Any) -> float:
-    """The largest over joints of the 99.9th percentile of magnitudes (N, nu), in limits (nu,)."""
+    """Largest 99.9th percentile over joints, of magnitudes (N, nu) over limits (nu,)."""
     share = values.abs() / values.new_tensor(limit)
     return share.topk(max(1, round(0.001 * len(share))), dim=0).values[-1].max().item()
 
 
-def beside(
+def add_references(
     rows: Sequence[dict[str, Any]],
     skill: SkillModule,
     robot: Robot,
@@ -265,27 +268,27 @@ def beside(
     seed: int = 0,
     **place: Any,
 ) -> None:
-    """Add to each row of `by_command` how the module steps while it tracks recordings at about that
-    velocity, `module`, and how these do, `recorded`; None where there are too few."""
-    pairs = gait.opposite(robot)
-    sources = {"recorded": gait.recorded_stepping(robot, motions)}
+    """Add gait metrics at about each row's command to the rows of `evaluate_commands`: `module`, of
+    the module tracking recordings, and `recorded`; None if too few steps have that velocity."""
+    pairs = gait.opposite_feet(robot)
+    sources = {"recorded": gait.recorded_foot_motion(robot, motions)}
     if skill.contract.decoder == "lstm":
         skill.check_encoder(robot)
-        sources["module"] = gait.module_stepping(skill, robot, motions, seed=seed, **place)
+        sources["module"] = gait.module_foot_motion(skill, robot, motions, seed=seed, **place)
     for row in rows:
-        for name, (seen, velocity) in sources.items():
-            row[name] = gait.at_command(seen, velocity, row["command"], pairs)
+        for name, (motion, velocity) in sources.items():
+            row[name] = gait.metrics_at_command(motion, velocity, row["command"], pairs)
 
 
 # --- pushes ---
 
 
 class Pushed:
-    """A policy whose robots are pushed on a schedule."""
+    """A policy with a schedule of pushes on its robots."""
 
     def __init__(self, policy: Policy, env: TaskEnv[Any], force: Tensor, *, turned: bool = False):
-        """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
-        frame or, where `turned`, forwards and to the left in each robot's heading frame."""
+        """force: (T, n, 2) [N] on the root bodies per control step, then zero; in the world frame,
+        or if `turned` in each robot's heading frame."""
         self.policy = policy
         self.env = env
         self.force = force
@@ -308,40 +311,41 @@ class Pushed:
         return output, state
 
 
-def under_pushes(
+def evaluate_pushes(
     policy: Policy, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
-    """Robots that walk straight on, at the middle of their range, each pushed once, from evenly
-    spread directions.
+    """A trial of robots that walk straight ahead, at the middle of their range, each pushed once,
+    from evenly spread directions.
 
     Args:
-      env: as many robots for each of the forces [N], without random pushes.
+      env: without random pushes; an equal number of robots per force.
+      forces: [N].
 
-    Returns: a row per force: `upright`, the share of the robots that were up when pushed (`robots`)
-    and did not fall until the end.
+    Returns: a row per force: `upright`, the share of robots without a fall, of those upright when
+    pushed (`robots`).
     """
-    each = env.num_envs // len(forces)
+    per_force = env.num_envs // len(forces)
     dt = env.dt
-    angle = 2.0 * math.pi * torch.arange(each) / each
+    angle = 2.0 * math.pi * torch.arange(per_force) / per_force
     direction = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-    force = torch.cat([size * direction for size in forces]).to(env.device)
+    force = torch.cat([magnitude * direction for magnitude in forces]).to(env.device)
     middle = torch.tensor(env.task.config.range).mean(-1)
-    command = led(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
+    command = lead_in(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
     start = round(PUSHED_AT_S / dt)
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
     pushed = Pushed(policy, env, schedule)
     trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
-    for i, size in enumerate(forces):
-        fell = trial.fell[:, i * each : (i + 1) * each]
-        there = ~fell[:start].any(0)
+    for i, magnitude in enumerate(forces):
+        fell = trial.fell[:, i * per_force : (i + 1) * per_force]
+        upright = ~fell[:start].any(0)
         rows.append(
             {
-                "force_n": float(size),
+                "force_n": float(magnitude),
                 "duration_s": PUSH_S,
-                "upright": (there & ~fell.any(0)).sum().item() / max(int(there.sum()), 1),
-                "robots": int(there.sum()),
+                "upright": (upright & ~fell.any(0)).sum().item() / max(int(upright.sum()), 1),
+                "robots": int(upright.sum()),
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""What an evaluation leaves in rollouts.h5: the robot beside its reference, clip by clip."""
+"""Reader of rollouts.h5: the robot's and the reference's motion, per clip."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ ARRAYS = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
 
 @dataclass(frozen=True)
 class ClipRollout:
-    """One clip of rollouts.h5: the robot beside its reference.
+    """One clip of rollouts.h5.
 
     Attributes:
-        qpos, reference_qpos: (T, nq), MuJoCo's order: root position [m], root quaternion (w, x, y,
-          z), joints [rad].
-        foot_height, reference_foot_height: (T, F) metres.
+        qpos, reference_qpos: (T, nq) root position [m], root quaternion (w, x, y, z), joints [rad].
+        foot_height, reference_foot_height: (T, F) [m].
         rate_hz: frames per second.
-        tracked_frames: frames until the robot was lost (T when never).
+        tracked_frames: frames before tracking failed, T if it never did.
     """
 
     name: str
@@ -40,12 +39,12 @@ class ClipRollout:
 
     @property
     def lost_after_s(self) -> float | None:
-        """When the robot was lost, in seconds; None when it never was."""
+        """Time at which tracking failed [s]; None if it never did."""
         return self.tracked_frames / self.rate_hz if self.tracked_frames < len(self.qpos) else None
 
     @property
     def tracked(self) -> slice:
-        """The frames that count: until the robot was lost, at least one."""
+        """The frames before tracking failed, at least one."""
         return slice(0, max(1, self.tracked_frames))
 
     def base_deviation_m(self) -> Array:
@@ -73,7 +72,7 @@ def read_rollouts(path: Path | str) -> Rollouts:
     `joint_names`, `foot_names`.
 
     Raises:
-      InputError: when the file is missing, is not HDF5, or lacks a part.
+      InputError: if the file is missing, not HDF5, or incomplete.
     """
     with open_hdf5(path) as file:
         return Rollouts(

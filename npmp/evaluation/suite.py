@@ -1,8 +1,7 @@
-"""The scenario suite: what a walking policy has to master in simulation before it runs on a robot.
+"""The scenario suite: tests of a walking policy in simulation before it runs on a robot.
 
-A scenario is data: a command, and what differs from an ideal robot on flat ground. All of its
-trials run side by side in one environment. Besides success, red flags are looked for: what goes
-wrong on robots and shows in simulation first.
+A scenario is a command, with changes of task, physics, sensors and pushes. Its trials run in
+parallel in one environment. Red flags are metrics that predict problems on robots.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from npmp.tasks.recover import IN_TIME_S
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
 
-FULL = 0.98  # a drive at this share of its torque limit is saturated
+SATURATED = 0.98  # share of the torque limit from which a drive is saturated
 
 
 @dataclass(frozen=True)
 class PushTrain:
-    """Forces of exactly this size on the root, each from the left or the right at random."""
+    """Pushes of the root, from the left or the right at random."""
 
     force_n: float = 0.0
     duration_s: float = 0.5
     count: int = 1
-    # after the start
+    # time of the first push
     first_s: float = 2.0
-    # from the beginning of one push to that of the next
+    # time between starts of pushes
     every_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -57,23 +56,23 @@ class PushTrain:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command, and what differs from an ideal robot on flat ground."""
+    """A command, and changes from an ideal robot on flat ground."""
 
-    # forward, lateral [m/s], yaw rate [rad/s]; clipped to the policy's range
+    # forward, lateral [m/s], yaw rate [rad/s]; clamped to the policy's range
     command: tuple[float, float, float]
     seconds: float = 8.0
     # share of trials that must succeed
     pass_mark: float = 0.85
-    # what differs in `WalkConfig`
+    # settings of `WalkConfig`
     task: Mapping[str, Any] = field(default_factory=dict)
-    # what differs in `PhysicsConfig`
+    # settings of `PhysicsConfig`
     physics: Mapping[str, Any] = field(default_factory=dict)
-    # what differs in `SensorConfig`
+    # settings of `SensorConfig`
     sensors: Mapping[str, Any] = field(default_factory=dict)
     push: PushTrain = field(default_factory=PushTrain)
-    # starts lie after a drop, and falls do not count: for a policy that hands over to a recovery
+    # start lying after a drop, and ignore falls: for a policy with a recovery policy
     fallen: bool = False
-    # what to train with where it fails
+    # settings to train with if it fails
     cure: str = ""
     # P: practice, D: our own decision
     source: str = "D"
@@ -84,16 +83,17 @@ class Scenario:
 
     @property
     def plain(self) -> bool:
-        """Whether it is only a command."""
+        """Whether it only sets a command."""
         return not (self.task or self.physics or self.sensors or self.push.force_n or self.fallen)
 
 
 @dataclass(frozen=True)
 class SuccessConfig:
-    """A trial succeeds without a fall and with its last seconds' mean velocity near its command."""
+    """A trial succeeds without a fall, with a mean velocity near the command at its end."""
 
+    # time over which the velocity is averaged
     last_s: float = 3.0
-    # norm of the difference, but at most half the commanded speed: standing still is no success
+    # largest error, but at most half the commanded speed, so that standing still fails
     velocity_mps: float = 0.25
     # likewise, at most half the commanded yaw rate
     yaw_rate_rps: float = 0.25
@@ -104,9 +104,9 @@ class SuccessConfig:
 
 @dataclass(frozen=True)
 class FlagConfig:
-    """Where red flags begin [D]."""
+    """Limits of red flags [D]."""
 
-    # share of trials that fall within the first second
+    # share of trials with a fall in the first second
     start_falls: float = 0.02
     # mean change of torques between control steps, in torque limits per second
     jerk: float = 10.0
@@ -125,63 +125,67 @@ class FlagConfig:
         ranges.above_zero(self, *self.__dataclass_fields__)
 
 
-# flag -> what it shows on a robot, and what practice does about it
+# flag -> symptom on a robot, and remedies from practice
 CURES = {
     "start_falls": (
-        "falls when it is set down",
+        "falls when set down",
         "start states: task.start_tilt_deg=5 task.start_speed_mps=0.1, more",
     ),
     "jerk": (
         "jerky",
-        "randomize the delay (sensors.delay_s), let the action rate cost (style weights)",
+        "randomize the delay (sensors.delay_s), penalize the action rate (style weights)",
     ),
     "slip_mps": (
         "slips when it turns",
-        "a wider range of friction (physics.friction), feet that pay for dragging",
+        "a wider range of friction (physics.friction), penalize dragging feet",
     ),
-    "heat": ("overheats", "let energy and the RMS of torques cost; slower commands"),
-    "saturation": ("has no reserve, and overheats", "physics.torque wider; slower commands"),
+    "heat": ("overheats", "penalize energy and RMS torque; slower commands"),
+    "saturation": ("drives saturate and overheat", "physics.torque wider; slower commands"),
     "speed": (
-        "asks joints for speeds that the drives do not reach",
+        "joint speeds exceed those of the drives",
         "train on a model of the drives (actuator=), slower commands",
     ),
     "spread_mps": ("differs from run to run", "more sensor noise, more varied start states"),
 }
 
 
-class Setting(NamedTuple):
-    """A scenario as it is simulated for one policy."""
+class ScenarioSetup(NamedTuple):
+    """The simulation of a scenario for one policy."""
 
     scenario: Scenario
-    command: tuple[float, float, float]  # within the policy's range
+    command: tuple[float, float, float]  # clamped to the policy's range
     task: WalkConfig
     robots: RobotBatchConfig
 
 
 class ScenarioResult(NamedTuple):
-    """A scenario's figures, and the trial that they are of."""
+    """The metrics of a scenario, and its trial."""
 
     row: dict[str, Any]
     trial: Trial
     task: Walk
 
 
-def setting_of(
-    name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange
-) -> Setting:
-    """The simulation that a scenario asks for: its settings over those of a task and robots,
-    without random pushes.
+def setup_scenario(
+    name: str,
+    scenario: Scenario,
+    base: WalkConfig,
+    robots: RobotBatchConfig,
+    command_range: CommandRange,
+) -> ScenarioSetup:
+    """Apply a scenario's settings to a task and robots, and remove random pushes.
 
     Raises:
-      InputError: for settings that do not exist or are out of range.
+      InputError: for unknown settings, or values out of range.
     """
     x, y, yaw = (
-        min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True)
+        min(max(value, low), high)
+        for value, (low, high) in zip(scenario.command, command_range, strict=True)
     )
     at = f"scenario.{name}"
     task = from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task")
     physics = {**asdict(robots.physics), **scenario.physics}
-    if robots.real_drives:  # their model has a rate of its own
+    if robots.real_drives:  # their model fixes the rate
         physics["physics_rate_hz"] = robots.physics.physics_rate_hz
     sensors = {**asdict(robots.sensors), **scenario.sensors}
     robots = replace(
@@ -190,36 +194,33 @@ def setting_of(
         physics=from_mapping(PhysicsConfig, physics, at=f"{at}.physics"),
         sensors=from_mapping(SensorConfig, sensors, at=f"{at}.sensors"),
     )
-    return Setting(scenario, (x, y, yaw), task, robots)
+    return ScenarioSetup(scenario, (x, y, yaw), task, robots)
 
 
-def chosen(
-    scenarios: Mapping[str, Scenario], names: Sequence[str] | None, *, recovers: bool
+def select_scenarios(
+    available: Mapping[str, Scenario], requested: Sequence[str] | None, *, has_recovery: bool
 ) -> dict[str, Scenario]:
-    """The scenarios of these names; None: all that can be tried.
-
-    Args:
-      recovers: whether there is a policy that gets up, for fallen starts.
+    """The requested scenarios by name; None: all, with fallen starts only with a recovery policy.
 
     Raises:
-      InputError: for one that there is not, none, or fallen starts that nothing gets up from.
+      InputError: for unknown scenarios, none, or fallen starts without a recovery policy.
     """
-    selected = list(scenarios) if names is None else names
-    if not selected:
-        raise InputError(f"scenarios=[] names none; available: {', '.join(scenarios)}")
-    check_available("scenario", selected, scenarios)
-    fallen = [name for name in selected if scenarios[name].fallen]
-    if recovers and not fallen:
-        raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
-    if fallen and not recovers and names is not None:
-        raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
-    return {name: scenarios[name] for name in selected if recovers or name not in fallen}
+    names = list(available) if requested is None else requested
+    if not names:
+        raise InputError(f"scenarios=[]: expected some of {', '.join(available)}")
+    check_available("scenario", names, available)
+    fallen = [name for name in names if available[name].fallen]
+    if has_recovery and not fallen:
+        raise InputError("recovery= needs a scenario with fallen starts in scenarios=")
+    if fallen and not has_recovery and requested is not None:
+        raise InputError(f"scenario '{fallen[0]}' needs a recovery policy: recovery=NAME")
+    return {name: available[name] for name in names if has_recovery or name not in fallen}
 
 
 def run_scenario(
     policy: Policy,
     robot: Robot,
-    setting: Setting,
+    setup: ScenarioSetup,
     success: SuccessConfig,
     *,
     trials: int,
@@ -227,68 +228,65 @@ def run_scenario(
     recovery: Recovery | None = None,
     **place: Any,
 ) -> ScenarioResult:
-    """All trials of a scenario, side by side.
-
-    On slopes and stairs that are climbed all trials face up.
+    """Run all trials of a scenario. On slopes and stairs they start facing up.
 
     Args:
-      recovery: what the policy hands over to in a scenario whose starts have fallen.
-      place: sim, device and num_threads, as `TaskEnv` takes them.
+      recovery: the recovery policy, for fallen starts.
+      place: sim, device and num_threads, as of `TaskEnv`.
 
     Raises:
-      InputError: for fallen starts without a recovery, or with one of another wiring.
+      InputError: for fallen starts without a recovery policy, or one with other actuation.
     """
-    scenario = setting.scenario
+    scenario = setup.scenario
     if not scenario.fallen:
-        task = Walk(robot, setting.task)
+        task = Walk(robot, setup.task)
     elif recovery is None:
-        raise InputError("a scenario with fallen starts takes a policy that gets up: recovery=NAME")
+        raise InputError("a scenario with fallen starts needs a recovery policy: recovery=NAME")
     else:
-        task = WalkOn(robot, setting.task, recovery.task)
-    env = TaskEnv(task, trials, robots=setting.robots, seed=seed, **place)
+        task = WalkOn(robot, setup.task, recovery.task)
+    env = TaskEnv(task, trials, robots=setup.robots, seed=seed, **place)
     acting = policy
     if recovery is not None and scenario.fallen:
         acting = Handover(policy, recovery.policy, env)
     if scenario.push.force_n > 0:
-        force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
+        force = push_forces(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
         acting = Pushed(acting, env, force.to(env.device), turned=True)
-    command = torch.tensor(setting.command).expand(1, trials, 3)
+    command = torch.tensor(setup.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
-    row = row_of(scenario, trial, setting.command, success)
+    row = scenario_row(scenario, trial, setup.command, success)
     if scenario.plain:
-        row["skating"] = skating(trial, robot, setting.command)
+        row["skating"] = skating(trial, robot, setup.command)
         row["passed"] &= not row["skating"]
     return ScenarioResult(row, trial, env.task)
 
 
 def skating(trial: Trial, robot: Robot, command: Sequence[float]) -> list[str]:
-    """What of how robots step before falls is beyond the limits, in words."""
-    counts = trial.fell.cumsum(0) == 0
-    counts[: round(1.0 / trial.dt)] = False  # set out from standing
-    seen = gait.stepping_of(trial, slice(None), counts)
-    figures = gait.stepping_figures(seen, gait.opposite(robot))
-    if not figures or not any(command):
+    """Messages for gait metrics before falls that exceed their limits."""
+    valid = trial.fell.cumsum(0) == 0
+    valid[: round(1.0 / trial.dt)] = False  # robots start from standing
+    motion = gait.foot_motion(trial, slice(None), valid)
+    metrics = gait.gait_metrics(motion, gait.opposite_feet(robot))
+    if not metrics or not any(command):
         return []
-    return gait.skating(figures, command, float(robot.home_qpos[2]))
+    return gait.skating(metrics, command, float(robot.home_qpos[2]))
 
 
-def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
-    """Forces (T, n, 2) [N], forwards and to the left, in every control step until the last push is
-    over."""
+def push_forces(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
+    """Forces (T, n, 2) [N], forward and left, per control step until the end of the last push."""
     starts = [round((train.first_s + i * train.every_s) / dt) for i in range(train.count)]
-    lasts = max(1, round(train.duration_s / dt))
-    force = torch.zeros(starts[-1] + lasts, n, 2)
+    duration = max(1, round(train.duration_s / dt))
+    force = torch.zeros(starts[-1] + duration, n, 2)
     side = torch.randint(0, 2, (train.count, n), generator=generator) * 2.0 - 1.0
     for start, sign in zip(starts, side, strict=True):
-        force[start : start + lasts, :, 1] = train.force_n * sign
+        force[start : start + duration, :, 1] = train.force_n * sign
     return force
 
 
 # --- success ---
 
 
-def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, float]:
-    """By how much the velocity [m/s] and the yaw rate [rad/s] may miss a command."""
+def tolerances(command: Sequence[float], success: SuccessConfig) -> tuple[float, float]:
+    """Largest errors of the velocity [m/s] and of the yaw rate [rad/s]."""
     speed = math.hypot(*command[:2])
     turn = abs(command[2])
     return (
@@ -297,32 +295,31 @@ def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, flo
     )
 
 
-def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tensor, Tensor]:
-    """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,)
-    [rad/s]."""
+def command_errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tensor, Tensor]:
+    """Errors of the mean velocity over the last seconds: (n,) [m/s], (n,) [rad/s]."""
     steps = max(1, round(last_s / trial.dt))
-    off = trial.metrics["achieved"][-steps:].mean(0) - torch.tensor(command)
-    return torch.linalg.vector_norm(off[:, :2], dim=-1), off[:, 2].abs()
+    error = trial.metrics["achieved"][-steps:].mean(0) - torch.tensor(command)
+    return torch.linalg.vector_norm(error[:, :2], dim=-1), error[:, 2].abs()
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of the chance of success, from successes among trials."""
+    """Wilson's 95 % confidence interval of the success rate."""
     from scipy import stats  # slow to import
 
     interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def row_of(
+def scenario_row(
     scenario: Scenario, trial: Trial, command: Sequence[float], success: SuccessConfig
 ) -> dict[str, Any]:
-    """A scenario's figures: how many succeeded, and why the others did not."""
-    speed, turn = errors(trial, command, success.last_s)
-    most = bounds(command, success)
+    """The metrics of a scenario: success rate, and reasons of failures."""
+    velocity_error, yaw_error = command_errors(trial, command, success.last_s)
+    max_velocity_error, max_yaw_error = tolerances(command, success)
     upright = ~trial.fell.any(0)
-    near = (speed <= most[0]) & (turn <= most[1])
+    near = (velocity_error <= max_velocity_error) & (yaw_error <= max_yaw_error)
     if any(scenario.command) and not any(command):
-        near &= False  # the policy's range has nothing of this command
+        near &= False  # the command is outside the policy's range
     count = int((upright & near).sum())
     n = len(upright)
     low, high = wilson(count, n)
@@ -338,16 +335,17 @@ def row_of(
         "progress": progress(trial),
         "command": list(command),
         "scaled": list(command) != list(scenario.command),
-        "bound_mps": most[0],
-        "bound_rps": most[1],
+        "bound_mps": max_velocity_error,
+        "bound_rps": max_yaw_error,
     }
     if "up" in trial.metrics:
         steps = torch.arange(1, len(trial.fell) + 1).unsqueeze(-1)
-        # past the end where never
+        # beyond the end if never
         rise = torch.where(trial.metrics["up"], steps, len(steps) + 1).amin(0) * trial.dt
         row |= {"risen": (rise <= IN_TIME_S).float().mean().item(), "rise_s": rise.median().item()}
     if upright.any():
-        row |= {"error_mps": speed[upright].mean().item(), "error_rps": turn[upright].mean().item()}
+        row["error_mps"] = velocity_error[upright].mean().item()
+        row["error_rps"] = yaw_error[upright].mean().item()
     return row | {"cure": scenario.cure, "source": scenario.source, "settings": asdict(scenario)}
 
 
@@ -355,21 +353,20 @@ def row_of(
 
 
 def red_flags(
-    outcomes: Mapping[str, ScenarioResult],
+    results: Mapping[str, ScenarioResult],
     scenarios: Mapping[str, Scenario],
     robot: Robot,
-    most: FlagConfig,
+    limits: FlagConfig,
 ) -> list[dict[str, Any]]:
-    """Each red flag that the scenarios tell about: its figure, where it begins, and the cure.
+    """The red flags that can be measured: value, limit, symptom and cure.
 
-    Falls at the start and joint speeds are those of all scenarios, the rest is measured on those
-    that are only a command.
+    `start_falls` and `speed` are over all scenarios, the others over those that only set a command.
     """
-    of_plain = {name: measured for name, measured in outcomes.items() if scenarios[name].plain}
-    plain = [measured.trial for measured in of_plain.values()]
-    turning = [measured.trial for measured in of_plain.values() if measured.row["command"][2]]
-    limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
-    trials = [outcome.trial for outcome in outcomes.values()]
+    plain_results = [result for name, result in results.items() if scenarios[name].plain]
+    plain = [result.trial for result in plain_results]
+    turning = [result.trial for result in plain_results if result.row["command"][2]]
+    torque_limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
+    trials = [result.trial for result in results.values()]
     speeds = joint_speeds(trials, robot).values()
     starts = [trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials]
     measured = {
@@ -378,62 +375,61 @@ def red_flags(
     }
     if plain:
         measured |= {
-            name: max(drives(trial, limit)[name] for trial in plain)
+            name: max(drive_load(trial, torque_limit)[name] for trial in plain)
             for name in ("jerk", "heat", "saturation")
         }
-        measured["spread_mps"] = max(spread(trial) for trial in plain)
+        measured["spread_mps"] = max(speed_spread(trial) for trial in plain)
     if turning:
-        measured["slip_mps"] = max(slip(trial) for trial in turning)
+        measured["slip_mps"] = max(foot_slip(trial) for trial in turning)
     flags = []
     for name, (symptom, cure) in CURES.items():
         if name in measured:
             value = measured[name]
-            begins = getattr(most, name)
-            flag = {"name": name, "value": value, "from": begins, "raised": value > begins}
+            limit = getattr(limits, name)
+            flag = {"name": name, "value": value, "from": limit, "raised": value > limit}
             flags.append(flag | {"symptom": symptom, "cure": cure})
     return flags
 
 
-def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
-    """`jerk`, `heat` and `saturation` as `FlagConfig` has them, before falls; torque limits (nu,)
-    [Nm]."""
+def drive_load(trial: Trial, limit: Tensor) -> dict[str, float]:
+    """`jerk`, `heat` and `saturation` of `FlagConfig`, before falls; limit: (nu,) [Nm]."""
     up = trial.fell.cumsum(0) == 0
     load = trial.metrics["torque"] / limit  # (T, n, nu)
     change = (load[1:] - load[:-1]).abs()[up[1:]] / trial.dt
-    kept = load[up]
+    load = load[up]
     return {
         "jerk": change.mean().item() if len(change) else 0.0,
-        "heat": kept.square().mean(0).sqrt().max().item() if len(kept) else 0.0,
-        "saturation": (kept.abs() >= FULL).float().mean(0).max().item() if len(kept) else 0.0,
+        "heat": load.square().mean(0).sqrt().max().item() if len(load) else 0.0,
+        "saturation": (load.abs() >= SATURATED).float().mean(0).max().item() if len(load) else 0.0,
     }
 
 
 def joint_speeds(trials: Sequence[Trial], robot: Robot) -> dict[str, dict[str, float]]:
-    """Speeds of each joint before falls, beside its velocity limit [rad/s]: 99.9th percentile and
-    maximum."""
+    """Joint speeds before falls [rad/s]: 99.9th percentile, maximum and limit per joint."""
     before_falls = [trial.metrics["joint_vel"][trial.fell.cumsum(0) == 0] for trial in trials]
     speed = torch.cat(before_falls).abs()
     if not len(speed):
         speed = torch.zeros(1, len(robot.joint_names))
-    # the k-th largest, as torch.quantile is limited in size
+    # topk, as torch.quantile is limited in size
     rank = max(1, round(0.001 * len(speed)))
-    most = speed.topk(rank, dim=0).values
-    rows = zip(robot.joint_names, most[-1], most[0], robot.velocity_limit, strict=True)
+    largest = speed.topk(rank, dim=0).values
+    rows = zip(robot.joint_names, largest[-1], largest[0], robot.velocity_limit, strict=True)
     return {
         name: {"p999_rps": p999.item(), "max_rps": top.item(), "limit_rps": float(limit)}
         for name, p999, top, limit in rows
     }
 
 
-def slip(trial: Trial) -> float:
-    """The mean speed of the worst foot while it is lower than 5 mm, before falls [m/s]."""
+def foot_slip(trial: Trial) -> float:
+    """Mean speed in contact of the worst foot, before falls [m/s]."""
     up = trial.fell.cumsum(0) == 0
     height, speed = trial.metrics["feet"].unbind(-1)
-    near = [speed[..., f][up & (height[..., f] < gait.NEAR)] for f in range(height.shape[-1])]
-    return max((some.mean().item() for some in near if len(some)), default=0.0)
+    contact = up.unsqueeze(-1) & (height < gait.CONTACT_M)
+    speeds = [speed[..., f][contact[..., f]] for f in range(height.shape[-1])]
+    return max((s.mean().item() for s in speeds if len(s)), default=0.0)
 
 
-def spread(trial: Trial) -> float:
-    """The deviation between trials without a fall of their mean forward velocity [m/s]."""
+def speed_spread(trial: Trial) -> float:
+    """Standard deviation between robots without a fall of the mean forward velocity [m/s]."""
     means = trial.metrics["achieved"][:, ~trial.fell.any(0), 0].mean(0)
     return means.std().item() if len(means) > 1 else 0.0

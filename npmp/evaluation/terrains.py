@@ -1,4 +1,4 @@
-"""Which terrain a policy walks on: one trial per slope, step and height of Perlin noise."""
+"""Terrain trials of a policy: one per slope, stair height and height of Perlin noise."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STAIRS_M = (0.05, 0.1, 0.15, 0.2)
 PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 
 
-def terrains(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
-    """Kinds of ground, each with its measure (degrees or metres) and the walking task on it,
-    straight ahead at `SPEED_MPS`, or as near to it as the range of commands goes."""
+def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
+    """Terrain, its size [deg or m], and the walking task on it: straight ahead at `SPEED_MPS`,
+    clamped to the range of commands."""
     low, high = config.command_range[0] if config.command_range else (SPEED_MPS, SPEED_MPS)
     speed_mps = min(max(SPEED_MPS, low), high)
     straight = replace(
@@ -35,17 +35,17 @@ def terrains(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
         terrain_curriculum=False,
         terrain_starts="gentle",
     )
-    few = min(16, config.terrain_fields)  # there is only up and down
+    num_fields = min(16, config.terrain_fields)  # they only differ in up and down
     stepped = [("slopes", angle, TerrainLimits(slope_deg=angle)) for angle in SLOPES_DEG]
     stepped += [("stairs", step, TerrainLimits(stair_m=step)) for step in STAIRS_M]
-    for kind, measure, limits in stepped:
-        on = replace(straight, terrain=kind, terrain_limits=limits, terrain_fields=few)
-        yield kind, measure, on
+    for kind, size, limits in stepped:
+        task = replace(straight, terrain=kind, terrain_limits=limits, terrain_fields=num_fields)
+        yield kind, size, task
     for height in PERLIN_M:
         yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
 
 
-def on_terrains(
+def evaluate_terrains(
     policy: Policy,
     make_env: Callable[[WalkConfig], TaskEnv[Walk]],
     config: WalkConfig,
@@ -53,18 +53,18 @@ def on_terrains(
     seconds: float = 20.0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A trial of a policy on each of `terrains`.
+    """A trial of a policy on each of `terrain_tasks`.
 
     Args:
-      make_env: the robots of a trial, e.g. `lambda c: TaskEnv(Walk(robot, c), 64, robots=...)`.
+      make_env: e.g. `lambda config: TaskEnv(Walk(robot, config), 64, robots=...)`.
       config: the walking task; its `terrain_seed` gives the fields.
 
-    Returns: a row per ground: `terrain`, `value` [deg or m], `upright`, the share of robots that
-      did not fail in the time, `falls_per_minute`, and `progress`, how far they went the way that
-      was asked, as a share of it: a robot may stay upright in front of a step.
+    Returns: rows of `terrain`, `value` [deg or m], `upright`, the share of robots that did not
+      fall, `falls_per_minute`, and `progress` along the command: a robot may stay upright in front
+      of a step.
     """
     rows = []
-    for terrain, value, task in terrains(config):
+    for terrain, value, task in terrain_tasks(config):
         trial = run_trial(policy, make_env(task), seconds=seconds, seed=seed)
         minutes = trial.fell.numel() * trial.dt / 60.0
         row = {"terrain": terrain, "value": value}
@@ -75,8 +75,7 @@ def on_terrains(
 
 
 def progress(trial: Trial) -> float:
-    """How far robots went the commanded way, as a share of the commanded distance, over all of a
-    walking trial."""
+    """Distance along the commanded direction as a share of the commanded distance."""
     command = trial.metrics["command"][..., :2]
     achieved = trial.metrics["achieved"][..., :2]
     speed = torch.linalg.vector_norm(command, dim=-1)

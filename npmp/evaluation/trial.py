@@ -1,4 +1,4 @@
-"""A trial of a policy at a task: the same commands, starts and count of falls for every policy."""
+"""A trial of a policy at a task, with the same commands and starts for every policy."""
 
 from __future__ import annotations
 
@@ -24,23 +24,19 @@ def run_trial(
     seed: int = 0,
     commands: Tensor | None = None,
 ) -> Trial:
-    """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
+    """Run all robots for a time; `env.task.figures` computes the metrics of the trial.
 
-    A robot that fails is put back at a start and goes on with the schedule sampled in
-    advance (`Task.schedule`), its state reset. Every step of every robot counts, the fall's and
-    those from the new start included. So falling neither ends the accounting nor is it hidden: it
-    costs what the robot loses until it moves again, and is reported as falls per minute.
-    Episodes do not end by time.
+    A robot that falls is reset and continues with the schedule of commands (`Task.schedule`). All
+    steps of all robots count, so a fall costs the time until the robot walks again, and is reported
+    as falls per minute. Episodes have no time limit.
 
     Args:
-      env: is reset first, and left wherever the trial ends. Its generator is reseeded.
-      seed: of the commands and the starts. The same seed gives the same to every policy, from
-        the same first starts.
-      commands: (T, n, c) instead, then for the last of them, of a task that takes some
-        (`Commands.fix`).
+      env: reset first; its generator is reseeded.
+      seed: of commands and starts, equal for all policies.
+      commands: (T, n, c) instead of the schedule, the last one repeated (`Commands.fix`).
     """
     steps = max(1, round(seconds / env.dt))
-    row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
+    row = 4 * (2 * env.num_actions + 32)  # recorded bytes per robot and step
     require_memory(
         2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s"
     )
@@ -58,28 +54,27 @@ def run_trial(
 
 
 def effort(trial: Trial) -> dict[str, float]:
-    """What moving cost the drives, over all steps of a trial's metrics torque, joint_vel and base.
+    """Effort of the drives over all steps of a trial.
 
-    Returns: `mechanical_power_w`, the joints' positive power (a drive's braking is not recovered);
-    `energy_j_per_m`, its share per metre of the base's path; `torque_rms_nm` of all joints, which
-    heats the drives; `torque_rate_nm_s`, the mean change of a joint's torque, and
-    `joint_jerk_rad_s3`, the RMS of the second difference of its velocity, between control steps of
-    one episode; `torque_max_nm` and `joint_speed_max_rps`, the largest of any joint at the end of a
-    control step.
+    Returns: `mechanical_power_w`, the joints' positive power (braking recovers none);
+    `energy_j_per_m`, per metre of the base's path; `torque_rms_nm` of all joints;
+    `torque_rate_nm_s`, the mean change of a joint's torque, and `joint_jerk_rad_s3`, the RMS of the
+    second difference of its velocity, between control steps of one episode; `torque_max_nm` and
+    `joint_speed_max_rps`, the largest of any joint at the end of a control step.
     """
     torque, speed, base = (trial.metrics[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
-    way = base[..., 3].mean().item()
+    mean_speed = base[..., 3].mean().item()
     figures = {
         "mechanical_power_w": power.mean().item(),
-        "energy_j_per_m": power.mean().item() / max(way, 1e-3),
+        "energy_j_per_m": power.mean().item() / max(mean_speed, 1e-3),
         "torque_rms_nm": torque.square().mean().sqrt().item(),
         "torque_max_nm": torque.abs().max().item(),
         "joint_speed_max_rps": speed.abs().max().item(),
     }
-    begun = trial.metrics["is_first"]
+    is_first = trial.metrics["is_first"]
     # steps whose two predecessors belong to the same episode
-    within = ~(begun[1:-1] | begun[2:])
+    within = ~(is_first[1:-1] | is_first[2:])
     if within.any():
         change = (torque[2:] - torque[1:-1])[within].abs().mean().item()
         second = (speed[2:] - 2.0 * speed[1:-1] + speed[:-2])[within]
@@ -99,20 +94,20 @@ class _TrialRecorder:
         self.qpos = [self._qpos()]
 
     def _qpos(self) -> Tensor:
-        """Robot 0's, as if it had never been moved back (`Ground.integrated`)."""
+        """Of robot 0, without the jumps that keep it on the terrain (`Ground.integrated`)."""
         env = self.env
         qpos = self.env.robots.qpos[0].clone()
         qpos[:2] -= (env.state.root_pos - env.ground.integrated(env.state).root_pos)[0, :2]
         return qpos
 
     def _soles(self) -> Tensor:
-        """Each foot's place, and the height of its lowest point above the ground, (n, F, 3) [m]."""
+        """Each foot's horizontal position and clearance above the ground, (n, F, 3) [m]."""
         env = self.env
         feet = self.env.feet
         state = env.ground.integrated(env.state)
-        place = feet(state.root_pos, state.root_rot, state.joint_pos)
-        height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.robots)
-        soles = torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1)
+        points = feet(state.root_pos, state.root_rot, state.joint_pos)
+        height = points[..., 2] - feet.radius - env.ground.height_at(points[..., :2], self.robots)
+        soles = torch.cat((points[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1)
         return soles.nan_to_num(0.0)
 
     def __call__(self, transition: Transition) -> None:
@@ -120,11 +115,14 @@ class _TrialRecorder:
         step = transition.step
         own = {"is_first": transition.observation.is_first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
-        before, self.soles = self.soles, self._soles()
+        before = self.soles
+        self.soles = self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
         own["velocity"] = heading_velocity(state).nan_to_num(0.0)
-        own["base"] = base_of(state.root_rot, self.env.ground.local(state).root_pos, state.root_vel)
+        own["base"] = base_motion(
+            state.root_rot, self.env.ground.local(state).root_pos, state.root_vel
+        )
         for name, value in {**step.metrics, **own}.items():
             self.metrics.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))
@@ -132,24 +130,22 @@ class _TrialRecorder:
         self.qpos.append(self._qpos())
 
     def trial(self) -> Trial:
-        """All of it, on the CPU."""
+        """The recording, on the CPU."""
         metrics = {name: torch.stack(rows).cpu() for name, rows in self.metrics.items()}
         errors = torch.stack(self.errors).cpu()
         fell = torch.stack(self.fell).cpu()
         return Trial(metrics, errors, fell, torch.stack(self.qpos).double().cpu(), self.env.dt)
 
 
-def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
-    """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s] of bases,
-    (..., 4).
+def base_motion(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
+    """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s], (..., 4).
 
-    rotation (..., 3, 3) to the world; position (..., 3), above the ground there; velocity (..., 3)
-    in the root frame.
+    rotation: (..., 3, 3) to the world; position: (..., 3) above the ground; velocity: (..., 3) in
+    the root frame.
     """
     up = rotation[..., 2, :]
-    moving = geometry.to_world(rotation, velocity)
+    world_velocity = geometry.to_world(rotation, velocity)
     roll = torch.atan2(up[..., 1], up[..., 2])
     pitch = -torch.asin(up[..., 0].clamp(-1.0, 1.0))
-    return torch.stack(
-        (roll, pitch, position[..., 2], torch.linalg.vector_norm(moving[..., :2], dim=-1)), -1
-    )
+    speed = torch.linalg.vector_norm(world_velocity[..., :2], dim=-1)
+    return torch.stack((roll, pitch, position[..., 2], speed), -1)

@@ -1,11 +1,9 @@
-"""One learner, many collectors: processes with robots of their own, which act on weights that are a
-little old.
+"""Distributed collection: one learner, several collectors, each with an environment of its own.
 
-Asynchronous, as IMPALA: every collector has at most one batch under way, so the queue is bounded by
-their number, and with it the age of what is learned from; it is measured, and what is too old is
-thrown away. Of many collectors an update takes several batches. A collector that dies is replaced.
-`inline` makes the same collections in the learner's process, one after the other: with `sync` Ray's
-collectors give the same bits.
+Asynchronous as in IMPALA (Espeholt et al. 2018): each collector has at most one batch in progress,
+which bounds the queue and the staleness of its batches. Staleness is logged; batches that are too
+stale are discarded. A collector whose process dies is replaced. `inline` runs the collectors in the
+learner's process; with `sync`, Ray's collectors give the same bits.
 """
 
 from __future__ import annotations
@@ -24,25 +22,29 @@ from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 from npmp.core.cluster import connect
 from npmp.core.tree import map_tree
-from npmp.learning.trainer import Gathered, Trainer
+from npmp.learning.trainer import Experience, Trainer
 
 KINDS = ("ray", "inline")
-WAIT_S = 1.0  # between looks while nothing comes
-SILENT_S = 60.0  # of waiting, after which a line says so
-MOST_BARREN = 20  # deaths in a row, after which something is wrong with what they are made of
+POLL_S = 1.0
+WARN_AFTER_S = 60.0  # without a batch
+MAX_FAILURES = 20  # consecutive deaths of collectors without a batch
 
 
 @dataclass(frozen=True)
 class CollectorsConfig:
-    """What collects. Raises ValueError for values out of range, InputError for a kind that does not
-    exist."""
+    """Settings of the collectors.
 
-    # "ray": processes of their own; "inline": in the learner's process, in turn
+    Raises:
+      ValueError: for values out of range.
+      InputError: for an unknown kind.
+    """
+
+    # "ray": processes; "inline": the learner's process, one after the other
     kind: str = "ray"
     number: int = 2
-    # every batch by the newest weights, in turn: nothing is collected while the learner learns
+    # each batch on the newest weights: collection waits for the learner
     sync: bool = False
-    # updates; older batches are thrown away. None: twice what goes round in step
+    # updates; older batches are discarded. None: twice the updates of one round
     most_behind: int | None = None
 
     def __post_init__(self) -> None:
@@ -50,238 +52,251 @@ class CollectorsConfig:
         check_available("actors", [self.kind], KINDS)
 
     @property
-    def in_turn(self) -> bool:
-        """Whether nothing is collected while the learner learns."""
+    def synchronous(self) -> bool:
+        """Whether collection waits for the learner."""
         return self.sync or self.kind == "inline"
 
-    def batches(self, trainer: Trainer) -> int:
-        """How many batches an update takes: of many collectors several, so that what it learns from
-        is hardly older than of two."""
-        whole = self.in_turn or trainer.of_all_collectors or not trainer.joins
-        return 1 if whole else max(1, self.number // 2)
+    def batches_per_update(self, trainer: Trainer) -> int:
+        """Half as many as collectors, which keeps staleness that of two collectors; else 1."""
+        if self.synchronous or trainer.needs_all_collectors:
+            return 1
+        return max(1, self.number // 2)
 
 
-Make = Callable[[int, int], Trainer]  # a trainer to collect with, by its robots and its seed
+MakeTrainer = Callable[[int, int], Trainer]  # (num_envs, seed) -> a trainer that collects
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one collector has collected."""
+    """The result of one collection."""
 
-    version: int  # of the weights that it acted on: updates of the learner before
-    gathered: Gathered
-    seconds: float  # that it took
-    breakdowns: list[dict[str, Any]]  # of simulations meanwhile, those remembered
-    lost: int  # how many there were
+    version: int  # of the weights: the learner's updates before
+    experience: Experience
+    seconds: float
+    breakdowns: list[dict[str, Any]]  # of simulations, the latest
+    lost_simulations: int
 
 
 class Collector:
     """A trainer that only collects."""
 
-    def __init__(self, make: Make, robots: int, seed: int, threads: int | None = None):
-        """threads: of torch, in a process of its own."""
+    def __init__(self, make: MakeTrainer, num_envs: int, seed: int, threads: int | None = None):
+        """threads: torch threads of this process; None: unchanged."""
         if threads is not None:
             torch.set_num_threads(threads)
-        self.trainer = make(robots, seed)
+        self.trainer = make(num_envs, seed)
 
-    def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
-        begun = time.perf_counter()
+    def collect(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
+        start = time.perf_counter()
         robots = self.trainer.env.robots
-        self.trainer.act_as({name: torch.tensor(value) for name, value in weights.items()})
-        gathered = self.trainer.gather(progress)
-        spent = time.perf_counter() - begun
-        batch = Batch(version, gathered, spent, list(robots.breakdowns), robots.lost)
+        self.trainer.load_acting_weights(
+            {name: torch.tensor(value) for name, value in weights.items()}
+        )
+        experience = self.trainer.collect_experience(progress)
+        seconds = time.perf_counter() - start
+        batch = Batch(version, experience, seconds, list(robots.breakdowns), robots.lost)
         robots.forget_breakdowns()
         return batch
 
 
-def as_arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Tensors as other processes take them."""
+def to_numpy(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Copies of tensors as arrays, for other processes."""
     return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
 
 
-class Inline:
-    """Collectors in this process, in turn."""
+class InlineCollectors:
+    """Collectors in this process."""
 
     deaths = 0
-    put = staticmethod(as_arrays)
+    publish = staticmethod(to_numpy)
 
-    def __init__(self, make: Make, robots: int, seeds: Sequence[int]):
-        self._all = [Collector(make, robots, seed) for seed in seeds]
+    def __init__(self, make: MakeTrainer, num_envs: int, seeds: Sequence[int]):
+        self._collectors = [Collector(make, num_envs, seed) for seed in seeds]
         self._requests: dict[int, tuple[int, Any, float]] = {}
 
-    def request(self, i: int, version: int, weights: Any, progress: float) -> None:
-        """Have collector i begin a batch by weights, as `put` gives them."""
-        self._requests[i] = version, weights, progress
+    def submit(self, i: int, version: int, weights: Any, progress: float) -> None:
+        """Start a batch of collector i; weights: from `publish`."""
+        self._requests[i] = (version, weights, progress)
 
-    def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
-        """The next batch of one of these collectors; None while there is none."""
-        i = wanted[0]
-        return i, self._all[i].gather(*self._requests.pop(i))
+    def poll(self, ids: Sequence[int]) -> tuple[int, Batch] | None:
+        """The next batch of one of these collectors, and its collector; None: not ready."""
+        i = ids[0]
+        return i, self._collectors[i].collect(*self._requests.pop(i))
 
     def close(self) -> None:
-        """End them."""
+        """Stop the collectors."""
 
 
-class OnRay:
-    """Collectors as Ray's actors, a core each."""
+class RayCollectors:
+    """Collectors as Ray actors, one core each."""
 
-    def __init__(self, make: Make, robots: int, seeds: Sequence[int]):
-        """Raises InputError where Ray is absent, does not answer or has too few cores."""
+    def __init__(self, make: MakeTrainer, num_envs: int, seeds: Sequence[int]):
+        """Raises InputError if Ray is missing, does not answer or has too few cores."""
         self._ray = connect("actors=ray")
-        if (cores := int(self._ray.cluster_resources().get("CPU", 0))) < len(seeds):
-            raise InputError(f"num_actors={len(seeds)}: a core each is needed, Ray has {cores}")
-        kind = self._ray.remote(num_cpus=1, max_restarts=0)(Collector)
+        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        if cores < len(seeds):
+            raise InputError(f"num_actors={len(seeds)}: needs one core each, Ray has {cores}")
+        actor_class = self._ray.remote(num_cpus=1, max_restarts=0)(Collector)
         make_ref = self._ray.put(make)
-        self._new = lambda seed: kind.remote(make_ref, robots, seed, threads=1)
+        self._start = lambda seed: actor_class.remote(make_ref, num_envs, seed, threads=1)
         self._seeds = list(seeds)
-        self._all = [self._new(seed) for seed in seeds]
-        self._under_way: dict[int, tuple[Any, tuple[Any, ...]]] = {}
-        self.deaths = self._barren = 0  # in all; since the last batch
+        self._actors = [self._start(seed) for seed in seeds]
+        self._pending: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self.deaths = 0
+        self._failures = 0  # since the last batch
 
-    def put(self, weights: dict[str, Tensor]) -> Any:
-        """Weights as `request` takes them: in Ray's object store, once for all collectors."""
-        return self._ray.put(as_arrays(weights))
+    def publish(self, weights: dict[str, Tensor]) -> Any:
+        """Put weights into Ray's object store, once for all collectors."""
+        return self._ray.put(to_numpy(weights))
 
-    def request(self, i: int, *args: Any) -> None:
-        self._under_way[i] = self._all[i].gather.remote(*args), args
+    def submit(self, i: int, *request: Any) -> None:
+        self._pending[i] = (self._actors[i].collect.remote(*request), request)
 
-    def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
-        """As `Inline.take`; waits a moment. A collector whose process is gone is replaced, by one
-        with another seed."""
-        by_reference = {self._under_way[i][0]: i for i in wanted}
-        done, _ = self._ray.wait(list(by_reference), timeout=WAIT_S)
-        if not done:
+    def poll(self, ids: Sequence[int]) -> tuple[int, Batch] | None:
+        """As `InlineCollectors.poll`, within `POLL_S`. A dead collector is replaced by one with
+        another seed."""
+        owners = {self._pending[i][0]: i for i in ids}
+        ready, _ = self._ray.wait(list(owners), timeout=POLL_S)
+        if not ready:
             return None
-        i = by_reference[done[0]]
-        _, args = self._under_way.pop(i)
+        i = owners[ready[0]]
+        _, request = self._pending.pop(i)
         try:
-            batch = self._ray.get(done[0])
-            self._barren = 0
-            return i, batch
+            batch = self._ray.get(ready[0])
         except self._ray.exceptions.RayTaskError:
-            raise  # of our own making
-        except self._ray.exceptions.RayError as error:  # its process or node is gone
-            if "creation task" in str(error):  # an error of our own making
-                raise RuntimeError(f"a collector could not be made: {error}") from error
-            self.deaths += 1
-            self._barren += 1
-            if self._barren > MOST_BARREN:
-                raise RuntimeError(
-                    f"{self._barren} collectors died before they had collected anything"
-                ) from error
-            self._all[i] = self._new(self._seeds[i] + 7919 * self.deaths)
-            self.request(i, *args)
+            raise  # raised by `collect`
+        except self._ray.exceptions.RayError as error:  # the process or node is gone
+            if "creation task" in str(error):  # raised by the constructor
+                raise RuntimeError(f"a collector could not be created: {error}") from error
+            self._replace(i, error)
+            self.submit(i, *request)
             return None
+        self._failures = 0
+        return i, batch
+
+    def _replace(self, i: int, error: Exception) -> None:
+        self.deaths += 1
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            raise RuntimeError(f"{self._failures} collectors died without a batch") from error
+        self._actors[i] = self._start(self._seeds[i] + 7919 * self.deaths)
 
     def close(self) -> None:
-        for actor in self._all:
+        for actor in self._actors:
             self._ray.kill(actor)
 
 
-class Distributed:
-    """A trainer that learns from what collectors have collected; otherwise it is the trainer.
+class DistributedTrainer:
+    """Wraps a trainer: its iterations learn from the batches of collectors.
 
-    Its figures, among a run's metrics: `staleness`, updates between the weights that a batch was
-    collected by and those that it changes; so far, `actor_deaths` and batches `thrown_away`.
+    Adds metrics: `staleness`, the updates between the weights that collected a batch and those that
+    it changes; `actor_deaths` and `thrown_away` (discarded batches), totals so far.
     """
 
     def __init__(
-        self, trainer: Trainer, make: Make, config: CollectorsConfig, *, robots: int, seed: int
+        self,
+        trainer: Trainer,
+        make: MakeTrainer,
+        config: CollectorsConfig,
+        *,
+        num_envs: int,
+        seed: int,
     ):
-        """make: a trainer to collect with. robots: of each collector."""
+        """make: creates the collectors' trainers. num_envs: of each collector."""
         self.trainer = trainer
         self.config = config
         seeds = [seed + 1009 * (i + 1) for i in range(config.number)]
-        kind = Inline if config.kind == "inline" else OnRay
-        self._collectors: Inline | OnRay = kind(make, robots, seeds)
-        self._at_once = config.batches(trainer)
-        self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
-        self._busy: list[int] = []  # collectors with a batch under way
-        self._next = 0  # the next in turn, where batches come in turn
-        self._weights: tuple[int, Any] | None = None  # as they were last put, and when
-        self.thrown_away = 0
-        self._begun = time.perf_counter()
-        self._waited = 0.0
-        self._collected = list[float]()
+        kind = InlineCollectors if config.kind == "inline" else RayCollectors
+        self._collectors: InlineCollectors | RayCollectors = kind(make, num_envs, seeds)
+        self._batches_per_update = config.batches_per_update(trainer)
+        round_updates = -(-config.number // self._batches_per_update)
+        self._max_staleness = config.most_behind or 2 * round_updates
+        self._busy: list[int] = []  # collectors with a batch in progress
+        self._next = 0  # the next collector, if synchronous
+        self._published: tuple[int, Any] | None = None  # version and weights
+        self.num_discarded = 0
+        self._start = time.perf_counter()
+        self._waited_s = 0.0
+        self._collect_s: list[float] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
 
-    def _request(self, wanted: Sequence[int], progress: float) -> None:
-        """Have those of these collectors that are idle begin a batch."""
+    def _submit(self, ids: Sequence[int], progress: float) -> None:
+        """Start a batch of each of these collectors that is idle."""
         version = self.trainer.iteration_count
-        for i in wanted:
+        for i in ids:
             if i not in self._busy:
-                if self._weights is None or self._weights[0] != version:
-                    self._weights = version, self._collectors.put(self.trainer.acting_weights())
-                self._collectors.request(i, *self._weights, progress)
+                if self._published is None or self._published[0] != version:
+                    weights = self._collectors.publish(self.trainer.acting_weights())
+                    self._published = (version, weights)
+                self._collectors.submit(i, *self._published, progress)
                 self._busy.append(i)
 
-    def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
-        """The collector that is ready first of these, and its batch."""
-        begun = time.perf_counter()
+    def _wait(self, ids: Sequence[int]) -> tuple[int, Batch]:
+        """Wait for the first batch of these collectors."""
+        start = time.perf_counter()
         warned = False
-        while (result := self._collectors.take(wanted)) is None:
-            if not warned and time.perf_counter() - begun > SILENT_S:
+        while (result := self._collectors.poll(ids)) is None:
+            if not warned and time.perf_counter() - start > WARN_AFTER_S:
                 print(
-                    f"npmp: {SILENT_S:.0f} s without a batch of actors {wanted}; "
-                    "are their cores taken?",
+                    f"npmp: no batch of actors {ids} for {WARN_AFTER_S:.0f} s; "
+                    "are their cores busy?",
                     file=sys.stderr,
                 )
                 warned = True
         self._busy.remove(result[0])
         return result
 
-    def _batches(self, progress: float) -> list[Batch]:
-        """What the next update is made from."""
-        each = range(self.config.number)
-        if self.trainer.of_all_collectors:
-            self._request(each, progress)
-            return [self._await([i])[1] for i in each]
-        if self.config.in_turn:
-            i, self._next = self._next, (self._next + 1) % self.config.number
-            self._request([i], progress)
-            return [self._await([i])[1]]
+    def _next_batches(self, progress: float) -> list[Batch]:
+        """The batches of the next update."""
+        everyone = range(self.config.number)
+        if self.trainer.needs_all_collectors:
+            self._submit(everyone, progress)
+            return [self._wait([i])[1] for i in everyone]
+        if self.config.synchronous:
+            i = self._next
+            self._next = (i + 1) % self.config.number
+            self._submit([i], progress)
+            return [self._wait([i])[1]]
         batches: list[Batch] = []
-        self._request(each, progress)
-        while len(batches) < self._at_once:
-            i, batch = self._await(self._busy)
-            if self.trainer.iteration_count - batch.version <= self._most_behind:
+        self._submit(everyone, progress)
+        while len(batches) < self._batches_per_update:
+            i, batch = self._wait(self._busy)
+            if self.trainer.iteration_count - batch.version <= self._max_staleness:
                 batches.append(batch)
             else:
-                self.thrown_away += 1
-                self._request([i], progress)
+                self.num_discarded += 1
+                self._submit([i], progress)
         return batches
 
     def iteration(self, progress: float) -> dict[str, float]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         trainer = self.trainer
-        batches = self._batches(progress)
-        self._waited += time.perf_counter() - begun
-        self._collected += [batch.seconds for batch in batches]
-        if not self.config.in_turn:  # they go on while the learner learns
-            self._request(range(self.config.number), progress)
-        behind = sum(trainer.iteration_count - batch.version for batch in batches) / len(batches)
-        # these robots stand still; the guard of the run looks at them
+        batches = self._next_batches(progress)
+        self._waited_s += time.perf_counter() - start
+        self._collect_s += [batch.seconds for batch in batches]
+        if not self.config.synchronous:
+            self._submit(range(self.config.number), progress)
+        ages = [trainer.iteration_count - batch.version for batch in batches]
+        # the learner's own robots stand still; the run's guard reads its counts there
         for batch in batches:
             trainer.env.robots.breakdowns.extend(batch.breakdowns)
-            trainer.env.robots.lost += batch.lost
-        parts = [batch.gathered for batch in batches]
-        gathered = parts[0] if len(parts) == 1 else trainer.merge(parts)
+            trainer.env.robots.lost += batch.lost_simulations
+        parts = [batch.experience for batch in batches]
+        experience = parts[0] if len(parts) == 1 else trainer.merge(parts)
         device = trainer.env.device
-        gathered = gathered._replace(data=map_tree(lambda leaf: leaf.to(device), gathered.data))
-        return trainer.iteration(progress, gathered) | {
-            "staleness": behind,
+        data = map_tree(lambda leaf: leaf.to(device), experience.data)
+        return trainer.iteration(progress, experience._replace(data=data)) | {
+            "staleness": sum(ages) / len(ages),
             "actor_deaths": float(self._collectors.deaths),
-            "thrown_away": float(self.thrown_away),
+            "thrown_away": float(self.num_discarded),
         }
 
     def timings(self) -> dict[str, float]:
-        """Of this process, for the summary: the share of its time that the learner waited, and what
-        a batch took its collector."""
-        share = self._waited / (time.perf_counter() - self._begun)
-        mean = sum(self._collected) / len(self._collected) if self._collected else 0.0
+        """`waited_share`, of the learner's time, and `collect_s`, the mean duration of a batch."""
+        share = self._waited_s / (time.perf_counter() - self._start)
+        mean = sum(self._collect_s) / max(len(self._collect_s), 1)
         return {"waited_share": round(share, 3), "collect_s": round(mean, 4)}
 
     def close(self) -> None:
@@ -290,27 +305,33 @@ class Distributed:
 
 @contextmanager
 def distributed(
-    trainer: Trainer, make: Make, config: CollectorsConfig | None, *, robots: int, seed: int
+    trainer: Trainer,
+    make: MakeTrainer,
+    config: CollectorsConfig | None,
+    *,
+    num_envs: int,
+    seed: int,
 ) -> Iterator[Trainer]:
-    """The trainer as it is, or, with a configuration, with collectors for as long as this lasts.
+    """The trainer with collectors while the context lasts; unchanged without a config.
 
-    robots: of an iteration. Each collector has as many, or its share where all are one batch.
+    num_envs: of the run. Each collector simulates as many, or its share if an update needs a part
+    of every collector.
 
     Raises:
-      InputError: for robots that cannot be shared out evenly.
+      InputError: if `num_envs` cannot be divided evenly.
     """
     if config is None:
         yield trainer
         return
-    each = robots
-    if trainer.of_all_collectors:
-        each, rest = divmod(robots, config.number)
+    if trainer.needs_all_collectors:
+        num_envs, rest = divmod(num_envs, config.number)
         if rest:
             raise InputError(
-                f"{robots} robots (num_envs) do not divide evenly by num_actors={config.number}"
+                f"num_envs={num_envs * config.number + rest}: must be a multiple of "
+                f"num_actors={config.number}"
             )
-    at_work = Distributed(trainer, make, config, robots=each, seed=seed)
+    wrapped = DistributedTrainer(trainer, make, config, num_envs=num_envs, seed=seed)
     try:
-        yield cast(Trainer, at_work)
+        yield cast(Trainer, wrapped)
     finally:
-        at_work.close()
+        wrapped.close()

@@ -1,4 +1,4 @@
-"""The critic of on-policy learning, which may know more than the policy."""
+"""The critic of on-policy learning, with privileged observations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from npmp.skills.normalizer import Normalizer
 
 
 class Critic(nn.Module):
-    """Values of K objectives from all that there is to know; no recurrence.
+    """A feed-forward network from privileged observations to the values of K objectives.
 
-    Layers of the given widths, each with LayerNorm and ELU, and the linear `value_head`, which
-    PopArt rescales.
+    Linear layers with LayerNorm and ELU, then the linear `value_head`, which PopArt rescales.
     """
 
     def __init__(self, size: int, widths: Sequence[int], objectives: int):
-        """size: of the input; widths: (1024, 1024, 1024) in the paper."""
+        """size: of the observation; widths: of the layers, (1024, 1024, 1024) in the paper."""
         super().__init__()
         self.scale = Normalizer(size)
         layers: list[nn.Module] = []

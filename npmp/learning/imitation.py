@@ -97,7 +97,7 @@ class ImitationSettings(RunSettings):
     """
 
     algorithms = ALGORITHMS
-    robots_of = NUM_ENVS
+    default_num_envs = NUM_ENVS
 
     algo: AlgorithmConfig = field(default_factory=ImitationModelBasedConfig)
     net: NetConfig = field(default_factory=NetConfig)
@@ -265,9 +265,9 @@ def _plan(
     return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
-        begin=begin,
-        judge=judge,
-        judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
+        start=begin,
+        evaluate=judge,
+        evaluation_keys=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
         summarize=lambda before, latest: described,
         save=save,
     )

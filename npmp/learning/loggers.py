@@ -1,4 +1,4 @@
-"""Where a run's metrics go besides its csv files: TensorBoard or Weights & Biases."""
+"""Loggers of a run's metrics: TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(logger: str) -> str:
     """The logger's name.
 
     Raises:
-      InputError: for one that does not exist, or whose package is not installed.
+      InputError: if it is unknown, or its package is not installed.
     """
     check_available("logger", [logger], LOGGERS)
     if logger == "wandb" and importlib.util.find_spec("wandb") is None:
@@ -32,40 +32,42 @@ def check(logger: str) -> str:
 
 
 def open_logger(
-    logger: str, folder: Path, *, settings: Mapping[str, Any], done: int | None
+    logger: str, folder: Path, *, settings: Mapping[str, Any], resume_env_steps: int | None
 ) -> Logger | None:
-    """The board of the run in `folder`; None for logger=none.
+    """The logger of the run in `folder`; None for logger=none.
 
     Args:
-      settings: the run's configuration, for loggers that show it.
-      done: environment steps at the checkpoint that the run goes on from; None for a new run.
+      settings: the run's configuration, recorded by Weights & Biases.
+      resume_env_steps: environment steps at the checkpoint to resume from; None for a new run.
 
     Raises:
       InputError: as `check`.
     """
     if check(logger) == "none":
         return None
-    return TensorBoard(folder, done) if logger == "tensorboard" else WandB(folder, settings)
+    if logger == "tensorboard":
+        return TensorBoard(folder, resume_env_steps)
+    return WandB(folder, settings)
 
 
 class TensorBoard:
     """Event files in FOLDER/tensorboard."""
 
-    def __init__(self, folder: Path, done: int | None):
-        """done: hide what an earlier process wrote after this many environment steps."""
+    def __init__(self, folder: Path, resume_env_steps: int | None):
+        """resume_env_steps: hide events of an earlier process after this many environment steps."""
         from torch.utils.tensorboard import SummaryWriter
 
-        purge = None if done is None else done + 1
+        purge = None if resume_env_steps is None else resume_env_steps + 1
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)  # type: ignore[no-untyped-call]
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """One iteration's figures by environment steps; those that are no numbers are left out."""
+        """Log an iteration's finite metrics at its environment steps."""
         for key, value in metrics.items():
             if math.isfinite(value):
                 self._writer.add_scalar(key, value, env_steps)
 
     def flush(self) -> None:
-        """Everything written so far is to be on the disk before this returns."""
+        """Force the events to disk."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -73,23 +75,23 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, kept in FOLDER/wandb: offline unless WANDB_MODE says otherwise;
-    `wandb sync` uploads it.
+    """A run of Weights & Biases in FOLDER/wandb, offline by default (WANDB_MODE); `wandb sync`
+    uploads it.
 
-    A run that goes on keeps its id (FOLDER/wandb.json). What it repeats after its checkpoint are
-    the same figures at the same steps, which W&B leaves out.
+    A resumed run keeps its id (FOLDER/wandb.json). Steps that it repeats after its checkpoint have
+    equal metrics, which W&B ignores.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
-        """settings: shown as the run's configuration."""
+        """settings: recorded as the run's configuration."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
         quiet = wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True)
-        mode: Any = os.environ.get("WANDB_MODE", "offline")  # what else it may be is wandb's to say
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         self._run: Any = wandb.init(
             project="npmp",
-            id=_kept_id(folder / "wandb.json"),
+            id=_run_id(folder / "wandb.json"),
             name=folder.name,
             dir=str(folder),
             config=dict(settings),
@@ -99,24 +101,21 @@ class WandB:
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        kept = {key: value for key, value in metrics.items() if math.isfinite(value)}
-        self._run.log(kept, step=env_steps)
+        finite = {key: value for key, value in metrics.items() if math.isfinite(value)}
+        self._run.log(finite, step=env_steps)
 
     def flush(self) -> None:
-        """Nothing: another process writes, and lives on for a moment when this one is killed."""
+        """Nothing: W&B writes from another process."""
 
     def close(self) -> None:
         self._run.finish()
 
 
-def _kept_id(path: Path) -> str:
-    """The run's id: from its file, or a new one, kept there."""
-    try:
-        return str(json.loads(path.read_text())["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        new = uuid.uuid4().hex[:12]
-    write_json(path, {"id": new})
-    return new
+def _run_id(path: Path) -> str:
+    """The run's id, stored in this file."""
+    if not path.is_file():
+        write_json(path, {"id": uuid.uuid4().hex[:12]})
+    return str(json.loads(path.read_text())["id"])
 
 
 Logger = TensorBoard | WandB

@@ -39,7 +39,7 @@ from npmp.learning.agents import latent_range
 from npmp.learning.exploration import ActionNoise, Redirection, step_of
 from npmp.learning.rl.optimization import descend, move_average
 from npmp.learning.schedules import linear
-from npmp.learning.trainer import Gathered, StepMeans, Trainer
+from npmp.learning.trainer import Experience, StepMeans, Trainer
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.learning.world_model.imagination import Imagination
 from npmp.learning.world_model.model import WorldModel
@@ -149,8 +149,8 @@ class ModelBasedTrainer(Trainer):
     after `warm_up`."""
 
     # the replay has a column per robot
-    of_all_collectors = True
-    rates = "algo.policy_lr=, algo.model_lr="
+    needs_all_collectors = True
+    learning_rate_keys = "algo.policy_lr=, algo.model_lr="
 
     def __init__(
         self,
@@ -302,12 +302,12 @@ class ModelBasedTrainer(Trainer):
         return skill
 
     @property
-    def steps_before(self) -> int:  # type: ignore[override]
+    def env_steps_before(self) -> int:  # type: ignore[override]
         clone_steps = self.clone_steps if self.demonstrates else 0
         return (clone_steps + self.config.warmup_steps) * self.env.num_envs
 
     @property
-    def steps_each(self) -> int:
+    def env_steps_per_iteration(self) -> int:
         return self.env.num_envs * self.config.collect_steps
 
     # --- before the first iteration ---
@@ -318,19 +318,19 @@ class ModelBasedTrainer(Trainer):
         learned: the folder of what is learned on, whose world model is gone on with.
         """
         c = self.config
-        self.fit.go_on(learned)
+        self.fit.load_pretrained(learned)
         figures = self._clone()
         if self.demonstrates:
             self.env.restart()
         with phase("warm-up: collecting"):
             self._keep(self._collect(self.learned, c.warmup_steps, 0.0))
-        self.fit.take_scales(self.replay, self.generator)
+        self.fit.fit_scales(self.replay, self.generator)
         # a new module is as untrained as its model; both learn from the first iteration on
         if not (self.guided and self.new):
             with phase("warm-up: fitting the world model"):
                 figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
         self.fit.freeze()
-        return figures | {"model_goes_on": float(self.fit.goes_on)}
+        return figures | {"model_goes_on": float(self.fit.pretrained)}
 
     def _clone(self) -> dict[str, float]:
         """Fit the policy to what the module does of itself, and take the range of postures from it
@@ -373,7 +373,7 @@ class ModelBasedTrainer(Trainer):
         """What collects: every other iteration the averaged policy."""
         return self.average if self.iteration_count % 2 else self.learned
 
-    def _collect(self, policy: Composition, steps: int, progress: float) -> Gathered:
+    def _collect(self, policy: Composition, steps: int, progress: float) -> Experience:
         """Run all robots for some control steps: what `ReplayBuffer.add` takes of each, and means
         over those that track or are commanded.
 
@@ -407,20 +407,20 @@ class ModelBasedTrainer(Trainer):
             redirect=redirect,
             snapshot=partial(step_of, self.env, physics_size=self.physics_size),
         )
-        return Gathered(taken, means.figures(), steps * self.env.num_envs)
+        return Experience(taken, means.metrics(), steps * self.env.num_envs)
 
-    def _keep(self, gathered: Gathered) -> dict[str, float]:
+    def _keep(self, experience: Experience) -> dict[str, float]:
         """Put the steps taken into the replay. Returns the collection's figures."""
-        for step in gathered.data:
+        for step in experience.data:
             self.replay.add(step)
-        self.env_steps += gathered.env_steps
-        return gathered.figures
+        self.env_steps += experience.env_steps
+        return experience.metrics
 
-    def gather(self, progress: float) -> Gathered:
-        """As `Trainer.gather`: what `ReplayBuffer.add` takes of each control step."""
+    def collect_experience(self, progress: float) -> Experience:
+        """As `Trainer.collect_experience`: what `ReplayBuffer.add` takes of each control step."""
         return self._collect(self._collecting(), self.config.collect_steps, progress)
 
-    def joined(self, data: list[list[Step]]) -> list[Step]:
+    def merge_data(self, data: list[list[Step]]) -> list[Step]:
         steps: list[Step] = cat_trees(data)
         return steps
 
@@ -428,19 +428,19 @@ class ModelBasedTrainer(Trainer):
         """As `Trainer.acting_weights`: those of the policy or of its average."""
         return self._collecting().upper.weights.state_dict()
 
-    def act_as(self, weights: dict[str, Tensor]) -> None:
+    def load_acting_weights(self, weights: dict[str, Tensor]) -> None:
         self.learned.upper.weights.load_state_dict(weights)
 
     # --- learning ---
 
-    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+    def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: collect, fit the model, improve the policy."""
         c = self.config
         rate = linear(self.config.model_lr, progress)
-        if c.overlap and gathered is None:
+        if c.overlap and experience is None:
             metrics = self._overlapped(progress, rate)
         else:
-            metrics = self._keep(gathered or self.gather(progress))
+            metrics = self._keep(experience or self.collect_experience(progress))
             metrics |= self.fit(self.replay, rate, self.generator)
             self.fit.freeze()
             metrics |= self._improve(progress)
@@ -454,17 +454,17 @@ class ModelBasedTrainer(Trainer):
         self.fit.freeze()
         actor = copy.deepcopy(self._collecting())  # as it is now, whatever the updates make of it
 
-        def apart() -> tuple[Gathered, dict[str, float]]:
-            gathered = self._collect(actor, self.config.collect_steps, progress)
-            return gathered, self.fit(self.replay, rate, self.acting)
+        def apart() -> tuple[Experience, dict[str, float]]:
+            experience = self._collect(actor, self.config.collect_steps, progress)
+            return experience, self.fit(self.replay, rate, self.acting)
 
         with ThreadPoolExecutor(1) as beside:
             task = beside.submit(apart)
             if self.config.compile and self._first_here:
                 task.result()  # torch.compile is not made for two threads at once
             improved = self._improve(progress)
-        gathered, fitted = task.result()
-        return self._keep(gathered) | fitted | improved
+        experience, fitted = task.result()
+        return self._keep(experience) | fitted | improved
 
     def _improve(self, progress: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns figures of the last."""

@@ -26,7 +26,7 @@ from npmp.learning.agents import Agent, ModuleAgent, latent_range
 from npmp.learning.critic import Critic
 from npmp.learning.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
 from npmp.learning.schedules import prior_weight
-from npmp.learning.trainer import Gathered, StepMeans, Trainer
+from npmp.learning.trainer import Experience, StepMeans, Trainer
 from npmp.skills.composition import CompositionState
 
 
@@ -84,8 +84,8 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
 class OnPolicyTrainer(Trainer):
     """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
 
-    of_all_collectors = False
-    rates = "algo.learning_rate="
+    needs_all_collectors = False
+    learning_rate_keys = "algo.learning_rate="
 
     def __init__(self, env: TaskEnv[Any], agent: Agent, config: OnPolicyConfig, *, seed: int = 0):
         """agent: trained in place, on the environment's device.
@@ -149,22 +149,22 @@ class OnPolicyTrainer(Trainer):
         self.carried = rollout(self, self.env, self.config.unroll, record, carried=start)
         return Rollout(
             **stack_trees(rows), initial_state=self.agent.network_state(start.policy)
-        ), means.figures()
+        ), means.metrics()
 
-    def gather(self, progress: float) -> Gathered:
-        """As `Trainer.gather`: a rollout."""
+    def collect_experience(self, progress: float) -> Experience:
+        """As `Trainer.collect_experience`: a rollout."""
         collected, figures = self.collect()
-        return Gathered(collected, figures, collected.num_steps)
+        return Experience(collected, figures, collected.num_steps)
 
-    def joined(self, data: list[Rollout]) -> Rollout:
-        return Rollout.joined(data)
+    def merge_data(self, data: list[Rollout]) -> Rollout:
+        return Rollout.concatenate(data)
 
-    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+    def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: one unroll and the updates from it."""
-        gathered = gathered or self.gather(progress)
+        experience = experience or self.collect_experience(progress)
         c = self.config
-        self.env_steps += gathered.env_steps
-        collected: Rollout = gathered.data
+        self.env_steps += experience.env_steps
+        collected: Rollout = experience.data
         if self.iteration_count == 0:  # the critic's input scales are those of the first unroll
             self.learner.critic.scale.fit(collected.critic_observations.flatten(0, 1), 0.1)
         self.range.copy_(latent_range(collected.critic_observations[..., -len(self.range) :]))
@@ -174,7 +174,7 @@ class OnPolicyTrainer(Trainer):
         self.iteration_count += 1
         if isinstance(self.agent, ModuleAgent):
             learned["action_std"] = self.agent.network.log_std.exp().mean().item()
-        return gathered.figures | learned | {"beta": beta}
+        return experience.metrics | learned | {"beta": beta}
 
     def _parts(self) -> dict[str, Part]:
         return {

@@ -143,7 +143,7 @@ class ReuseSettings(RunSettings):
     """
 
     algorithms = REUSE_ALGORITHMS
-    robots_of = REUSE_ENVS
+    default_num_envs = REUSE_ENVS
 
     algo: ReuseConfig = field(default_factory=ReuseModelBasedConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
@@ -311,14 +311,14 @@ def _plan(
     return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
-        begin=begin,
-        judge=lambda trainer: trial(trained_policy(trainer)),
-        judged=(*task.judged, "energy_j_per_m", *STEPS),
+        start=begin,
+        evaluate=lambda trainer: trial(trained_policy(trainer)),
+        evaluation_keys=(*task.judged, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: (
             _described(source.name, chosen, learner, task, before, latest) | taught_by
         ),
         save=save,
-        belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
+        inputs_sha256=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
 
 
@@ -330,7 +330,7 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
     if not isinstance(agent, LatentAgent) or agent.behavior is None:
         return {}
     figures = agent.learn_behavior(trainer.env, trainer.recordings, trainer.generator, seed=seed)
-    trainer.env_steps += trainer.steps_before
+    trainer.env_steps += trainer.env_steps_before
     trainer.env.restart()
     return figures
 
@@ -418,7 +418,7 @@ def make_policy_trainer(
         trainer = StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
     if behavior is not None:
         trainer.recordings = recordings
-        trainer.steps_before = BEHAVIOR_STEPS * robots
+        trainer.env_steps_before = BEHAVIOR_STEPS * robots
     return trainer
 
 

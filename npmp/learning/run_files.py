@@ -1,5 +1,4 @@
-"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and the display of its
-progress."""
+"""The logs of a run folder: metrics.csv, timing.csv, a logger's, and progress in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.core.tables import as_number
 from npmp.learning.live import LiveLine
@@ -20,10 +18,9 @@ from npmp.learning.loggers import Logger
 class RunLog:
     """Appends one row per call of `write`.
 
-    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes
-    to timing.csv, and goes on after a resume. The columns are those of the first row and the judged
-    figures, which most rows leave empty; should a later row bring others, the file is written anew
-    with them.
+    metrics.csv depends on the seed only, so equal runs give equal bytes; wall-clock time is in
+    timing.csv and continues after a resume. Columns are those of the first row and of the
+    evaluation, which are empty in most rows; a later row with new columns rewrites the file.
     """
 
     def __init__(
@@ -31,7 +28,7 @@ class RunLog:
         folder: Path,
         total: int,
         *,
-        judged: Sequence[str] = (),
+        evaluation_keys: Sequence[str] = (),
         resume_after: int | None = None,
         resume_from: Path | None = None,
         board: Logger | None = None,
@@ -39,19 +36,18 @@ class RunLog:
     ):
         """Args:
         folder: the run folder.
-        total: iterations of the whole run, for the time left.
-        judged: metrics that are measured only now and then; `progress` is shown their last values.
-        resume_after: keep rows of earlier iterations up to this one; None starts afresh.
-        resume_from: the run folder that holds those rows, `folder` by default. No such files, or
-        empty ones: no rows. board: where the metrics go as well. progress: shows them while
-        they come.
+        total: iterations of the run, for the time left.
+        evaluation_keys: metrics that few rows have; `progress` shows their latest values.
+        resume_after: keep rows up to this iteration; None: none.
+        resume_from: the run folder with those rows, by default `folder`.
+        board: a logger. progress: the line in the terminal.
         """
         self.folder = folder
         self.total = total
-        self.judged = tuple(judged)
+        self.evaluation_keys = tuple(evaluation_keys)
         self._start = time.perf_counter()
-        # where the pace is counted from: the end of this process's first iteration
-        self._paced: tuple[float, int, int] | None = None
+        # time, iteration and steps at the end of this process's first iteration
+        self._pace_start: tuple[float, int, int] | None = None
         self._columns: dict[str, list[str]] = {}
         self._latest: dict[str, float] = {}
         kept: dict[str, list[dict[str, str]]] = {}
@@ -64,57 +60,49 @@ class RunLog:
             else:
                 (folder / name).unlink(missing_ok=True)
             kept[name] = [dict(zip(columns, row)) for row in rows]
-        timed = kept["timing.csv"]
-        # of a damaged cell NaN, of which max makes 0
-        self._wall_before = max(0.0, as_number(timed[-1].get("wall_s"))) if timed else 0.0
+        timing = kept["timing.csv"]
+        self._wall_before = as_number(timing[-1].get("wall_s")) if timing else 0.0
         for row in kept["metrics.csv"]:
-            self._latest |= {key: as_number(row[key]) for key in self.judged if row.get(key)}
+            self._latest |= {
+                key: as_number(row[key]) for key in self.evaluation_keys if row.get(key)
+            }
         self._board = board
         self._progress = progress
 
     @property
     def wall_s(self) -> float:
-        """Seconds that the run has taken, those before a resume included."""
+        """Seconds of the run, including those before a resume."""
         return self._wall_before + time.perf_counter() - self._start
 
     def write(
-        self,
-        iteration: int,
-        env_steps: int,
-        metrics: Mapping[str, float],
-        *,
-        env_steps_done_here: int,
+        self, iteration: int, env_steps: int, metrics: Mapping[str, float], *, env_steps_here: int
     ) -> None:
-        """Log one iteration and show it.
-
-        Args:
-          env_steps_done_here: environment steps since this process started, for the speed.
-        """
+        """Log one iteration; env_steps_here: of this process, for the speed."""
         now = time.perf_counter()
         elapsed = now - self._start
-        speed, left = self._pace(now, iteration, env_steps_done_here)
+        speed, left = self._pace(now, iteration, env_steps_here)
         row = {"iteration": iteration, "env_steps": env_steps, **metrics}
-        self._append("metrics.csv", row, self.judged)
+        self._append("metrics.csv", row, self.evaluation_keys)
         spent = {
             "wall_s": round(self._wall_before + elapsed, 3),
             "steps_per_s": None if speed is None else round(speed, 1),
         }
         self._append("timing.csv", {"iteration": iteration, **spent})
         if self._board is not None:
-            paced = {} if speed is None else {"steps_per_s": speed}
-            self._board.write({**metrics, **paced}, env_steps)
-        self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
+            timing = {} if speed is None else {"steps_per_s": speed}
+            self._board.write({**metrics, **timing}, env_steps)
+        self._latest |= {key: metrics[key] for key in self.evaluation_keys if key in metrics}
         if self._progress is not None:
             self._progress.show(iteration, self.total, speed, left, {**self._latest, **metrics})
 
     def _pace(self, now: float, iteration: int, steps: int) -> tuple[float | None, float | None]:
-        """Environment steps per second, and seconds left; None at this process's first iteration,
-        which compiles and comes after the warm-up."""
-        if self._paced is None:
-            self._paced = now, iteration, steps
+        """Environment steps per second and seconds left; None at this process's first iteration,
+        which includes warm-up and compilation."""
+        if self._pace_start is None:
+            self._pace_start = (now, iteration, steps)
             return None, 0.0 if iteration == self.total else None
-        began, first, steps_before = self._paced
-        seconds = max(now - began, 1e-9)
+        start, first, steps_before = self._pace_start
+        seconds = max(now - start, 1e-9)
         left = seconds / max(iteration - first, 1) * (self.total - iteration)
         return (steps - steps_before) / seconds, left
 
@@ -129,8 +117,7 @@ class RunLog:
             csv.writer(file, lineterminator="\n").writerow(map(row.get, columns))
 
     def flush(self) -> None:
-        """Everything written so far is on the disk when this returns: a checkpoint must not be
-        ahead of its logs."""
+        """Force the logs to disk: a checkpoint must not be ahead of them."""
         for name in self._columns:
             with open(self.folder / name, "rb+") as file:
                 os.fsync(file.fileno())
@@ -143,27 +130,21 @@ class RunLog:
 
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
-    """Columns and whole rows of a log up to iteration `last`: later ones were written between the
-    checkpoint and the kill.
-
-    Nothing for a file that is absent or empty. Raises InputError for one that is no CSV.
-    """
+    """Columns and complete rows of a log, up to iteration `last`: later rows were written between
+    the checkpoint and the kill. Empty if the file is missing or is no log."""
     path = folder / name
     if not path.is_file():
         return [], []
     with open(path, newline="", errors="replace") as file:
-        try:
-            rows = list(csv.reader(file))
-        except csv.Error as error:
-            raise InputError(f"{path} is not a CSV file: {error}") from error
+        rows = list(csv.reader(file))
     if not rows or not rows[0] or rows[0][0] != "iteration":
         return [], []
-    whole = [row for row in rows[1:] if len(row) == len(rows[0]) and row[0].isdigit()]
-    return rows[0], [row for row in whole if last is None or int(row[0]) <= last]
+    complete = [row for row in rows[1:] if len(row) == len(rows[0]) and row[0].isdigit()]
+    return rows[0], [row for row in complete if last is None or int(row[0]) <= last]
 
 
 def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a log anew, in one step; short rows are filled up with empty cells."""
+    """Replace a log atomically; short rows are padded with empty cells."""
     with atomic_path(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -28,7 +28,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.learning.agents import Agent, LatentAgent, latent_range
 from npmp.learning.rl.optimization import descend, move_average
 from npmp.learning.schedules import linear
-from npmp.learning.trainer import Gathered, StepMeans, Trainer
+from npmp.learning.trainer import Experience, StepMeans, Trainer
 from npmp.skills.composition import CompositionState
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.command_decoder import CommandDecoder
@@ -92,8 +92,8 @@ class StudentState(NamedTuple):
 class StudentTrainer(Trainer):
     """Owns environment, student and the latest lessons; one `iteration` at a time."""
 
-    of_all_collectors = True
-    rates = "algo.lr="
+    needs_all_collectors = True
+    learning_rate_keys = "algo.lr="
 
     def __init__(
         self,
@@ -172,8 +172,8 @@ class StudentTrainer(Trainer):
             return output.action / self.agent.unit, state
         return output, state
 
-    def gather(self, progress: float) -> Gathered:
-        """As `Trainer.gather`: a lesson."""
+    def collect_experience(self, progress: float) -> Experience:
+        """As `Trainer.collect_experience`: a lesson."""
         c = self.config
         start = self.carried
         rows = []
@@ -187,23 +187,25 @@ class StudentTrainer(Trainer):
         self.carried = rollout(self, self.env, c.unroll, record, carried=start)
         network_state = self.agent.network_state(start.policy.student)
         lesson = Lesson(**stack_trees(rows), start=network_state)
-        return Gathered(lesson, means.figures() | {"taught": self.share}, self.steps_each)
+        return Experience(
+            lesson, means.metrics() | {"taught": self.share}, self.env_steps_per_iteration
+        )
 
-    def joined(self, data: list[Lesson]) -> Lesson:
+    def merge_data(self, data: list[Lesson]) -> Lesson:
         lesson: Lesson = cat_trees([part._replace(start=None) for part in data], 1)
         return lesson._replace(start=cat_trees([part.start for part in data]))
 
-    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+    def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: a lesson, and updates from the latest ones.
 
         `clone_error` is by how much the student misses the teacher's output, root mean square.
         """
-        gathered = gathered or self.gather(progress)
+        experience = experience or self.collect_experience(progress)
         c = self.config
-        self.env_steps += gathered.env_steps
+        self.env_steps += experience.env_steps
         slot = self.iteration_count % c.kept
-        map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
-        self.range.copy_(latent_range(gathered.data.z))
+        map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, experience.data)
+        self.range.copy_(latent_range(experience.data.z))
         lr = linear(c.lr, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -225,7 +227,7 @@ class StudentTrainer(Trainer):
             kl += divergence.item() / c.updates
         self.iteration_count += 1
         learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
-        return gathered.figures | learned | {"skipped_updates": skipped}
+        return experience.metrics | learned | {"skipped_updates": skipped}
 
     def _sampled(self) -> Lesson:
         """Robots of one of the lessons that are kept."""

@@ -1,4 +1,4 @@
-"""Where the time of training goes, by the trainer's parts."""
+"""Profiling of training: seconds per part of a trainer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from npmp.envs.physics_time import finished
 
-# the trainers' methods whose time is shown, and as what
+# methods of trainers -> names of the sections that they count for
 SECTIONS = {
     "_collect": "sampler",
     "collect": "sampler",
@@ -22,23 +22,21 @@ SECTIONS = {
 
 @contextmanager
 def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
-    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
+    """Seconds spent in each of the trainer's `SECTIONS` while the context lasts.
 
-    A GPU finishes each section before the next begins, so they are a little longer there than
-    unwatched.
+    A GPU is synchronized after each section, which makes them a little longer.
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     spent = dict.fromkeys(sections.values(), 0.0)
     with ExitStack() as stack:
         for method, name in sections.items():
-            watched = _Watched(getattr(trainer, method), spent, name, device)
-            stack.enter_context(mock.patch.object(trainer, method, watched))
+            timed_method = _Timed(getattr(trainer, method), spent, name, device)
+            stack.enter_context(mock.patch.object(trainer, method, timed_method))
         yield spent
 
 
-class _Watched:
-    """A method, or an object that is called as one, whose calls add their seconds to
-    spent[name]."""
+class _Timed:
+    """A method, or a callable object, whose calls add their seconds to spent[name]."""
 
     def __init__(
         self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
@@ -49,9 +47,9 @@ class _Watched:
         self._device = device
 
     def __call__(self, *arguments: Any) -> Any:
-        begin = finished(self._device)
+        start = finished(self._device)
         result = self._method(*arguments)
-        self._spent[self._name] += finished(self._device) - begin
+        self._spent[self._name] += finished(self._device) - start
         return result
 
     def __getattr__(self, name: str) -> Any:

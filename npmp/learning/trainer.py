@@ -1,5 +1,4 @@
-"""What the loop around an algorithm asks of it: one base of all trainers, whose iterations
-collectors in other processes may gather for."""
+"""The base class of all trainers: collect experience, learn from it, an iteration at a time."""
 
 from __future__ import annotations
 
@@ -15,68 +14,67 @@ from npmp.envs.task import EnvStep, Task
 from npmp.envs.task_env import TaskEnv
 
 
-class Gathered(NamedTuple):
-    """What an iteration learns from."""
+class Experience(NamedTuple):
+    """The data that one iteration learns from."""
 
-    data: Any  # the trainer's own
-    figures: dict[str, float]  # of the collection, for the log
+    data: Any  # the trainer's own type
+    metrics: dict[str, float]  # of the collection
     env_steps: int
 
 
 class Trainer(Resumable, ABC):
-    """An algorithm with its robots: collects and learns, an iteration at a time."""
+    """An algorithm with its environment: collects and learns, an iteration at a time."""
 
-    env: TaskEnv[Any]  # the robots that it collects with
-    acting_net: nn.Module  # what it collects by
+    env: TaskEnv[Any]  # used for collection
+    acting_net: nn.Module  # the network that collects
     config: Any
-    # environment steps and iterations so far
+    # totals so far
     env_steps: int
     iteration_count: int
-    # whether an update takes a part of every collector, each with its share of the robots
-    of_all_collectors: bool
-    # whether `merge` takes more than one part
-    joins = True
-    # keys of the learning rates, for the hint when figures are not finite
-    rates: str
-    # environment steps before the first iteration, and an imitation task to make them with
-    steps_before = 0
+    # whether an update needs a part of every collector, each with its share of the robots
+    needs_all_collectors: bool
+    # config keys of the learning rates, "a=, b=", for the message of a diverged run
+    learning_rate_keys: str
+    # environment steps before the first iteration
+    env_steps_before = 0
+    # an imitation task whose motions the trainer uses besides its environment
     recordings: Task | None = None
 
     @property
-    def steps_each(self) -> int:
-        """Environment steps per iteration, of one batch."""
+    def env_steps_per_iteration(self) -> int:
+        """Environment steps of one collection."""
         return self.env.num_envs * int(self.config.unroll)
 
     @abstractmethod
-    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        """Learn once, from what others have gathered or it gathers itself; metrics for the log.
+    def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
+        """Learn from an experience, by default from one collected here; return metrics.
 
-        progress: in [0, 1], the share of the run that is done. Updates that it left out because of
-        one bad batch are counted in `skipped_updates`.
+        progress: share of the run that is done, in [0, 1]. The metric `skipped_updates` counts
+        updates that were skipped because of a bad batch.
 
         Raises:
-          NonFiniteGradient: what was collected gives no gradient; the iteration does not count.
+          NonFiniteGradient: the experience gives no finite gradient; the iteration does not count.
         """
 
     @abstractmethod
-    def gather(self, progress: float) -> Gathered:
-        """One iteration's collection; it changes nothing that is learned."""
+    def collect_experience(self, progress: float) -> Experience:
+        """One iteration's collection; changes no learned weights."""
 
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """Several collectors' as one: their robots side by side."""
-        data = self.joined([part.data for part in parts])
-        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
+    def merge(self, parts: Sequence[Experience]) -> Experience:
+        """Experiences of several collectors as one, their robots side by side."""
+        data = self.merge_data([part.data for part in parts])
+        return Experience(data, mean_metrics(parts), sum(part.env_steps for part in parts))
 
     @abstractmethod
-    def joined(self, data: list[Any]) -> Any:
-        """The data of collections, as of one with all their robots."""
+    def merge_data(self, data: list[Any]) -> Any:
+        """The `data` of several experiences as one, their robots side by side."""
 
     def acting_weights(self) -> dict[str, Tensor]:
         """The weights that the next collection acts on."""
         return self.acting_net.state_dict()
 
-    def act_as(self, weights: dict[str, Tensor]) -> None:
-        """Collect by another trainer's `acting_weights`."""
+    def load_acting_weights(self, weights: dict[str, Tensor]) -> None:
+        """Collect with another trainer's `acting_weights`."""
         self.acting_net.load_state_dict(weights)
 
 
@@ -87,23 +85,24 @@ class StepMeans:
         self.env = env
         self._rows: list[Tensor] = []
 
-    def add(self, step: EnvStep, counts: Tensor | None = None) -> None:
-        """A step of all robots; counts: (n,) bool, the robots that count; None: all."""
+    def add(self, step: EnvStep, mask: Tensor | None = None) -> None:
+        """Add a step of all robots, or of those in `mask`, (n,) bool."""
         error = step.error.nan_to_num(1.0, posinf=1.0)
-        parts = torch.stack((step.rewards.nan_to_num().sum(-1), error, step.terminated.float()))
-        weight = torch.ones_like(error) if counts is None else counts.float()
-        self._rows.append(torch.cat((parts @ weight, weight.sum()[None])))
+        values = torch.stack((step.rewards.nan_to_num().sum(-1), error, step.terminated.float()))
+        weight = torch.ones_like(error) if mask is None else mask.float()
+        self._rows.append(torch.cat((values @ weight, weight.sum()[None])))
 
-    def figures(self) -> dict[str, float]:
-        """The means, and what else the task logs."""
+    def metrics(self) -> dict[str, float]:
+        """The means, and the metrics of the ground."""
         reward, error, failures, count = torch.stack(self._rows).sum(0).tolist()
-        means = {"reward": reward, self.env.task.error_name: error}
-        means["failures_per_s"] = failures / self.env.dt
-        return {k: v / max(count, 1.0) for k, v in means.items()} | self.env.ground.figures()
+        sums = {"reward": reward, self.env.task.error_name: error}
+        sums["failures_per_s"] = failures / self.env.dt
+        means = {name: value / max(count, 1.0) for name, value in sums.items()}
+        return means | self.env.ground.figures()
 
 
-def mean_figures(parts: Sequence[Gathered]) -> dict[str, float]:
+def mean_metrics(parts: Sequence[Experience]) -> dict[str, float]:
     """Means over parts of equal size."""
     return {
-        name: sum(part.figures[name] for part in parts) / len(parts) for name in parts[0].figures
+        name: sum(part.metrics[name] for part in parts) / len(parts) for name in parts[0].metrics
     }

@@ -65,7 +65,7 @@ def test_colors_by_hand() -> None:
 
 
 def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
-    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    scenes = Scenes(CAMERAS["stereo"], robot, floor_plans=2, seed=0)
     where = scenes.poses(2)[0]
     drawn = torch.rand(len(where[0]), APPEARANCE_SIZE, generator=scenes.generator)
     drawn[:, -1] = 0.0  # noise
@@ -82,7 +82,7 @@ def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
 def test_faces_are_along_x_or_y(robot: Robot) -> None:
     """Faces of walls in real houses, as the camera's rays end on them: told apart by which side of
     the hit the wall goes on."""
-    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    scenes = Scenes(CAMERAS["stereo"], robot, floor_plans=2, seed=0)
     position, rotation = scenes.poses(64)[0]
     rays, at = scenes.fine.rays @ rotation.mT, position + rotation @ scenes.fine.place
     height = scenes.terrain.height_at
@@ -157,7 +157,7 @@ def test_eyes_take_the_depths_place(
 
 def test_a_level_floor_is_where_rays_end(robot: Robot) -> None:
     """What eyes are told of a floor, against where the same camera's rays end on one."""
-    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    scenes = Scenes(CAMERAS["stereo"], robot, floor_plans=2, seed=0)
     position, rotation = scenes.poses(32)[0]
     position[:, 2] = scenes.height
     depth = scenes.fine.depths(position, rotation, lambda place: torch.zeros(place.shape[:-1]))
@@ -173,7 +173,7 @@ def test_an_earlier_picture_agrees_where_things_are(robot: Robot, turn: float) -
     along x and y: its two pictures agree at the floor's own depth, best of all shares; those of a
     plane that is nearer at its own share. What it sees before its feet after a way back was out of
     sight."""
-    scenes, still = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0), torch.eye(3)[None]
+    scenes, still = Scenes(CAMERAS["stereo"], robot, floor_plans=2, seed=0), torch.eye(3)[None]
     fine, turned = scenes.fine, exp_so3(torch.tensor([[0.1 * turn, -0.2 * turn, turn]]))
 
     def seen(x: float, share: float, turned: torch.Tensor) -> View:

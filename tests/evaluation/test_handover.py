@@ -20,7 +20,7 @@ from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.evaluation import handover
 from npmp.evaluation.handover import Handover, Recovery, check_wired_alike, get_up, load_recovery
-from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting_of
+from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setup_scenario
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.skills.composition import over
@@ -150,7 +150,7 @@ def test_the_suite_starts_fallen_where_there_is_who_gets_up(
     robot: Robot, recovery: Recovery
 ) -> None:
     scenario = Scenario((0.5, 0.0, 0.0), seconds=0.2, fallen=True)
-    made = setting_of("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
+    made = setup_scenario("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
     how: dict[str, Any] = {"trials": 4, "num_threads": 1}
     outcome = run_scenario(
         Still(), robot, made, SuccessConfig(last_s=0.1), recovery=recovery, **how

@@ -1,4 +1,4 @@
-"""The scenario suite: what a scenario sets is what is simulated, and how trials are counted."""
+"""The scenario suite: simulated settings, success and red flags by hand."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from npmp.evaluation.suite import (
     Scenario,
     ScenarioResult,
     SuccessConfig,
-    drives,
+    drive_load,
+    foot_slip,
     joint_speeds,
-    pushes,
+    push_forces,
     red_flags,
-    row_of,
     run_scenario,
-    setting_of,
-    slip,
-    spread,
+    scenario_row,
+    setup_scenario,
+    speed_spread,
     wilson,
 )
 from npmp.robots import Robot
@@ -46,20 +46,19 @@ RANGE = ((-0.5, 0.6), (-0.2, 0.2), (-0.4, 0.4))
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
-def table(robot: str | None = None) -> dict[str, Any]:
-    """The scenarios, or what they are otherwise for a robot."""
-    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "scenario/practice.yaml"))
-    others = found.pop("for")
-    return dict(found if robot is None else others[robot])
+def table() -> dict[str, Any]:
+    """The scenarios of conf/scenario/practice.yaml."""
+    scenarios: Any = OmegaConf.to_container(OmegaConf.load(CONF / "scenario/practice.yaml"))
+    return dict(scenarios)
 
 
 def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
-    """A scenario of the table, and an environment of its robots."""
+    """The setup of a scenario, and its environment."""
     scenario = from_mapping(Scenario, table()[name] | changes)
-    made = setting_of(
+    setup = setup_scenario(
         name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE
     )
-    return made, TaskEnv(Walk(robot, made.task), 6, robots=made.robots, num_threads=1)
+    return setup, TaskEnv(Walk(robot, setup.task), 6, robots=setup.robots, num_threads=1)
 
 
 def test_wilson_by_hand() -> None:
@@ -71,39 +70,18 @@ def test_wilson_by_hand() -> None:
     assert wilson(100, 100)[0] == pytest.approx(1.0 / (1.0 + 1.959964**2 / 100))  # n / (n + z^2)
 
 
-def test_the_named_scenarios_are_there_with_their_marks() -> None:
-    named = ["flat_forward", "flat_turning", "rough_forward", "slope_up", "stairs_up"]
-    named += ["push", "strong_push"]
-    scenarios = {name: from_mapping(Scenario, values) for name, values in table().items()}
-    assert [name for name in scenarios if scenarios[name].source == "P"] == named
-    assert len(scenarios) == 20
-    assert [scenarios[name].pass_mark for name in named] == [0.9, 0.9, *[0.85] * 5]
-    plain = [name for name in scenarios if scenarios[name].plain]
-    assert plain == ["flat_forward", "flat_turning", "flat_slow", "flat_sideways"]
-    assert set(table("op3")) <= set(scenarios)
-    assert all(scenario.cure for scenario in scenarios.values())
-
-
-def test_commands_come_into_the_policys_range(robot: Robot) -> None:
-    made, _ = setting(robot, "flat_forward")
-    assert made.command == (0.6, 0.0, 0.0)
+def test_commands_are_clamped_to_the_policys_range(robot: Robot) -> None:
+    setup, _ = setting(robot, "flat_forward")
+    assert setup.command == (0.6, 0.0, 0.0)
     trial = fake(achieved=[[0.6, 0.0, 0.0]])
-    assert row_of(made.scenario, trial, made.command, SuccessConfig())["scaled"]
-
-
-def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
-    for name, constant, timestep in (("hard_floor", 0.005, 0.001), ("soft_floor", 0.04, 0.0025)):
-        _, env = setting(robot, name)
-        assert env.robots.sim.model.opt.timestep == timestep
-        solref = env.robots.sim.batch.get_model(3).geom_solref[0]  # of the ground
-        assert solref[0] == pytest.approx(constant)
+    assert scenario_row(setup.scenario, trial, setup.command, SuccessConfig())["scaled"]
 
 
 def test_drives_of_a_model_keep_their_rate() -> None:
     scenario = from_mapping(Scenario, table()["hard_floor"], at="scenario.hard_floor")
     within = ((-1.0, 1.0),) * 3
     rates = [
-        setting_of("hard_floor", scenario, WalkConfig(), robots, within).robots.physics
+        setup_scenario("hard_floor", scenario, WalkConfig(), robots, within).robots.physics
         for robots in (RobotBatchConfig(), RobotBatchConfig(actuator="pd+runs/knee"))
     ]
     assert [physics.physics_rate_hz for physics in rates] == [1000.0, None]
@@ -116,27 +94,17 @@ def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
         mass[name] = env.robots.sim.batch.get_model(3).body_mass.sum()
     assert mass["payload"] - mass["flat_forward"] == pytest.approx(5.0)
     _, env = setting(robot, "low_friction")
-    found = (
+    actual = (
         env.robots.sim.batch.get_model(2)
         .geom_friction[env.robots.randomizer._foot_geoms, 0]
         .tolist()
     )
-    assert found == [0.2] * 4
+    assert actual == [0.2] * 4
     assert env.robots.sim.model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
 
 
-def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
-    _, env = setting(robot, "weak_joint")
-    limits = [env.robots.sim.batch.get_model(i).actuator_forcerange for i in range(6)]
-    weak = [[k for k in range(12) if limit[k, 1] < robot.torque_limit[k]] for limit in limits]
-    assert all(len(some) == 1 for some in weak) and len({some[0] for some in weak}) > 1
-    for limit, (k,) in zip(limits, weak, strict=True):
-        expected = pytest.approx([-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]])
-        assert limit[k].tolist() == expected
-
-
 def test_sensors_are_late_by_the_delay(robot: Robot) -> None:
-    """Two control steps of 20 ms: what is shown is what was before the last two."""
+    """By two control steps of 20 ms."""
     _, env = setting(robot, "delay")
     exact = []
     for _ in range(5):
@@ -146,57 +114,41 @@ def test_sensors_are_late_by_the_delay(robot: Robot) -> None:
     assert not torch.allclose(exact[-1][:, :12], exact[-3][:, :12])
 
 
-def test_tilted_starts_stand_on_a_foot_and_lean(robot: Robot) -> None:
-    _, env = setting(robot, "start_tilted", task={"start_tilt_deg": 20.0, "start_speed_mps": 0.1})
-    lean = torch.acos(env.state.root_rot[:, 2, 2]).rad2deg()
-    assert (lean > 0.5).all() and (lean < math.hypot(20, 20)).all() and lean.std() > 1.0
-    soles = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[..., 2].amin(
-        (-1, -2)
-    )
-    torch.testing.assert_close(soles, torch.full((6,), robot.foot_radius), atol=1e-5, rtol=0)
-    torch.testing.assert_close(env.robots.qpos.float()[:, 2], env.state.root_pos[:, 2])
-    world = geometry.to_world(env.state.root_rot, env.state.root_vel_end)
-    torch.testing.assert_close(world, env.robots.qvel[:, :3].float(), atol=1e-6, rtol=0)
-    assert 0.0 < world[:, :2].abs().max() <= 0.1 and world[:, 2].abs().max() < 1e-6
-    found = geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float())
-    torch.testing.assert_close(found, env.state.root_rot)
-
-
 @pytest.mark.parametrize(
     ("name", "rise"), [("slope_up", math.tan(math.radians(15.0))), ("stairs_up", 0.15 / 0.3)]
 )
-def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
+def test_slopes_and_stairs_lead_up(robot: Robot, name: str, rise: float) -> None:
     _, env = setting(robot, name)
     height = env.ground.terrain.height_at
     here = env.state.root_pos[:, :2]
-    found = geometry.yaw_of(env.state.root_rot)
-    torch.testing.assert_close(found, torch.zeros(6), atol=1e-6, rtol=0)
+    actual = geometry.yaw_of(env.state.root_rot)
+    torch.testing.assert_close(actual, torch.zeros(6), atol=1e-6, rtol=0)
     ahead = [height(here + torch.tensor([x, 0.0])) for x in (0.35, 1.0, 2.5)]
     torch.testing.assert_close(ahead[0], height(here))
     assert (ahead[1] > ahead[0]).all()
     torch.testing.assert_close(ahead[2] - ahead[1], torch.full((6,), 1.5 * rise), atol=0.05, rtol=0)
 
 
-def test_what_a_scenario_does_not_say_stays() -> None:
+def test_other_settings_stay() -> None:
     like = RobotBatchConfig(
         physics=PhysicsConfig(com_trunk=0.05),
         sensors=SensorConfig(joint_noise=0.03),
         pushes=PushConfig(100.0),
     )
-    made = setting_of(
+    setup = setup_scenario(
         "payload", from_mapping(Scenario, table()["payload"]), WalkConfig(), like, RANGE
     )
-    assert made.robots.physics == PhysicsConfig(com_trunk=0.05, payload=(5.0, 5.0))
-    assert made.robots.sensors == like.sensors and made.robots.pushes == PushConfig()
+    assert setup.robots.physics == PhysicsConfig(com_trunk=0.05, payload=(5.0, 5.0))
+    assert setup.robots.sensors == like.sensors and setup.robots.pushes == PushConfig()
     with pytest.raises(InputError, match=r"scenario\.payload\.physics has no setting"):
-        setting_of(
+        setup_scenario(
             "payload", Scenario((0.5, 0.0, 0.0), physics={"weight": 1}), WalkConfig(), like, RANGE
         )
 
 
-def test_pushes_come_when_they_should_from_either_side() -> None:
+def test_pushes_have_their_times_and_random_sides() -> None:
     train = PushTrain(force_n=50.0, duration_s=0.1, count=3, first_s=0.2, every_s=0.3)
-    force = pushes(train, 40, 0.05, torch.Generator().manual_seed(0))
+    force = push_forces(train, 40, 0.05, torch.Generator().manual_seed(0))
     assert [t for t in range(len(force)) if force[t].any()] == [4, 5, 10, 11, 16, 17]
     assert not force[..., 0].any() and force[force != 0].abs().unique().tolist() == [50.0]
     assert torch.equal(force[4], force[5]) and not torch.equal(force[4], force[10])
@@ -206,7 +158,7 @@ def test_pushes_come_when_they_should_from_either_side() -> None:
 def fake(
     achieved: list[list[float]], fell: list[bool] | None = None, steps: int = 100, **seen: Any
 ) -> Trial:
-    """Robots that always move so, at 50 Hz; those that fall do it in the middle."""
+    """Robots at constant velocities, 50 Hz; those that fall do so in the middle."""
     moved = torch.tensor(achieved).expand(steps, -1, -1)
     falls = torch.zeros(moved.shape[:2], dtype=torch.bool)
     if fell is not None:
@@ -216,7 +168,7 @@ def fake(
 
 
 def test_success_by_hand() -> None:
-    """As asked; at a third of the speed; turning; fallen; 0.1 m/s aside."""
+    """As commanded; at a third of the speed; turning; fallen; 0.1 m/s lateral."""
     achieved = [
         [0.5, 0.0, 0.0],
         [0.17, 0.0, 0.0],
@@ -225,13 +177,16 @@ def test_success_by_hand() -> None:
         [0.5, 0.1, 0.0],
     ]
     trial = fake(achieved, [False, False, False, True, False])
-    row = row_of(Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig())
+    row = scenario_row(
+        Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig()
+    )
     expected = pytest.approx((0.4, 0.2, 0.4, True))
     assert (row["success"], row["fell"], row["off_command"], row["passed"]) == expected
     assert (row["bound_mps"], row["bound_rps"]) == (0.25, 0.25)
     assert row["error_mps"] == pytest.approx((0.0 + 0.33 + 0.0 + 0.1) / 4)
-    still = row_of(Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig())
-    # standing is not walking
+    still = scenario_row(
+        Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig()
+    )
     assert still["bound_mps"] == pytest.approx(0.15) and still["success"] == 0.0
 
 
@@ -253,56 +208,70 @@ def test_red_flags_by_hand() -> None:
     expected = {"p999_rps": 8.0, "max_rps": 8.0, "limit_rps": 6.0}
     assert joint_speeds([trial], two_joints)["knee"] == expected
     assert joint_speeds([trial] * 20, two_joints)["hip"]["p999_rps"] == 5.0
-    found = drives(trial, torch.tensor([10.0, 20.0]))
-    assert found == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
-    assert slip(trial) == pytest.approx(0.3)
-    assert drives(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
+    load = drive_load(trial, torch.tensor([10.0, 20.0]))
+    assert load == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
+    assert foot_slip(trial) == pytest.approx(0.3)
+    assert drive_load(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
     expected = pytest.approx(0.02**0.5)
-    assert spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])) == expected
+    assert (
+        speed_spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True]))
+        == expected
+    )
     scenarios = {
         "turning": Scenario((0.0, 0.0, 0.5)),
         "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0)),
     }
-    outcomes = {
+    results = {
         name: ScenarioResult({"command": s.command}, trial, None) for name, s in scenarios.items()
     }  # type: ignore[arg-type]
-    flags = {
-        flag["name"]: flag for flag in red_flags(outcomes, scenarios, two_joints, FlagConfig())
-    }
+    flags = {flag["name"]: flag for flag in red_flags(results, scenarios, two_joints, FlagConfig())}
     expected = {"jerk", "heat", "slip_mps", "speed"}
     assert {name for name, flag in flags.items() if flag["raised"]} == expected
     assert flags["speed"]["value"] == pytest.approx(8.0 / 6.0)
     assert set(flags) == set(asdict(FlagConfig()))
-    only = red_flags({"pushed": outcomes["pushed"]}, scenarios, two_joints, FlagConfig())
+    only = red_flags({"pushed": results["pushed"]}, scenarios, two_joints, FlagConfig())
     assert [flag["name"] for flag in only] == ["start_falls", "speed"]
 
 
-def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) -> None:
-    made, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
-    outcome = run_scenario(
+def test_a_scenario_runs_all_trials(robot: Robot, skill: SkillModule) -> None:
+    setup, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
+    result = run_scenario(
         wandering(skill, torch.Generator()),
         robot,
-        made,
+        setup,
         SuccessConfig(last_s=0.1),
         trials=3,
         num_threads=1,
     )
-    assert outcome.trial.fell.shape == (15, 3) and outcome.row["trials"] == 3
-    assert (
-        outcome.trial.metrics["achieved"][6, :, 1].abs() > 1.0
-    ).all()  # 3000 N for 20 ms on 30 kg
+    assert result.trial.fell.shape == (15, 3) and result.row["trials"] == 3
+    assert (result.trial.metrics["achieved"][6, :, 1].abs() > 1.0).all()
     # of the first robot's qpos at the start: turned about the vertical, at rest at home
-    turn = outcome.trial.qpos[0, 3:7]
+    turn = result.trial.qpos[0, 3:7]
     assert abs(float(turn[3])) > 0.01 and turn[1:3].abs().max() < 0.1
-    assert (outcome.trial.metrics["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
+    assert (result.trial.metrics["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
 
 
-def test_standing_still_is_no_success_at_a_command_beyond_the_range() -> None:
-    still = torch.zeros(400, 2, 3)
-    seen = {"achieved": still, "command": still, "base": torch.zeros(400, 2, 4)}
-    upright = torch.zeros(400, 2, dtype=torch.bool)
-    trial = Trial(seen, torch.zeros(400, 2), upright, torch.zeros(401, 19), 0.02)
-    turn = Scenario((0.0, 0.0, 0.5))
-    assert row_of(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0
-    rest = Scenario((0.0, 0.0, 0.0))
-    assert row_of(rest, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 1.0
+def test_one_random_joint_is_weak(robot: Robot) -> None:
+    _, env = setting(robot, "weak_joint")
+    limits = [env.robots.sim.batch.get_model(i).actuator_forcerange for i in range(6)]
+    weak = [[k for k in range(12) if limit[k, 1] < robot.torque_limit[k]] for limit in limits]
+    assert all(len(some) == 1 for some in weak) and len({some[0] for some in weak}) > 1
+    for limit, (k,) in zip(limits, weak, strict=True):
+        expected = pytest.approx([-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]])
+        assert limit[k].tolist() == expected
+
+
+def test_tilted_starts_touch_the_ground(robot: Robot) -> None:
+    _, env = setting(robot, "start_tilted", task={"start_tilt_deg": 20.0, "start_speed_mps": 0.1})
+    lean = torch.acos(env.state.root_rot[:, 2, 2]).rad2deg()
+    assert (lean > 0.5).all() and (lean < math.hypot(20, 20)).all() and lean.std() > 1.0
+    soles = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[..., 2].amin(
+        (-1, -2)
+    )
+    torch.testing.assert_close(soles, torch.full((6,), robot.foot_radius), atol=1e-5, rtol=0)
+    torch.testing.assert_close(env.robots.qpos.float()[:, 2], env.state.root_pos[:, 2])
+    world = geometry.to_world(env.state.root_rot, env.state.root_vel_end)
+    torch.testing.assert_close(world, env.robots.qvel[:, :3].float(), atol=1e-6, rtol=0)
+    assert 0.0 < world[:, :2].abs().max() <= 0.1 and world[:, 2].abs().max() < 1e-6
+    actual = geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float())
+    torch.testing.assert_close(actual, env.state.root_rot)

@@ -1,4 +1,4 @@
-"""Which ground a policy holds: what is tried, and how it is counted."""
+"""Terrain trials: tasks, rows and progress."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from npmp.tasks.walk import WalkConfig
 from tests.environments import walk_env
 
 
-def test_grounds_are_one_kind_each_straight_ahead() -> None:
-    asked = WalkConfig(
+def test_each_task_has_one_terrain_straight_ahead() -> None:
+    config = WalkConfig(
         terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
-    tried = list(terrains.terrains(asked))
+    tasks = list(terrains.terrain_tasks(config))
     expected = [("stairs", s) for s in terrains.STAIRS_M]
-    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == expected
-    for kind, value, config in tried:
+    assert [(kind, value) for kind, value, _ in tasks if kind == "stairs"] == expected
+    for kind, value, config in tasks:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
         assert config.commands == "uniform" and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
         assert config.command_nonzero == (1.0, 0.0, 0.0)
@@ -32,30 +32,25 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
             "perlin": config.terrain_height,
         }
         assert measure[kind] == value
-    assert tried[0][2].terrain_limits == TerrainLimits(slope_deg=0.0)
-
-
-def test_nobody_is_asked_to_go_faster_than_commands_do() -> None:
-    slow = WalkConfig(command_range=((0.0, 0.3), (-0.1, 0.1), (-0.4, 0.4)))
-    assert {config.range[0] for _, _, config in terrains.terrains(slow)} == {(0.3, 0.3)}
+    assert tasks[0][2].terrain_limits == TerrainLimits(slope_deg=0.0)
 
 
 def test_progress_by_hand() -> None:
     command = torch.tensor([0.3, 0.4, 1.0]).expand(2, 1, 3)
-    achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # as asked, then across
+    achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # along, then across
     seen = {"command": command, "achieved": achieved}
     still = torch.zeros(2, 1)
     expected = pytest.approx(0.5)
     assert terrains.progress(Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)) == expected
 
 
-def test_every_ground_has_its_row(
+def test_every_terrain_has_its_row(
     robot: Robot, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terrains, "SLOPES_DEG", (20.0,))
     monkeypatch.setattr(terrains, "STAIRS_M", (0.1,))
     monkeypatch.setattr(terrains, "PERLIN_M", (0.3,))
-    rows = terrains.on_terrains(
+    rows = terrains.evaluate_terrains(
         wandering(skill, torch.Generator()),
         lambda config: walk_env(robot, 3, config=config),
         WalkConfig(terrain_fields=2),

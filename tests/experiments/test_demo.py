@@ -22,7 +22,7 @@ from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job
-from npmp.learning.live import SHOWN
+from npmp.learning.live import METRICS
 from retarget.sources import GENERATED
 
 
@@ -79,7 +79,7 @@ def test_summary_and_report(done: Path) -> None:
 def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     imitated, reused = columns(done / "imitate"), columns(done / "reuse")
     other_runs = {"loss_policy", "loss_value", "terrain_level"}  # of V-MPO and of a curriculum
-    assert set(SHOWN) <= imitated | reused | other_runs
+    assert set(METRICS) <= imitated | reused | other_runs
     expected = {"tracked_s", "imagined_task", "model_loss", "model_position_m", "kl", "beta"}
     assert expected <= imitated
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
@@ -200,7 +200,7 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
     out = tmp_path / "a demo"
     assert npmp_demo(out, 'imitate=["steps=2048"]') == code
     expected = f"npmp demo debug=tiny 'imitate=['\"'\"'steps=2048'\"'\"']' 'out={out}' threads=1"
-    assert f"; {expected} goes on" in capfd.readouterr().err
+    assert f": {expected}" in capfd.readouterr().err
     # which is the same demo
     assert cli.main(shlex.split(expected)[1:]) == code
 

@@ -16,7 +16,7 @@ import yaml
 
 from mocap_data import read_motions
 from mocap_data.store import MotionSet, write_motions
-from npmp.evaluation.module import over_clips, seen_in_training
+from npmp.evaluation.module import average_clips, seen_in_training
 from npmp.experiments import cli
 from npmp.robots import Robot
 
@@ -81,7 +81,7 @@ def test_mean_and_median_over_clips() -> None:
         for last in (0.6, 0.1, 0.2)
     ]
     for average, last in ((np.mean, 0.3), (np.median, 0.2)):
-        found = over_clips(clips, average)
+        found = average_clips(clips, average)
         assert found.pop("base_deviation_m") == pytest.approx({"mean": 0.01, "last": last})
         assert found == pytest.approx(dict.fromkeys(figures, 2.0 * last))
 

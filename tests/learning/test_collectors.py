@@ -1,5 +1,4 @@
-"""One learner, many collectors: whose batch comes when, how old it is, and what becomes of the
-dead."""
+"""Distributed collection: order and staleness of batches, replacement of dead collectors."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ from npmp.learning.collectors import (
     Batch,
     Collector,
     CollectorsConfig,
-    Distributed,
-    Inline,
+    DistributedTrainer,
+    InlineCollectors,
     distributed,
 )
 from npmp.learning.run import iterations
-from npmp.learning.trainer import Gathered, mean_figures
+from npmp.learning.trainer import Experience, mean_metrics
 from tests.refusals import refusal
 
 needs_ray = pytest.mark.skipif(
@@ -39,40 +38,41 @@ needs_ray = pytest.mark.skipif(
 
 
 class Counter:
-    """A trainer whose weight is the number of its updates, and whose collections say what they
-    acted on."""
+    """A trainer whose weight counts its updates; its collections record seed and weight."""
 
     def __init__(self, seed: int = 0, *, of_all: bool = False):
-        self.of_all_collectors, self.joins, self.seed = of_all, True, seed
+        self.needs_all_collectors = of_all
+        self.seed = seed
         robots = SimpleNamespace(breakdowns=[], lost=0, forget_breakdowns=lambda: None)
         self.env: Any = SimpleNamespace(device="cpu", robots=robots)
-        self.iteration_count, self.env_steps = 0, 0
+        self.iteration_count = 0
+        self.env_steps = 0
         self.weight = torch.zeros(1)
         self.learned: list[Any] = []
 
-    def gather(self, progress: float) -> Gathered:
-        return Gathered(
+    def collect_experience(self, progress: float) -> Experience:
+        return Experience(
             {"by": torch.tensor([float(self.seed)]), "on": self.weight.clone()},
             {"reward": progress},
             8,
         )
 
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+    def merge(self, parts: Sequence[Experience]) -> Experience:
         data = {name: torch.cat([part.data[name] for part in parts]) for name in ("by", "on")}
-        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
+        return Experience(data, mean_metrics(parts), sum(part.env_steps for part in parts))
 
-    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        gathered = gathered or self.gather(progress)
-        self.learned.append({name: value.tolist() for name, value in gathered.data.items()})
+    def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
+        experience = experience or self.collect_experience(progress)
+        self.learned.append({name: value.tolist() for name, value in experience.data.items()})
         self.iteration_count += 1
-        self.env_steps += gathered.env_steps
+        self.env_steps += experience.env_steps
         self.weight = self.weight + 1.0
-        return dict(gathered.figures)
+        return dict(experience.metrics)
 
     def acting_weights(self) -> dict[str, Tensor]:
         return {"weight": self.weight}
 
-    def act_as(self, weights: dict[str, Tensor]) -> None:
+    def load_acting_weights(self, weights: dict[str, Tensor]) -> None:
         self.weight = weights["weight"]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -86,9 +86,8 @@ def making(robots: int, seed: int) -> Any:
     return Counter(seed)
 
 
-class Paced(Inline):
-    """Collectors that come in the order that a script says; the collection is made when it was
-    asked for."""
+class ScriptedCollectors(InlineCollectors):
+    """Collectors that finish in a scripted order; each collects when its batch is submitted."""
 
     order: ClassVar[list[int]] = []
 
@@ -96,25 +95,25 @@ class Paced(Inline):
         super().__init__(make, robots, seeds)
         self.ready: dict[int, Batch] = {}
 
-    def request(self, i: int, version: int, weights: Any, progress: float) -> None:
+    def submit(self, i: int, version: int, weights: Any, progress: float) -> None:
         assert i not in self.ready  # at most one under way
-        self.ready[i] = self._all[i].gather(version, weights, progress)
+        self.ready[i] = self._collectors[i].collect(version, weights, progress)
 
-    def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
-        i = self.order.pop(0) if len(wanted) > 1 else wanted[0]
+    def poll(self, ids: Sequence[int]) -> tuple[int, Batch] | None:
+        i = self.order.pop(0) if len(ids) > 1 else ids[0]
         return i, self.ready.pop(i)
 
 
 @pytest.fixture
-def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
-    def make(order: list[int], *, of_all: bool = False, **settings: Any) -> Distributed:
-        monkeypatch.setattr(Paced, "order", order)
-        monkeypatch.setattr(collectors, "OnRay", Paced)
-        return Distributed(
+def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DistributedTrainer]:
+    def make(order: list[int], *, of_all: bool = False, **settings: Any) -> DistributedTrainer:
+        monkeypatch.setattr(ScriptedCollectors, "order", order)
+        monkeypatch.setattr(collectors, "RayCollectors", ScriptedCollectors)
+        return DistributedTrainer(
             Counter(of_all=of_all),
             lambda n, seed: Counter(seed, of_all=of_all),
             CollectorsConfig("ray", 2, **settings),
-            robots=8,
+            num_envs=8,
             seed=5,
         )
 
@@ -122,7 +121,9 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
 
 
 def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
-    trainer = Distributed(Counter(), making, CollectorsConfig("inline", 3), robots=8, seed=5)
+    trainer = DistributedTrainer(
+        Counter(), making, CollectorsConfig("inline", 3), num_envs=8, seed=5
+    )
     figures = [trainer.iteration(i / 10) for i in range(4)]
     assert [entry["by"] for entry in trainer.learned] == [[1014.0], [2023.0], [3032.0], [1014.0]]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [1.0], [2.0], [3.0]]
@@ -131,26 +132,27 @@ def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
     assert "waited_share" in trainer.timings()
 
 
-def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) -> None:
-    """In turns, two collectors are two updates behind; from the start, where both acted on the
-    first weights, one."""
+def test_collectors_continue_while_the_learner_learns(
+    paced: Callable[..., DistributedTrainer],
+) -> None:
+    """Two alternating collectors are two updates behind, after the first two batches."""
     trainer = paced([0, 1, 0, 1, 0, 1])
     staleness = [trainer.iteration(0.0)["staleness"] for _ in range(6)]
     assert staleness == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [0.0], [0.0], [1.0], [2.0], [3.0]]
 
 
-def test_of_many_an_update_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Paced, "order", [0, 1, 2, 3, 4, 5] * 4)
-    monkeypatch.setattr(collectors, "OnRay", Paced)
-    trainer = Distributed(Counter(), making, CollectorsConfig("ray", 6), robots=8, seed=5)
+def test_an_update_takes_half_of_the_collectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedCollectors, "order", [0, 1, 2, 3, 4, 5] * 4)
+    monkeypatch.setattr(collectors, "RayCollectors", ScriptedCollectors)
+    trainer = DistributedTrainer(Counter(), making, CollectorsConfig("ray", 6), num_envs=8, seed=5)
     figures = [trainer.iteration(0.0) for _ in range(6)]
     assert [len(entry["by"]) for entry in trainer.learned] == [3] * 6
     assert trainer.env_steps == 6 * 3 * 8
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
-def test_what_is_too_old_is_thrown_away(paced: Callable[..., Distributed]) -> None:
+def test_stale_batches_are_discarded(paced: Callable[..., DistributedTrainer]) -> None:
     trainer = paced([0, 0, 0, 0, 1, 0], most_behind=3)
     figures = [trainer.iteration(0.0) for _ in range(5)]
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0, 1.0, 1.0]
@@ -159,61 +161,63 @@ def test_what_is_too_old_is_thrown_away(paced: Callable[..., Distributed]) -> No
     assert {entry["by"][0] for entry in trainer.learned} == {1014.0}
 
 
-def test_a_batch_of_all_has_each_in_its_place(paced: Callable[..., Distributed]) -> None:
+def test_all_collectors_keep_their_order_in_a_batch(
+    paced: Callable[..., DistributedTrainer],
+) -> None:
     trainer = paced([], of_all=True)
     figures = [trainer.iteration(0.0) for _ in range(3)]
     assert all(entry["by"] == [1014.0, 2023.0] for entry in trainer.learned)
     assert [entry["on"] for entry in trainer.learned] == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0] and trainer.env_steps == 48
-    inline = Distributed(
+    inline = DistributedTrainer(
         Counter(of_all=True),
         lambda n, s: Counter(s, of_all=True),
         CollectorsConfig("inline"),
-        robots=8,
+        num_envs=8,
         seed=5,
     )
     assert [inline.iteration(0.0)["staleness"] for _ in range(3)] == [0.0, 0.0, 0.0]
 
 
-def test_how_much_an_update_takes() -> None:
-    """And so how many updates a run of so many steps has."""
+def test_batches_per_update_and_iterations_of_a_run() -> None:
     config = CollectorsConfig("ray", 8)
-    assert config.batches(Counter()) == 4 and config.batches(Counter(of_all=True)) == 1
-    assert CollectorsConfig("ray", 8, sync=True).batches(Counter()) == 1
-    trainer: Any = SimpleNamespace(steps_before=0, steps_each=100)
+    assert (
+        config.batches_per_update(Counter()) == 4
+        and config.batches_per_update(Counter(of_all=True)) == 1
+    )
+    assert CollectorsConfig("ray", 8, sync=True).batches_per_update(Counter()) == 1
+    trainer: Any = SimpleNamespace(env_steps_before=0, env_steps_per_iteration=100)
     assert iterations(trainer, 2000, 4) == 5
 
 
 def test_settings() -> None:
-    refusal("no actors 'mpi'; available: ray, inline", CollectorsConfig, "mpi")
-    with pytest.raises(ValueError, match="number"):
-        CollectorsConfig("inline", 0)
-    with pytest.raises(ValueError, match="most_behind"):
-        CollectorsConfig("inline", most_behind=0)
+    refusal("actors", CollectorsConfig, "mpi")
     whole: Any = Counter(of_all=True)
     with (
-        pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),
-        distributed(whole, making, CollectorsConfig("inline"), robots=7, seed=0),
+        pytest.raises(InputError, match="num_envs=7"),
+        distributed(whole, making, CollectorsConfig("inline"), num_envs=7, seed=0),
     ):
         pass
-    with distributed(whole, making, None, robots=7, seed=0) as same:
+    with distributed(whole, making, None, num_envs=7, seed=0) as same:
         assert same is whole
 
 
 # --- Ray
 
 
-class Mortal(Collector):
-    """One that tells the number of its process as its reward."""
+class PidCollector(Collector):
+    """Returns its process id as the reward."""
 
-    def gather(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
-        gathered = self.trainer.gather(progress)
-        return Batch(version, gathered._replace(figures={"reward": float(os.getpid())}), 0.0, [], 1)
+    def collect(self, version: int, weights: dict[str, Any], progress: float) -> Batch:
+        experience = self.trainer.collect_experience(progress)
+        return Batch(
+            version, experience._replace(metrics={"reward": float(os.getpid())}), 0.0, [], 1
+        )
 
 
 @needs_ray
 @pytest.mark.slow
-def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_collectors_are_replaced_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
     class Doomed:  # of this function, so that its processes need no torch
@@ -222,7 +226,7 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
         def __init__(self, make: Any, robots: int, seed: int, threads: int):
             os._exit(1)
 
-        def gather(self, version: int, weights: Any, progress: float) -> None: ...
+        def collect(self, version: int, weights: Any, progress: float) -> None: ...
 
     class Unmakeable(Doomed):
         """One whose settings are wrong."""
@@ -230,8 +234,8 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
         def __init__(self, make: Any, robots: int, seed: int, threads: int):
             raise InputError("no such robot")
 
-    monkeypatch.setattr(collectors, "Collector", Mortal)
-    trainer = Distributed(Counter(), making, CollectorsConfig("ray", 2), robots=8, seed=5)
+    monkeypatch.setattr(collectors, "Collector", PidCollector)
+    trainer = DistributedTrainer(Counter(), making, CollectorsConfig("ray", 2), num_envs=8, seed=5)
     try:
         dead = trainer.iteration(0.0)["reward"]
         os.kill(int(dead), signal.SIGKILL)
@@ -244,27 +248,27 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
         assert trainer.env.robots.lost >= 3
     finally:
         trainer.close()
-    monkeypatch.setattr(collectors, "MOST_BARREN", 2)
+    monkeypatch.setattr(collectors, "MAX_FAILURES", 2)
     monkeypatch.setattr(collectors, "Collector", Doomed)
-    barren = Distributed(Counter(), int, CollectorsConfig("ray", 1), robots=8, seed=5)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="3 collectors died before they had collected anything"):
+    barren = DistributedTrainer(Counter(), int, CollectorsConfig("ray", 1), num_envs=8, seed=5)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="3 collectors died"):
         barren.iteration(0.0)
     barren.close()
     monkeypatch.setattr(collectors, "Collector", Unmakeable)
-    wrong = Distributed(Counter(), int, CollectorsConfig("ray", 1), robots=8, seed=5)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="a collector could not be made"):
+    wrong = DistributedTrainer(Counter(), int, CollectorsConfig("ray", 1), num_envs=8, seed=5)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="could not be created"):
         wrong.iteration(0.0)
     wrong.close()
 
 
 @needs_ray
 @pytest.mark.slow
-def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(
+def test_synchronous_ray_equals_one_process_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert cli.main(["retarget", "report=false", f"out={tmp_path / 'm.h5'}"]) == 0
-    given = [
+    args = [
         "imitate",
         "algo=mo_vmpo",
         f"data={tmp_path / 'm.h5'}",
@@ -274,11 +278,11 @@ def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(
     ]
     kinds = {"inline": ["actors=inline"], "step": ["actors=ray", "actors_sync=true"]}
     for kind, actors in kinds.items():
-        assert cli.main([*given, *actors, f"out={tmp_path / kind}"]) == 0
+        assert cli.main([*args, *actors, f"out={tmp_path / kind}"]) == 0
     for name in ("metrics.csv", "module/module.safetensors"):
         assert (tmp_path / "inline" / name).read_bytes() == (tmp_path / "step" / name).read_bytes()
-    found = {float(row["staleness"]) for row in read_table(tmp_path / "step" / "metrics.csv")}
-    assert found == {0.0}
+    staleness = {float(row["staleness"]) for row in read_table(tmp_path / "step" / "metrics.csv")}
+    assert staleness == {0.0}
     code = cli.main(["imitate", f"resume={tmp_path / 'step'}", "steps=2000", "actors_sync=false"])
     assert code == 0
     rows = read_table(tmp_path / "step" / "metrics.csv")

@@ -1,4 +1,4 @@
-"""What a run passes over, what stops it, and what it says then."""
+"""Which failures of a run are tolerated, which stop it, and the content of diverged.json."""
 
 from __future__ import annotations
 
@@ -31,27 +31,26 @@ class ToyRobots:
 
 
 class Toy:
-    """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with
-    them."""
+    """A trainer with scripted iterations: metrics, an error, numbers of broken simulations."""
 
-    rates = "algo.policy_lr=, algo.model_lr="
+    learning_rate_keys = "algo.policy_lr=, algo.model_lr="
 
-    def __init__(self, *course: dict[str, Any] | Exception, robots: int = 10):
+    def __init__(self, *results: dict[str, Any] | Exception, robots: int = 10):
         self.env: Any = SimpleNamespace(num_envs=robots, robots=ToyRobots())
-        self.course = list(course)
+        self.results = list(results)
         self.iteration_count = self.env_steps = 0
         self.weights = {"policy.weight": torch.zeros(2), "model.weight": torch.zeros(2)}
 
     def iteration(self, progress: float) -> dict[str, float]:
-        given = self.course.pop(0)
-        if isinstance(given, Exception):
-            raise given
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
         self.iteration_count += 1
-        self.env.robots.lost = int(given.pop("broken", 0))
+        self.env.robots.lost = int(result.pop("broken", 0))
         self.env.robots.breakdowns += [
             {"robot": i, "reason": "BADQACC"} for i in range(self.env.robots.lost)
         ]
-        return dict(given)
+        return dict(result)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.weights
@@ -68,9 +67,9 @@ def iteration(one: Guard) -> dict[str, float]:
     """As `npmp.learning.run.train` makes it."""
     while True:
         try:
-            return one.watch(one.trainer.iteration(0.0))
+            return one.check(one.trainer.iteration(0.0))
         except NonFiniteGradient:
-            one.throw_away()
+            one.count_discarded()
 
 
 def stopped(one: Guard, place: Path) -> tuple[str, dict[str, Any]]:
@@ -80,7 +79,7 @@ def stopped(one: Guard, place: Path) -> tuple[str, dict[str, Any]]:
     return str(error.value), json.loads((place / "diverged.json").read_text())
 
 
-def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_single_failures_are_counted_and_tolerated(tmp_path: Path) -> None:
     toy = Toy(
         {"loss": 1.0},
         {"loss": NAN, "skipped_updates": 2.0},
@@ -94,7 +93,7 @@ def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
     assert not (tmp_path / "diverged.json").exists()
 
 
-def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -> None:
+def test_a_collection_without_a_finite_gradient_is_repeated(tmp_path: Path) -> None:
     error = NonFiniteGradient()
     toy = Toy(error, error, {"loss": 1.0})
     expected = {"loss": 1.0, "skipped_updates": 2.0, "lost_simulations": 0.0}
@@ -103,7 +102,7 @@ def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -
         iteration(guard(Toy(RuntimeError("something else, non-finite")), tmp_path))
 
 
-def test_an_iteration_counts_once_however_often_it_was_collected(
+def test_repeated_collections_are_one_bad_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "PATIENCE", 2)
@@ -112,55 +111,56 @@ def test_an_iteration_counts_once_however_often_it_was_collected(
     one = guard(Toy(*again, *again, {"loss": 1.0}, *again, *again, error, error, error), tmp_path)
     rows = [iteration(one) for _ in range(5)]
     assert [row["skipped_updates"] for row in rows] == [2, 2, 0, 2, 2]
-    message, said = stopped(one, tmp_path)
-    assert "a gradient is not finite in 3 collections in a row" in message
-    assert said["iteration"] == 5
+    _, details = stopped(one, tmp_path)
+    assert details["iteration"] == 5
     whole = guard(Toy(*again, *again, *again), tmp_path)
-    assert "the last of 3 such iterations in a row" in stopped(whole, tmp_path)[0]
+    assert "3 bad iterations in a row" in stopped(whole, tmp_path)[0]
 
 
-def test_what_goes_wrong_again_and_again_stops_the_run(
+def test_consecutive_bad_iterations_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "PATIENCE", 2)
     bad = [{"loss": NAN}, {"loss": NAN}]
     toy = Toy({"loss": 1.0}, *bad, {"loss": 2.0}, *bad, {"loss": NAN, "skipped_updates": 1.0})
-    message, said = stopped(guard(toy, tmp_path), tmp_path)
-    assert (
-        "diverged at iteration 7 (loss: loss is nan, 1 updates were skipped, the last of 3 such"
-        in message
+    message, details = stopped(guard(toy, tmp_path), tmp_path)
+    assert "iteration 7" in message and "algo.policy_lr=" in message
+    assert f"resume={tmp_path}" in message
+    assert (details["iteration"], details["part"], details["seed"], details["progress"]) == (
+        7,
+        "loss",
+        7,
+        0.07,
     )
-    assert "algo.policy_lr=" in message
-    assert f"resume={tmp_path} with such a setting changed" in message
-    assert (said["iteration"], said["part"], said["seed"], said["progress"]) == (7, "loss", 7, 0.07)
-    assert said["learning_rates"] == {"algo.policy_lr": [5e-4, 5e-5]}
+    assert details["learning_rates"] == {"algo.policy_lr": [5e-4, 5e-5]}
     expected = ["1.0", "nan", "nan", "2.0", "nan", "nan"]
-    assert [row["loss"] for row in said["iterations_before"]] == expected
+    assert [row["loss"] for row in details["iterations_before"]] == expected
 
 
-def test_simulations_that_break_down_in_numbers_stop_the_run(
+def test_many_broken_simulations_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "PATIENCE", 1)
-    # of ten robots; a tenth is borne
+    # of ten robots; a tenth is tolerated
     few, many = {"loss": 1.0, "broken": 1}, {"loss": 1.0, "broken": 2}
     toy = Toy(dict(many), dict(few), dict(many), dict(many))
-    message, said = stopped(guard(toy, tmp_path), tmp_path)
-    assert "iteration 4 (simulation: 2 simulations broke down" in message
-    assert "which robots" in message
-    assert [entry["iteration"] for entry in said["lost_simulations"]] == [1, 1, 2, 3, 3, 4, 4]
-    assert said["lost_simulations"][-1] == {"iteration": 4, "robot": 1, "reason": "BADQACC"}
+    message, details = stopped(guard(toy, tmp_path), tmp_path)
+    assert "iteration 4" in message and details["part"] == "simulation"
+    assert [entry["iteration"] for entry in details["lost_simulations"]] == [1, 1, 2, 3, 3, 4, 4]
+    assert details["lost_simulations"][-1] == {"iteration": 4, "robot": 1, "reason": "BADQACC"}
 
 
 @pytest.mark.parametrize(
     ("name", "part"),
     [("policy.weight", "loss"), ("model.weight", "model"), ("replay.floats.state", "simulation")],
 )
-def test_a_poisoned_network_stops_the_run_at_once(name: str, part: str, tmp_path: Path) -> None:
+def test_a_network_that_is_not_finite_stops_the_run_at_once(
+    name: str, part: str, tmp_path: Path
+) -> None:
     toy = Toy({"loss": NAN})
     toy.weights = {"policy.weight": torch.zeros(2), name: torch.tensor([0.0, NAN])}
     one = guard(toy, tmp_path)
-    _, said = stopped(one, tmp_path)
-    assert said["iteration"] == 1 and said["part"] == part and said["not_finite"] == [name]
-    with pytest.raises(Diverged, match=f"{name} not finite"):  # nor would a checkpoint be written
+    _, details = stopped(one, tmp_path)
+    assert details["iteration"] == 1 and details["part"] == part and details["not_finite"] == [name]
+    with pytest.raises(Diverged, match=name):
         one.check_state()

@@ -139,7 +139,7 @@ def test_a_run_depends_on_its_seed_alone_and_goes_on(
     summaries, began = [], []
     for name, draws in (("one", 0), ("other", 7)):
         torch.rand(draws)
-        caller = Caller(begin=lambda: began.append(True))
+        caller = Caller(on_start=lambda: began.append(True))
         summaries.append(train_module(motions, robot, tmp_path / name, TINY, seed=3, caller=caller))
     assert summaries[0]["after"] == summaries[1]["after"] and len(began) == 2
     one, other = (
@@ -194,7 +194,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
 
 
 def test_a_run_s_length_is_in_whole_iterations() -> None:
-    trainer: Any = SimpleNamespace(steps_before=100, steps_each=30)
+    trainer: Any = SimpleNamespace(env_steps_before=100, env_steps_per_iteration=30)
     assert [iterations(trainer, steps) for steps in (1, 100, 130, 131)] == [1, 1, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""What a training verb shows in the terminal."""
+"""The progress line in the terminal."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ from npmp.learning.live import LiveLine, live_line
 from npmp.learning.run_files import RunLog
 
 
-def test_the_live_line_remembers_what_was_judged(
+def test_the_line_keeps_the_latest_evaluation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = RunLog(tmp_path, 3, judged=("tracked_s",), progress=LiveLine())
-    log.write(
-        1, 10, {"loss": 0.5, "tracked_s": 1.5, "kl": 0.25, "beta": 0.01}, env_steps_done_here=10
-    )
-    log.write(2, 20, {"loss": 1.0}, env_steps_done_here=20)
-    log.write(3, 30, {"loss": 1.5, "kl": 0.5}, env_steps_done_here=30)  # the last is shown always
+    log = RunLog(tmp_path, 3, evaluation_keys=("tracked_s",), progress=LiveLine())
+    log.write(1, 10, {"loss": 0.5, "tracked_s": 1.5, "kl": 0.25, "beta": 0.01}, env_steps_here=10)
+    log.write(2, 20, {"loss": 1.0}, env_steps_here=20)
+    log.write(3, 30, {"loss": 1.5, "kl": 0.5}, env_steps_here=30)
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("iteration 3/3  ")
     assert " steps/s  0:00 left  tracked_s 1.5  kl 0.5" in line
 
 
-def test_the_live_line_in_full() -> None:
-    figures = {
+def test_the_text_of_the_line() -> None:
+    metrics = {
         "kl": 0.5,
         "tracked_s": 1.25,
         "model_loss": math.nan,
@@ -37,29 +35,29 @@ def test_the_live_line_in_full() -> None:
         "loss_policy": -2.0,
     }
     expected = "iteration 7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
-    assert live_line(7, 10, 1234.5, figures, 3723.0) == expected
-    assert live_line(1, 10, None, {}, None) == "iteration 1/10  time left known soon"
+    assert live_line(7, 10, 1234.5, metrics, 3723.0) == expected
+    assert live_line(1, 10, None, {}, None) == "iteration 1/10  estimating time left"
 
 
-def test_warm_up_and_compilation_are_no_rate(
+def test_speed_excludes_warm_up_and_compilation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After 890 s of warm-up and compilation iterations of 2 s: 97 of 100 take 194 s."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    shown: list[tuple[float | None, float | None]] = []
+    rates: list[tuple[float | None, float | None]] = []
     line = LiveLine()
-    monkeypatch.setattr(line, "show", lambda i, n, speed, left, _: shown.append((speed, left)))
+    monkeypatch.setattr(line, "show", lambda i, n, speed, left, _: rates.append((speed, left)))
     log = RunLog(tmp_path, 100, progress=line)
     for iteration, at in ((1, 890.0), (2, 892.0), (3, 894.0)):
         now[0] = at
-        log.write(iteration, 50 * iteration, {}, env_steps_done_here=50 * iteration)
-    assert shown == [(None, None), (25.0, 196.0), (25.0, 194.0)]
+        log.write(iteration, 50 * iteration, {}, env_steps_here=50 * iteration)
+    assert rates == [(None, None), (25.0, 196.0), (25.0, 194.0)]
     rows = (tmp_path / "timing.csv").read_text().splitlines()
     assert rows[1:] == ["1,890.0,", "2,892.0,25.0", "3,894.0,25.0"]
 
 
-def test_every_phase_is_named_and_no_silence_is_long(
+def test_phases_are_named_and_updated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, seconds in (("TICK_S", 0.01), ("PLAIN_S", 0.05), ("PHASE_S", 0.0)):
@@ -71,10 +69,5 @@ def test_every_phase_is_named_and_no_silence_is_long(
                 time.sleep(0.1 * (i == 2))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "making 3 robots  0:00" and "fitting  0:00" in lines
-    # a step of 0.1 s is not silent, though nothing reports meanwhile
+    # updated during a step of 0.1 s
     assert lines.count("fitting  2/4  0:00") >= 1
-
-
-def test_without_a_display_nothing_is_counted() -> None:
-    with phase("fitting"):
-        assert list(counted(3)) == [0, 1, 2]

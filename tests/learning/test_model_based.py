@@ -98,7 +98,11 @@ def test_runs_of_imitation_repeat_and_resume(
     trainer = check_repeats_and_resumes(
         lambda seed: imitating(robot, motions, seed, config), before=3
     )
-    assert trainer.env_steps == 12 * (12 + 5 * 4) == trainer.steps_before + 5 * trainer.steps_each
+    assert (
+        trainer.env_steps
+        == 12 * (12 + 5 * 4)
+        == trainer.env_steps_before + 5 * trainer.env_steps_per_iteration
+    )
     trainer.module().check_robot(robot)
 
 
@@ -399,12 +403,12 @@ def test_recordings_are_cloned_and_give_the_postures(
     assert trainer.postures.low[4] == low and "clone_loss" in figures
     # one that has learned before is held to the behaviour prior, too
     later = walking_on(robot, walking, skill, policy, recordings=recordings, new=False)
-    assert later.steps_before == (12 + later.clone_steps) * 6
-    assert "clone_loss" not in later.warm_up() and later.env_steps == later.steps_before
+    assert later.env_steps_before == (12 + later.clone_steps) * 6
+    assert "clone_loss" not in later.warm_up() and later.env_steps == later.env_steps_before
     plain = dataclasses.replace(WALKING, behavior=0.0)
     more: dict[str, Any] = {"recordings": recordings, "new": False, "config": plain}
     alone = walking_on(robot, walking, skill, policy, **more)
-    assert alone.steps_before == 12 * 6 and alone.behavior is None
+    assert alone.env_steps_before == 12 * 6 and alone.behavior is None
     pairs = zip(later.policy.parameters(), policy.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

@@ -61,10 +61,10 @@ def smaller(
 
 
 def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
-    gathered = trainer.gather(0.0)
-    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
+    experience = trainer.collect_experience(0.0)
+    errors = [trainer.iteration(0.0, experience)["clone_error"] for _ in range(5)]
     assert errors[-1] < 0.4 * errors[0] and trainer.env_steps == 5 * 4 * 6
-    lesson: Lesson = gathered.data
+    lesson: Lesson = experience.data
     return lesson
 
 
@@ -82,14 +82,14 @@ def test_moments_that_are_lost_count_less() -> None:
 
 def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: SkillModule) -> None:
     trainer = righting(robot, skill)
-    lesson = trainer.gather(0.0).data
+    lesson = trainer.collect_experience(0.0).data
     # where the teacher acts its targets are what robots sense as their last setpoints
     setpoints = lesson.observations.proprioception[1:, :, 12:24]
     torch.testing.assert_close(setpoints, lesson.targets[:-1], atol=1e-5, rtol=0.0)
     torch.testing.assert_close(
         lesson.observations.z_before[1:] * trainer.agent.unit, lesson.targets[:-1]
     )
-    late = righting(robot, skill).gather(0.5).data
+    late = righting(robot, skill).collect_experience(0.5).data
     assert (late.observations.proprioception[1:, :, 12:24] - late.targets[:-1]).abs().amax() > 0.05
 
 
@@ -102,7 +102,7 @@ def test_a_policy_is_put_into_a_smaller_network(
     if progress == 0.0:
         lesson = check_it_comes_nearer(smaller(robot, skill, policy, FITTED))
     else:
-        lesson = smaller(robot, skill, policy, CONFIG).gather(progress).data
+        lesson = smaller(robot, skill, policy, CONFIG).collect_experience(progress).data
     state = policy.initial_state(6)
     for t, target in enumerate(lesson.targets):
         observation = map_tree(lambda part, t=t: part[t], lesson.observations)
@@ -133,9 +133,9 @@ def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillMod
     """What the student unrolls is what its policy and the module's decoder do step by step."""
     trainer = through_skills(robot, skill)
     before = {name: weight.clone() for name, weight in skill.state_dict().items()}
-    gathered = trainer.gather(0.0)
-    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
-    lesson: Lesson = gathered.data
+    experience = trainer.collect_experience(0.0)
+    errors = [trainer.iteration(0.0, experience)["clone_error"] for _ in range(5)]
+    lesson: Lesson = experience.data
     assert errors[-1] < 0.95 * errors[0] and lesson.targets.shape == (4, 6, 12)
     network = trainer.agent.network
     mean, *_ = network(lesson.observations, lesson.start, lesson.is_first)
@@ -155,7 +155,7 @@ def test_learning_through_skills_repeats_and_resumes(robot: Robot, skill: SkillM
 
 def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
     trainer = righting(robot, skill)
-    both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
+    both = trainer.merge([trainer.collect_experience(0.0), trainer.collect_experience(0.0)])
     assert both.data.targets.shape == (4, 12, 12) and both.env_steps == 48
     assert both.data.start.hidden.shape == (12, 16)
 
@@ -164,9 +164,9 @@ def test_the_range_of_latents_is_that_of_what_collectors_bring(
     robot: Robot, skill: SkillModule
 ) -> None:
     collector, learner = righting(robot, skill), righting(robot, skill)
-    gathered = collector.gather(0.0)
-    learner.iteration(0.0, gathered)
-    torch.testing.assert_close(learner.range, latent_range(gathered.data.z), rtol=0, atol=0)
+    experience = collector.collect_experience(0.0)
+    learner.iteration(0.0, experience)
+    torch.testing.assert_close(learner.range, latent_range(experience.data.z), rtol=0, atol=0)
 
 
 def test_what_cannot_be_taught_is_refused(

@@ -1,7 +1,5 @@
-"""Reinforcement learning in pure pieces: returns, the losses of (MO-)V-MPO and PPO, PopArt,
-unrolls; and the learners made of them.
-
-Knows shapes only: no environment, no skill module.
+"""Reinforcement learning on tensors: returns, the losses of (MO-)V-MPO and PPO, PopArt, rollouts,
+and learners that combine them. Independent of environments and skill modules.
 """
 
 from npmp.learning.rl.learner import PPO, VMPO, Learner, PPOConfig, VMPOConfig

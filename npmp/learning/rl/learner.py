@@ -1,4 +1,4 @@
-"""On-policy learners, V-MPO, MO-V-MPO and PPO, behind one interface. They know shapes only."""
+"""On-policy learners with one interface: V-MPO, MO-V-MPO and PPO."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_GRADIENT_NORM = 1.0  # of PPO's policy and critic each [legged_gym]
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOConfig:
-    """V-MPO's settings. LSP: latent-space-priors' V-MPO on CMU imitation with 5 objectives."""
+    """Settings of V-MPO. LSP: latent-space-priors' V-MPO on CMU imitation with 5 objectives."""
 
     # discount per control step [LSP]
     gamma: float = 0.95
@@ -43,9 +43,9 @@ class VMPOConfig:
     target_period: int = 8
     # of Adam, of policy and critic; 1e-4 in LSP
     learning_rate: float = 1e-3
-    # of the duals: in place within some ten iterations; 1e-4 in LSP
+    # of the duals, which settle within some ten iterations; 1e-4 in LSP
     dual_learning_rate: float = 3e-2
-    # both multipliers of the KL at the start; 1 in V-MPO, at which early steps stay below the bound
+    # both multipliers of the KL at the start; 1 in V-MPO, where early steps stay below the bound
     initial_alpha: float = 0.1
     # of the returns' moments; 3e-4 in V-MPO
     popart_step_size: float = 3e-3
@@ -61,7 +61,7 @@ class VMPOConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig:
-    """PPO's settings."""
+    """Settings of PPO."""
 
     # discount per control step, as V-MPO's; 0.99 in legged_gym
     gamma: float = 0.95
@@ -76,23 +76,23 @@ class PPOConfig:
 
 
 class Learner(Resumable, ABC):
-    """A policy and a critic that learn from rollouts of the policy that acts.
+    """Trains a policy and a critic on rollouts of the acting policy.
 
-    The policy unrolls over time: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean
-    and std of the actions [T, B, A], the state after the last step, and the KL of its latents to
-    their prior [T, B]. It holds no hidden state. The critic gives a value per objective [..., K].
+    The policy is stateless: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean and
+    std of the actions [T, B, A], the state after the last step, and the KL of its latents to the
+    prior [T, B]. The critic gives a value per objective [..., K].
     """
 
     optimizer: torch.optim.Optimizer
     acting: nn.Module  # the policy that collects
 
     def __init__(self, policy: nn.Module, critic: Critic):
-        """Both are trained in place, on the device they are on."""
+        """policy, critic: trained in place, on their device."""
         self.policy = policy
         self.critic = critic
         weights = (*policy.parameters(), *critic.parameters())
-        self._learned = [weight for weight in weights if weight.requires_grad]
-        self.steps = 0  # gradient steps made
+        self._trainable = [weight for weight in weights if weight.requires_grad]
+        self.steps = 0  # gradient steps so far
 
     @torch.no_grad()
     def act(
@@ -101,12 +101,12 @@ class Learner(Resumable, ABC):
         """One step of the acting policy.
 
         Args:
-          observations, state: trees [B, ...]. is_first: [B] bool, the step is an episode's first.
+          observations, state: trees [B, ...]. is_first: [B] bool, first step of an episode.
 
         Returns: actions [B, A], their log-density [B], the state after the step.
         """
-        one = map_tree(lambda leaf: leaf[None], observations)
-        mean, std, state, _ = self.acting(one, state, is_first[None])
+        one_step = map_tree(lambda leaf: leaf[None], observations)
+        mean, std, state, _ = self.acting(one_step, state, is_first[None])
         distribution = Gaussian(mean, std)
         actions = distribution.draw(generator)
         return actions[0], distribution.log_prob(actions)[0], state
@@ -120,51 +120,51 @@ class Learner(Resumable, ABC):
         minibatches: int,
         generator: torch.Generator,
     ) -> dict[str, float]:
-        """Make so many passes over a rollout, each in minibatches of whole sequences.
+        """Make `passes` passes over a rollout, each in minibatches of whole sequences.
 
         beta: weight of the KL to the prior, per nat.
 
-        Returns: the mean figures of the updates.
+        Returns: the mean metrics of the updates.
 
         Raises:
-          NonFiniteGradient: with the weights as they were before that update.
+          NonFiniteGradient: the weights are those before the failed update.
         """
-        figures: list[dict[str, float]] = []
+        metrics: list[dict[str, float]] = []
         num = rollout.rewards.shape[1]
         precomputed = None
         for _ in range(passes):
             order = torch.randperm(num, generator=generator, device=rollout.rewards.device)
-            for chosen in order.tensor_split(minibatches):
+            for env_ids in order.tensor_split(minibatches):
                 if precomputed is None or self.outdated():
                     with torch.no_grad():
                         precomputed = self.precompute(rollout)
-                part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], precomputed)
-                figures.append(self.update(rollout.sequences(chosen), part, beta))
-        return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
+                part = map_tree(lambda leaf, ids=env_ids: leaf[:, ids], precomputed)
+                metrics.append(self.update(rollout.select(env_ids), part, beta))
+        return {name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
 
     @abstractmethod
     def precompute(self, rollout: Rollout) -> Tree:
-        """What updates from a rollout have in common, leaves [T, B, ...]."""
+        """Quantities that all updates on a rollout share, leaves [T, B, ...]."""
 
     @abstractmethod
     def outdated(self) -> bool:
-        """Whether the last update has changed what `precompute` gives."""
+        """Whether the last update invalidated `precompute`."""
 
     @abstractmethod
     def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
-        """One gradient step; figures that say how it went.
+        """One gradient step; returns metrics.
 
         Raises:
-          NonFiniteGradient: with nothing changed.
+          NonFiniteGradient: nothing has changed.
         """
 
-    def _descend(self, loss: Tensor, limit: float = math.inf) -> dict[str, Tensor]:
-        """One step of the optimizer, each network's gradient no longer than the limit."""
+    def _optimizer_step(self, loss: Tensor, max_norm: float = math.inf) -> dict[str, Tensor]:
+        """One step of the optimizer; each network's gradient is clipped to `max_norm`."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         clip_gradients(w for group in self.optimizer.param_groups for w in group["params"])
-        policy = clip_gradients(self.policy.parameters(), limit)
-        critic = clip_gradients(self.critic.parameters(), limit)
+        policy = clip_gradients(self.policy.parameters(), max_norm)
+        critic = clip_gradients(self.critic.parameters(), max_norm)
         self.optimizer.step()
         self.steps += 1
         return {"policy_grad_norm": policy, "critic_grad_norm": critic}
@@ -179,11 +179,11 @@ class Learner(Resumable, ABC):
 
 
 class VMPO(Learner):
-    """V-MPO, with several objectives MO-V-MPO: see `npmp.learning.rl.vmpo`.
+    """V-MPO; MO-V-MPO with several objectives. Losses: `npmp.learning.rl.vmpo`.
 
-    The policy that acts is the target network, replaced by the online one every `target_period`
-    gradient steps. Values and advantages are in PopArt's units, so that one temperature fits
-    rewards of any size.
+    The target network acts; it is copied from the online network every `target_period` gradient
+    steps. Values and advantages are normalized by PopArt, so the temperature does not depend on the
+    scale of the rewards.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class VMPO(Learner):
         """objectives: names of the K columns of the rewards.
 
         Raises:
-          InputError: for bounds that are neither one nor as many as the objectives.
+          InputError: if `epsilon_temperature` has neither one value nor one per objective.
         """
         super().__init__(policy, critic)
         self.config = config
@@ -201,8 +201,8 @@ class VMPO(Learner):
         epsilons = config.epsilon_temperature
         if len(epsilons) not in (1, len(objectives)):
             raise InputError(
-                f"epsilon_temperature needs 1 or {len(objectives)} values (one for each of "
-                f"{', '.join(objectives)}), got {len(epsilons)}"
+                f"epsilon_temperature has {len(epsilons)} values, expected 1 or {len(objectives)} "
+                f"({', '.join(objectives)})"
             )
         self.target = self.acting = copy.deepcopy(policy).requires_grad_(False)
         self._epsilon = torch.tensor(epsilons, device=device).expand(len(objectives))
@@ -213,10 +213,10 @@ class VMPO(Learner):
                 "std": torch.tensor(vmpo.raw_dual(config.initial_alpha)),
             }
         ).to(device)
-        self.units = popart.initial_stats(len(objectives), device)
+        self.popart_stats = popart.initial_stats(len(objectives), device)
         self.optimizer = torch.optim.Adam(
             [
-                {"params": self._learned, "lr": config.learning_rate},
+                {"params": self._trainable, "lr": config.learning_rate},
                 {"params": list(self.duals.values()), "lr": config.dual_learning_rate},
             ]
         )
@@ -226,12 +226,12 @@ class VMPO(Learner):
         return self.target(rollout.observations, rollout.initial_state, rollout.resets)[:2]
 
     def outdated(self) -> bool:
-        """As `Learner.outdated`: a new target."""
+        """As `Learner.outdated`: after a copy into the target network."""
         return self.steps % self.config.target_period == 0
 
     def values(self, observations: Tree) -> Tensor:
         """The critic's values in reward units: tree [..., D] -> [..., K]."""
-        return popart.unnormalize(self.units, self.critic(observations))
+        return popart.unnormalize(self.popart_stats, self.critic(observations))
 
     @torch.no_grad()
     def returns(self, rollout: Rollout, values: Tensor) -> Tensor:
@@ -241,12 +241,12 @@ class VMPO(Learner):
         return lambda_returns(rollout.rewards, following, *ends, self.config.gamma)
 
     def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
-        """As `Learner.update`; several figures are by objective, `temperature_NAME` and so on."""
+        """As `Learner.update`; metrics of objectives are named `temperature_NAME` and so on."""
         outputs = self.critic(rollout.critic_observations)
-        values = popart.unnormalize(self.units, outputs.detach())
+        values = popart.unnormalize(self.popart_stats, outputs.detach())
         returns = self.returns(rollout, values)
-        advantages = (returns - values) / popart.std(self.units)
-        mean, std, _, to_prior = self.policy(
+        advantages = (returns - values) / popart.std(self.popart_stats)
+        mean, std, _, prior_kl = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
         old = Gaussian(*precomputed)
@@ -264,58 +264,69 @@ class VMPO(Learner):
             "temperature": vmpo.temperature_loss(advantages, selected, eta, self._epsilon).sum(),
             "alpha": dual_mean + dual_std,
             "bound": bound_mean + bound_std,
-            "value": vmpo.value_loss(outputs, popart.normalize(self.units, returns)),
+            "value": vmpo.value_loss(outputs, popart.normalize(self.popart_stats, returns)),
         }
-        norms = self._descend(sum(losses.values()) + beta * to_prior.mean())
-        self._move_units(returns)
+        norms = self._optimizer_step(sum(losses.values()) + beta * prior_kl.mean())
+        self._update_popart(returns)
         if self.outdated():
             self.target.load_state_dict(self.policy.state_dict())
-        acted = old.log_prob(rollout.actions)
-        figures = {f"loss_{name}": loss for name, loss in losses.items()} | norms
-        figures |= {"kl": to_prior.mean(), "entropy": new.entropy().mean()}
-        figures |= {"kl_mean": kl_mean, "kl_std": kl_std}
-        figures |= {"alpha_mean": alpha_mean, "alpha_std": alpha_std}
-        figures["off_policy"] = (rollout.behaviour_log_prob - acted).mean()
-        each = {"temperature": eta, "weight_kl": vmpo.weight_kl(weights, selected)}
-        each |= {"value_std": popart.std(self.units)} | value_figures(values, returns)
-        for figure, by_objective in each.items():
-            figures |= {
-                f"{figure}_{name}": by_objective[k] for k, name in enumerate(self.objectives)
-            }
-        return as_numbers(figures)
+        target_log_prob = old.log_prob(rollout.actions)
+        metrics = {f"loss_{name}": loss for name, loss in losses.items()} | norms
+        metrics |= {
+            "kl": prior_kl.mean(),
+            "entropy": new.entropy().mean(),
+            "kl_mean": kl_mean,
+            "kl_std": kl_std,
+            "alpha_mean": alpha_mean,
+            "alpha_std": alpha_std,
+            "off_policy": (rollout.behaviour_log_prob - target_log_prob).mean(),
+        }
+        by_objective = {
+            "temperature": eta,
+            "weight_kl": vmpo.weight_kl(weights, selected),
+            "value_std": popart.std(self.popart_stats),
+            **value_metrics(values, returns),
+        }
+        for metric, entries in by_objective.items():
+            metrics |= {f"{metric}_{name}": entries[k] for k, name in enumerate(self.objectives)}
+        return to_floats(metrics)
 
     @torch.no_grad()
-    def _move_units(self, returns: Tensor) -> None:
-        """PopArt, after the step: the gradient belongs to the head before the rescaling."""
-        new = popart.update_stats(self.units, returns, self.config.popart_step_size)
+    def _update_popart(self, returns: Tensor) -> None:
+        """Update the statistics and rescale the head, after the step of the optimizer."""
+        stats = popart.update_stats(self.popart_stats, returns, self.config.popart_step_size)
         head = self.critic.value_head
-        weight, bias = popart.rescale_head(head.weight, head.bias, self.units, new)
+        weight, bias = popart.rescale_head(head.weight, head.bias, self.popart_stats, stats)
         head.weight.copy_(weight)
         head.bias.copy_(bias)
-        for kept, moved in zip(self.units, new, strict=True):
-            kept.copy_(moved)
+        for old_value, new_value in zip(self.popart_stats, stats, strict=True):
+            old_value.copy_(new_value)
 
     def _parts(self) -> dict[str, Part]:
-        return super()._parts() | {"target": self.target, "duals": self.duals, "units": self.units}
+        return super()._parts() | {
+            "target": self.target,
+            "duals": self.duals,
+            "units": self.popart_stats,
+        }
 
 
 class PPO(Learner):
-    """PPO with one reward, the sum of the objectives, by the losses of `npmp.learning.rl.ppo`.
+    """PPO on the sum of the objectives. Losses: `npmp.learning.rl.ppo`.
 
-    Rewards are scaled by 1 - gamma, which makes values about as large as rewards: of the size that
-    clipping is for. Minibatches are sequences, re-run from their stored states.
+    Rewards are scaled by 1 - gamma, so that values have about the size of rewards, which the
+    clipping of values assumes. Minibatches are sequences, re-run from their stored states.
     """
 
     def __init__(self, policy: nn.Module, critic: Critic, config: PPOConfig):
-        """critic: of one value."""
+        """critic: with one value."""
         super().__init__(policy, critic)
         self.acting = policy
         self.config = config
         self.rate = config.learning_rate
-        self.optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(self._trainable, lr=config.learning_rate)
 
     def outdated(self) -> bool:
-        """As `Learner.outdated`: never, all of it is of the policy and critic that collected."""
+        """As `Learner.outdated`: never."""
         return False
 
     def precompute(self, rollout: Rollout) -> Tree:
@@ -332,35 +343,40 @@ class PPO(Learner):
 
     def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
         old_mean, old_std, old_values, returns, advantages = precomputed
-        mean, std, _, to_prior = self.policy(
+        mean, std, _, prior_kl = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
         new = Gaussian(mean, std)
-        change = Gaussian(old_mean, old_std).kl(new).mean()
-        self.rate = ppo.adapted_rate(self.rate, change.item(), self.config.desired_kl)
+        kl_update = Gaussian(old_mean, old_std).kl(new).mean()
+        self.rate = ppo.adapted_rate(self.rate, kl_update.item(), self.config.desired_kl)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         values = self.critic(rollout.critic_observations).squeeze(-1)
         log_prob = new.log_prob(rollout.actions)
         surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
         value = ppo.clipped_value_loss(values, old_values, returns)
-        norms = self._descend(surrogate + value + beta * to_prior.mean(), MAX_GRADIENT_NORM)
-        figures = {"loss_policy": surrogate, "loss_value": value, "kl": to_prior.mean()}
-        figures |= {"entropy": new.entropy().mean(), "kl_update": change}
-        return as_numbers(figures | norms) | {"learning_rate": self.rate}
+        norms = self._optimizer_step(surrogate + value + beta * prior_kl.mean(), MAX_GRADIENT_NORM)
+        metrics = {
+            "loss_policy": surrogate,
+            "loss_value": value,
+            "kl": prior_kl.mean(),
+            "entropy": new.entropy().mean(),
+            "kl_update": kl_update,
+        }
+        return to_floats(metrics | norms) | {"learning_rate": self.rate}
 
     def _parts(self) -> dict[str, Part]:
         return super()._parts() | {"rate": Numbers(self, "rate")}
 
 
-def as_numbers(figures: Mapping[str, Tensor]) -> dict[str, float]:
-    """Scalars as numbers, by one transfer for all of them."""
-    values: Any = torch.stack([figure.detach().float() for figure in figures.values()]).tolist()
-    return dict(zip(figures, values, strict=True))
+def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    """Scalars as floats, with one transfer."""
+    values: Any = torch.stack([metric.detach().float() for metric in metrics.values()]).tolist()
+    return dict(zip(metrics, values, strict=True))
 
 
-def value_figures(values: Tensor, returns: Tensor) -> dict[str, Tensor]:
-    """Per objective [K]: mean return, RMS error of the values, explained part of the variance."""
+def value_metrics(values: Tensor, returns: Tensor) -> dict[str, Tensor]:
+    """Per objective [K]: mean return, RMS error of the values, explained variance."""
     error = (returns - values).flatten(0, -2)
     flat = returns.flatten(0, -2)
     variance = flat.var(0, correction=0)

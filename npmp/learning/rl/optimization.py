@@ -1,4 +1,4 @@
-"""Gradient steps that are finite and bounded, and averaged weights."""
+"""Gradient clipping, optimizer steps and averaged weights."""
 
 from __future__ import annotations
 
@@ -8,72 +8,71 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-# gradient of one robot over the median of all, at most [D]
-LARGEST = 5.0
+# limit on one robot's gradient norm over the median of all [D]
+MAX_RATIO = 5.0
 
 
 class NonFiniteGradient(RuntimeError):
-    """A gradient is infinite or NaN; the weights are as they were before its step."""
+    """A gradient is infinite or NaN; the weights are unchanged."""
 
 
-def clip_gradients(weights: Iterable[Tensor], limit: float = math.inf) -> Tensor:
-    """Shorten the gradients of all weights together to the limit, in place; their norm before.
+def clip_gradients(weights: Iterable[Tensor], max_norm: float = math.inf) -> Tensor:
+    """Clip the total norm of the gradients, in place; returns the norm before.
 
     Raises:
-      NonFiniteGradient: with no gradient changed.
+      NonFiniteGradient: the gradients are unchanged.
     """
     weights = list(weights)
     norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     if not torch.isfinite(norm):
         raise NonFiniteGradient("a gradient is not finite")
-    nn.utils.clip_grads_with_norm_(weights, limit, norm)
+    nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
     return norm
 
 
 def bounded_gradient(values: Tensor) -> Tensor:
-    """Values (B, ...) of B robots as they are; on its way back the gradient of each is shortened
-    to `LARGEST` times the median of those that are neither zero nor infinite.
+    """Identity on values (B, ...) of B robots; in the backward pass each robot's gradient norm is
+    limited to `MAX_RATIO` times the median of the finite, non-zero ones.
 
-    Robots that fall in imagination have by far the largest. Clipped at the end only, the sum would
-    be theirs alone.
+    Robots that fall in imagination have by far the largest gradients, which would dominate the sum.
     """
     if not values.requires_grad:
         return values
-    passed = values.view_as(values)
-    passed.register_hook(_shortened)
-    return passed
+    output = values.view_as(values)
+    output.register_hook(_limit_to_median)
+    return output
 
 
-def _shortened(gradient: Tensor) -> Tensor:
+def _limit_to_median(gradient: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(gradient.flatten(1), dim=-1)
-    counts = norms.isfinite() & (norms > 0.0)
-    median = norms.masked_fill(~counts, torch.nan).nanmedian()
-    share = torch.where(counts, (LARGEST * median / norms).clamp(max=1.0), 0.0)
-    share = share.view(-1, *[1] * (gradient.dim() - 1))
-    return torch.where(share > 0.0, gradient * share, 0.0)
+    valid = norms.isfinite() & (norms > 0.0)
+    median = norms.masked_fill(~valid, torch.nan).nanmedian()
+    scale = torch.where(valid, (MAX_RATIO * median / norms).clamp(max=1.0), 0.0)
+    scale = scale.view(-1, *[1] * (gradient.dim() - 1))
+    return torch.where(scale > 0.0, gradient * scale, 0.0)
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer, limit: float) -> float:
-    """One optimizer step, the gradient no longer than the limit; the gradient's norm before.
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, max_norm: float) -> float:
+    """One step of the optimizer with a clipped gradient; returns the norm before clipping.
 
-    No step is made where the norm is not finite: one bad batch must not poison the run.
+    Skipped if the norm is not finite.
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    norm = nn.utils.clip_grad_norm_(weights, limit).item()
+    norm = nn.utils.clip_grad_norm_(weights, max_norm).item()
     if math.isfinite(norm):
         optimizer.step()
     return norm
 
 
 @torch.no_grad()
-def move_average(average: nn.Module, current: nn.Module, decay: float, done: int) -> None:
-    """Move averaged parameters towards the current ones, after `done` updates.
+def move_average(average: nn.Module, current: nn.Module, decay: float, updates: int) -> None:
+    """Exponential moving average of parameters, in place; updates: made so far.
 
-    The average is over a ninth of the updates so far at most: a fixed one trails by hundreds of
-    updates, and short runs have no more than that.
+    The decay grows with `updates`, to average over a ninth of them at most: with a fixed one the
+    average of a short run lags behind.
     """
-    share = 1.0 - min(decay, (1.0 + done) / (10.0 + done))
-    for kept, now in zip(average.parameters(), current.parameters(), strict=True):
-        kept.lerp_(now, share)
+    weight = 1.0 - min(decay, (1.0 + updates) / (10.0 + updates))
+    for averaged, parameter in zip(average.parameters(), current.parameters(), strict=True):
+        averaged.lerp_(parameter, weight)

@@ -1,4 +1,4 @@
-"""PopArt: values learned in normalized units, outputs preserved when the units change.
+"""PopArt: normalized value targets, with outputs preserved when the statistics change.
 
 van Hasselt et al. 2016, "Learning values across many orders of magnitude"; per objective as per
 task in Hessel et al. 2019. Legend: K objectives, F features of the last layer.
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LEAST_STD = 1e-4
-MOST_STD = 1e6
+MIN_STD = 1e-4
+MAX_STD = 1e6
 
 
 class PopArtStats(NamedTuple):
@@ -25,14 +25,14 @@ class PopArtStats(NamedTuple):
 
 
 def initial_stats(num_objectives: int, device: torch.device) -> PopArtStats:
-    """Mean 0 and std 1: normalized values are values until the first update."""
+    """Mean 0, std 1."""
     zeros = torch.zeros(num_objectives, device=device)
     return PopArtStats(zeros, torch.ones_like(zeros), torch.zeros((), device=device))
 
 
 def std(stats: PopArtStats) -> Tensor:
-    """Standard deviation [K], bounded."""
-    return stats.variance.sqrt().clamp(LEAST_STD, MOST_STD)
+    """Standard deviation [K], clamped."""
+    return stats.variance.sqrt().clamp(MIN_STD, MAX_STD)
 
 
 def normalize(stats: PopArtStats, values: Tensor) -> Tensor:
@@ -48,10 +48,10 @@ def unnormalize(stats: PopArtStats, values: Tensor) -> Tensor:
 def update_stats(stats: PopArtStats, returns: Tensor, step_size: float) -> PopArtStats:
     """Move the moments towards those of `returns` [..., K].
 
-    The step is step_size / (1 - (1 - step_size)^i) at the i-th update: the first batch replaces the
-    initial moments and no start value lingers.
+    Step size step_size / (1 - (1 - step_size)^i) at the i-th update, which removes the bias of the
+    initial moments.
     """
-    # double: at the first update 1 - rate is a rounding error that a large mean's square multiplies
+    # double: at the first update 1 - rate is a rounding error, multiplied by a large squared mean
     samples = returns.double().flatten(0, -2)
     mean = samples.mean(0)
     variance = samples.var(0, correction=0)
@@ -60,7 +60,7 @@ def update_stats(stats: PopArtStats, returns: Tensor, step_size: float) -> PopAr
     shift = mean - stats.mean
     moved = (
         stats.mean + rate * shift,
-        # the second moment moved at this rate, without the lost digits of E[x^2] - E[x]^2
+        # without the cancellation of E[x^2] - E[x]^2
         (1.0 - rate) * stats.variance + rate * variance + rate * (1.0 - rate) * shift.square(),
         num_updates,
     )
@@ -70,6 +70,6 @@ def update_stats(stats: PopArtStats, returns: Tensor, step_size: float) -> PopAr
 def rescale_head(
     weight: Tensor, bias: Tensor, old: PopArtStats, new: PopArtStats
 ) -> tuple[Tensor, Tensor]:
-    """The last layer [K, F], [K] whose values in reward units stay when `old` becomes `new`."""
+    """Weight [K, F] and bias [K] that preserve the values in reward units from `old` to `new`."""
     ratio = std(old) / std(new)
     return weight * ratio.unsqueeze(-1), (bias * std(old) + old.mean - new.mean) / std(new)

@@ -1,4 +1,4 @@
-"""PPO: its losses as pure functions of tensors (Schulman et al. 2017, arXiv 1707.06347).
+"""PPO: losses as pure functions of tensors (Schulman et al. 2017, arXiv 1707.06347).
 
 Clipped values and the adaptive learning rate are those of legged_gym (Rudin et al. 2022) and
 rsl_rl. Legend: [...] any leading axes.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CLIP = 0.2  # of the ratio of densities, and of the values' change [Schulman et al. 2017]
+CLIP = 0.2  # of the probability ratio and of the change in value [Schulman et al. 2017]
 RATE_STEP = 1.5  # the factor by which the learning rate adapts [rsl_rl]
-RATES = (1e-5, 1e-2)  # within which it does [rsl_rl]
+RATES = (1e-5, 1e-2)  # its range [rsl_rl]
 
 
 def surrogate_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tensor:
@@ -28,8 +28,8 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor) -> T
 
 
 def adapted_rate(rate: float, kl: float, desired_kl: float) -> float:
-    """The learning rate for an update at KL(old || new) [nats]: lower beyond twice the desired one,
-    higher below half of it."""
+    """The adapted learning rate at KL(old || new) [nats]: lower above twice the desired KL, higher
+    below half of it."""
     if kl > 2.0 * desired_kl:
         return max(RATES[0], rate / RATE_STEP)
     if 0.0 < kl < 0.5 * desired_kl:

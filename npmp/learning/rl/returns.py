@@ -1,13 +1,11 @@
-"""Returns over an unroll, with failure (termination) and time-out (truncation) kept apart.
+"""Lambda returns over an unroll, with separate termination (failure) and truncation (time-out).
 
 Legend: T steps, B environments, K objectives.
   rewards      [T, B, K]  r_t, of the step from s_t to its successor
-  next_values  [T, B, K]  V(s'_t), s'_t the TRUE successor: at an episode's end the last state
-                          reached, before any reset
-  terminated   [T, B]     bool, the step failed: nothing follows, the successor is worth 0
-  truncated    [T, B]     bool, the step ended by time or the clip's end: the successor is worth
-                          V(s'_t)
-A step that is both is a termination. The unroll's last step is bootstrapped as a truncation is.
+  next_values  [T, B, K]  V(s'_t), s'_t the true successor: before any reset
+  terminated   [T, B]     bool, failure: the successor has value 0
+  truncated    [T, B]     bool, time-out or the clip's end: the successor has value V(s'_t)
+A step that is both is a termination. The last step is bootstrapped like a truncation.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ def lambda_returns(
 ) -> Tensor:
     """G_t = r_t + gamma [(1 - lambda) V(s'_t) + lambda G_{t+1}], [T, B, K].
 
-    Where the episode ends it is r_t + gamma V(s'_t), or r_t after a failure. lambda 1 is the return
-    to the end of the unroll (A3C, Mnih et al. 2016); G_t - V(s_t) is the generalized advantage
-    estimate (Schulman et al. 2016).
+    At an episode's end r_t + gamma V(s'_t), or r_t if terminated. With lambda 1 it is the n-step
+    return (A3C, Mnih et al. 2016); G_t - V(s_t) is the generalized advantage estimate (Schulman et
+    al. 2016).
     """
-    # a selection, so that a NaN after a failure does no harm
+    # where: ignores a NaN value after a termination
     one_step = rewards + gamma * torch.where(terminated.unsqueeze(-1), 0.0, next_values)
     ends = (terminated | truncated).unsqueeze(-1)
     following = one_step[-1]

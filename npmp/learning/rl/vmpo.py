@@ -4,10 +4,10 @@ V-MPO: Song et al. 2020 (arXiv 1909.12238). Several objectives: Abdolmaleki et a
 2005.07513), whose V-MPO form robot-NPMP (Bohez et al. 2022) uses.
 
 Legend: T steps, B environments, K objectives, N = T B steps. Leading axes are written [T, B], but
-every function is indifferent to their order and number.
+all functions work with any number and order of them.
 
     advantages  A  [T, B, K]   G - V, no gradient
-    selected       [T, B, K]   the N/2 steps of the largest advantages, by objective
+    selected       [T, B, K]   the N/2 steps with the largest advantages, per objective
     weights     psi[T, B, K]   softmax of A_k / eta_k over the selected steps; sums to 1 for each k
     temperature eta[K]         dual of KL(psi_k || uniform over the selected) <= eps_k
     alpha          scalars     duals of the KL between target and online policy, for mean and std
@@ -20,7 +20,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-DUAL_FLOOR = 1e-8  # V-MPO paper: duals are kept at or above this
+DUAL_FLOOR = 1e-8  # lower bound of dual variables [V-MPO]
 
 
 def dual(raw: Tensor) -> Tensor:
@@ -29,19 +29,18 @@ def dual(raw: Tensor) -> Tensor:
 
 
 def raw_dual(value: float) -> float:
-    """The parameter whose `dual` is `value`. Raises ValueError at or below the floor."""
+    """Inverse of `dual`. Raises ValueError for values at or below the floor."""
     if not value > DUAL_FLOOR:
-        raise ValueError(f"a dual variable must be larger than {DUAL_FLOOR}, got {value}")
+        raise ValueError(f"a dual variable must be above {DUAL_FLOOR}, got {value}")
     shifted = value - DUAL_FLOOR
     # the inverse of log(1 + exp(x)), stable for large values
     return shifted + math.log(-math.expm1(-shifted))
 
 
 def top_half(advantages: Tensor) -> Tensor:
-    """Select, for each objective, the floor(N/2) steps of the largest advantages, at least one.
+    """Mask [T, B, K] of the floor(N/2) steps with the largest advantages per objective, at least 1.
 
-    Of equal advantages at the edge the earlier ones are taken, so the number is exact. Returns bool
-    [T, B, K].
+    Ties select the earlier step, so the number is exact.
     """
     flat = advantages.detach().flatten(0, -2)
     order = flat.argsort(stable=True, dim=0, descending=True)
@@ -51,7 +50,7 @@ def top_half(advantages: Tensor) -> Tensor:
 
 
 def policy_weights(advantages: Tensor, selected: Tensor, temperature: Tensor) -> Tensor:
-    """psi_k = exp(A_k / eta_k) / sum over the selected of the same, 0 elsewhere; [T, B, K]."""
+    """psi_k = exp(A_k / eta_k) / sum over the selected of it, 0 elsewhere; [T, B, K]."""
     scaled = _scaled(advantages.detach(), selected, temperature.detach())
     return torch.softmax(scaled.flatten(0, -2), 0).reshape(advantages.shape)
 
@@ -61,7 +60,7 @@ def temperature_loss(
 ) -> Tensor:
     """eta_k eps_k + eta_k log(1/M sum over the M selected of exp(A_k / eta_k)), [K]; M = N/2.
 
-    The same selection as in the weights. Gradient to `temperature` [K] only.
+    Gradient to `temperature` [K] only.
     """
     scaled = _scaled(advantages.detach(), selected, temperature).flatten(0, -2)
     count = selected.flatten(0, -2).sum(0)
@@ -71,20 +70,20 @@ def temperature_loss(
 def policy_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
     """-sum over steps of (sum_k psi_k) log pi(a|s), a scalar; weights [T, B, K], log_probs [T, B].
 
-    A SUM: the psi_k of each objective already average.
+    A sum, as the psi_k of each objective sum to 1.
     """
     return -(weights.sum(-1) * log_probs).sum()
 
 
 def kl_constraint_loss(kl: Tensor, alpha: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Lagrangian of a KL bound, its two players apart (V-MPO).
+    """Lagrangian of a KL bound, split into dual and primal loss (V-MPO).
 
     Args:
       kl: scalar, mean KL with gradient to the online policy. alpha: scalar dual. epsilon: the
         bound.
 
-    Returns: alpha (eps - KL), gradient to alpha only: the dual grows while the bound is broken;
-      alpha KL, gradient to the policy only: the penalty.
+    Returns: alpha (eps - KL), with gradient to alpha only: alpha grows while the bound is violated;
+      alpha KL, with gradient to the policy only.
     """
     return alpha * (epsilon - kl.detach()), alpha.detach() * kl
 
@@ -95,7 +94,7 @@ def value_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def weight_kl(weights: Tensor, selected: Tensor) -> Tensor:
-    """KL(psi_k || uniform over the selected) [K]: what the temperature steers towards eps_k."""
+    """KL(psi_k || uniform over the selected) [K], bounded by eps_k."""
     flat = weights.flatten(0, -2)
     return torch.special.xlogy(flat, flat).sum(0) + selected.flatten(0, -2).sum(0).log()
 

@@ -1,4 +1,4 @@
-"""The world model's loss on real windows; the policy's is its task's."""
+"""Losses of the world model on recorded windows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npmp.learning.world_model.replay import Window
 Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-# Weights of the absolute differences that judge open-loop predictions [D]: root position,
-# summed over axes [1/m]; rotation, over entries; joints [1/rad]; velocities, the mean of a step
-# [s/m, s/rad]; and the share of these three that velocities at a step's end have
+# Weights of absolute errors of open-loop predictions [D]: root position [1/m], entries of the
+# rotation matrix, joints [1/rad], mean velocities of a step [s/m, s/rad]; of velocities at its end,
+# as a share of the mean's
 POSITION = 4.0
 ROTATION = 1.0
 JOINT = 0.5
@@ -31,7 +31,7 @@ END = 0.25
 def prediction_error(a: RobotState, b: RobotState) -> Tensor:
     """Weighted absolute difference of two states, (...)."""
 
-    def off(*names: str) -> Tensor:
+    def velocity_error(*names: str) -> Tensor:
         mean, end = ((getattr(a, name) - getattr(b, name)).abs().sum(-1) for name in names)
         return mean + END * end
 
@@ -39,44 +39,46 @@ def prediction_error(a: RobotState, b: RobotState) -> Tensor:
         POSITION * (a.root_pos - b.root_pos).abs().sum(-1)
         + ROTATION * (a.root_rot - b.root_rot).abs().sum((-1, -2))
         + JOINT * (a.joint_pos - b.joint_pos).abs().sum(-1)
-        + LINEAR * off("root_vel", "root_vel_end")
-        + ANGULAR * off("root_ang", "root_ang_end")
-        + JOINT_VELOCITY * off("joint_vel", "joint_vel_end")
+        + LINEAR * velocity_error("root_vel", "root_vel_end")
+        + ANGULAR * velocity_error("root_ang", "root_ang_end")
+        + JOINT_VELOCITY * velocity_error("joint_vel", "joint_vel_end")
     )
 
 
 def model_loss(advance: Advance, window: Window) -> tuple[Tensor, dict[str, Tensor]]:
-    """Open-loop error of the world model over real windows, unrolled from their first state.
+    """Open-loop prediction error of the world model, unrolled from each window's first state.
 
-    advance: `WorldModel.advance` or what has its signature.
-    Returns: the loss (), and errors per channel at the window's last step for the log.
+    advance: `WorldModel.advance`, or a function with its signature.
+    Returns: the loss (), and metrics at the window's last step.
     """
     state = window.states[0]
-    course = []
+    states = []
     for setpoints, physics in zip(window.setpoints, window.physics, strict=True):
         state = advance(state, setpoints, physics)
-        course.append(state)
-    predicted = RobotState.unpack(torch.stack(course))
+        states.append(state)
+    predicted = RobotState.unpack(torch.stack(states))
     true = RobotState.unpack(window.states[1:])
     total = (prediction_error(predicted, true) * window.valid).sum()
     with torch.no_grad():
         weight = window.valid[-1] / window.valid[-1].sum().clamp(min=1.0)
-        final = RobotState.unpack(course[-1])
-        sought = RobotState.unpack(window.states[-1])
-        log = {
-            "model_position_m": ((final.root_pos - sought.root_pos).norm(dim=-1) * weight).sum(),
-            "model_joint_rad": ((final.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
+        last = RobotState.unpack(states[-1])
+        target = RobotState.unpack(window.states[-1])
+        position = (last.root_pos - target.root_pos).norm(dim=-1)
+        joints = (last.joint_pos - target.joint_pos).abs().mean(-1)
+        metrics = {
+            "model_position_m": (position * weight).sum(),
+            "model_joint_rad": (joints * weight).sum(),
         }
-    return total / window.valid.sum().clamp(min=1.0), log
+    return total / window.valid.sum().clamp(min=1.0), metrics
 
 
 def current_loss(model: WorldModel, window: Window) -> Tensor:
-    """By how much the model is wrong about the motors' RMS currents in true states, (): the mean
-    square, in `current_scale`."""
+    """Mean squared error of the motors' RMS currents in recorded states, in units of
+    `current_scale`, ()."""
     states = RobotState.unpack(window.states[:-1].flatten(0, 1))
     setpoints = window.setpoints.flatten(0, 1)
     physics = window.physics.flatten(0, 1)
     predicted = model.current_rms(states, setpoints, physics)
-    wrong = predicted - window.currents.flatten(0, 1).sqrt() / model.current_scale
+    error = predicted - window.currents.flatten(0, 1).sqrt() / model.current_scale
     weight = window.valid.flatten()
-    return (wrong.square().mean(-1) * weight).sum() / weight.sum().clamp(min=1.0)
+    return (error.square().mean(-1) * weight).sum() / weight.sum().clamp(min=1.0)

@@ -24,51 +24,50 @@ CLIP_GRAD = 1.0  # norm
 
 
 class ModelFit:
-    """The world model's optimizer, and the model as it was last frozen, which a policy learns
-    through."""
+    """The world model, its optimizer, and a frozen copy for the policy's gradients."""
 
     def __init__(self, model: WorldModel, *, updates: int, batch: int, compile: bool):
-        """updates: per call. batch: windows of each. compile: the model's step."""
+        """updates: per call. batch: windows per update. compile: the model's step."""
         self.model = model
         self.updates = updates
         self.batch = batch
         if compile:
-            # a trainer before this one in the process counts towards its recompilations
+            # recompilations of earlier trainers in this process count towards the limit
             torch.compiler.reset()
         self.frozen = copy.deepcopy(model).requires_grad_(False)
         self.optimizer = torch.optim.Adam(model.parameters())
-        self.skipped = 0  # steps not taken in the last iteration
-        self.goes_on = False  # from what another run has learned, with its scales
+        self.skipped = 0  # updates skipped in the last call
+        self.pretrained = False
         self._advance = compiled(model.advance, compile)
 
     def save(self, folder: Path) -> None:
-        """Write the model beside what was learned through it, in its folder. Raises OSError."""
+        """Write the model into the folder of a module or a policy. Raises OSError."""
         with atomic_path(folder / FILE) as path:
             artifact.write_tensors(self.model.state_dict(), path, called=folder / FILE)
 
-    def go_on(self, folder: Path | None) -> None:
-        """Before the first update: take over the model in the folder of what is to be learned on,
-        where there is one and its sizes fit. Raises InputError for one that is damaged."""
+    def load_pretrained(self, folder: Path | None) -> None:
+        """Load the model in the folder of a module or policy, if there is one and its sizes fit.
+        Raises InputError if it is damaged."""
         if folder is not None and (folder / FILE).is_file():
-            self.goes_on = self.model.take_over(artifact.read_tensors(folder / FILE))
+            self.pretrained = self.model.load_pretrained(artifact.read_tensors(folder / FILE))
 
     def freeze(self) -> None:
-        """Let the policy's updates see the model as it is now."""
+        """Copy the model into `frozen`."""
         self.frozen.load_state_dict(self.model.state_dict())
 
-    def take_scales(self, replay: ReplayBuffer, generator: torch.Generator) -> None:
-        """Set the model's input and output scales from what has been collected; they stay as they
-        are from then on. A model that goes on from another run's keeps that run's."""
+    def fit_scales(self, replay: ReplayBuffer, generator: torch.Generator) -> None:
+        """Set the model's input and output scales from the replay, once; a pretrained model keeps
+        its own."""
         window = replay.windows(16384, 1, generator)
-        keep = window.valid[0] > 0
-        if self.model.currents is not None:  # always learned anew
-            rms = window.currents[0][keep].mean(0).sqrt()
+        valid = window.valid[0] > 0
+        if self.model.currents is not None:  # never pretrained
+            rms = window.currents[0][valid].mean(0).sqrt()
             self.model.current_scale.copy_(rms.clamp(min=1e-3))
-        if self.goes_on:
+        if self.pretrained:
             return
-        state, after = (RobotState.unpack(states[keep]) for states in window.states)
+        state, after = (RobotState.unpack(states[valid]) for states in window.states)
         velocity = differentiate(state, after, self.model.dt)
-        self.model.fit_scales(state, window.setpoints[0][keep], window.physics[0][keep], velocity)
+        self.model.fit_scales(state, window.setpoints[0][valid], window.physics[0][valid], velocity)
 
     def __call__(
         self,
@@ -77,8 +76,8 @@ class ModelFit:
         generator: torch.Generator,
         updates: int | None = None,
     ) -> dict[str, float]:
-        """Gradient steps at a learning rate, `updates` of them or an iteration's; figures of the
-        last one."""
+        """Fit the model by gradient steps; updates: by default an iteration's. Returns metrics of
+        the last."""
         self.optimizer.param_groups[0]["lr"] = lr
         metrics: dict[str, float] = {}
         self.skipped = 0

@@ -20,8 +20,8 @@ _FEET = (_COMMAND, "lift (cm)", "stands at (m/s)", "steps (1/s)", "touchdown", "
 
 
 def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Section | None:
-    """Tables with a row per command (`npmp.evaluation.policy.by_command`), of the robot and of its
-    feet, and charts of commanded and achieved velocities."""
+    """Tables with a row per command (`npmp.evaluation.policy.evaluate_commands`), of the robot and
+    of its feet, and charts of commanded and achieved velocities."""
     if not rows:
         return None
     words = (

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from npmp.envs import Task, Trial
-from npmp.evaluation.gait import NEAR
+from npmp.evaluation.gait import CONTACT_M
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import FAR_M, before_jump
 from npmp.view.report import figures, parts
@@ -39,9 +39,9 @@ MEANINGS = {
     "joint_speed_max_rps": "largest of any joint",
     "torque_rate_nm_s": "mean change of a joint's torque",
     "joint_jerk_rad_s3": "second difference of joint velocities, root mean square",
-    "swing_share": f"share of time above {1000 * NEAR:g} mm while the base moves, worst foot",
+    "swing_share": f"share of time above {1000 * CONTACT_M:g} mm while the base moves, worst foot",
     "foot_lift_m": "how high a swing gets, median, worst foot",
-    "stance_mps": f"horizontal speed below {1000 * NEAR:g} mm, mean, worst foot",
+    "stance_mps": f"horizontal speed below {1000 * CONTACT_M:g} mm, mean, worst foot",
     "path_error_mean_m": "distance from the path, mean",
     "path_error_max_m": "distance from the path, largest",
     "finished": "share of robots at the path's end without a fall",
@@ -219,7 +219,7 @@ def _gait(task: Task, trial: Trial) -> parts.Section:
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
     window = slice(start, start + length)
     time = _time(trial)[window]
-    stands = (trial.metrics["feet"][window, 0, :, 0] < NEAR).numpy()
+    stands = (trial.metrics["feet"][window, 0, :, 0] < CONTACT_M).numpy()
     names = parts.foot_labels(task.robot.foot_bodies)
     chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
     base = trial.metrics["base"][window, 0].numpy()
@@ -229,7 +229,7 @@ def _gait(task: Task, trial: Trial) -> parts.Section:
         for k, (title, unit, scale) in enumerate(channels)
     ]
     words = (
-        f"A foot stands while it is lower than {1000 * NEAR:g} mm above the ground under it, as "
+        f"A foot stands while it is under {1000 * CONTACT_M:g} mm above the ground under it, as "
         "for swing_share."
     )
     if task.env.ground.rough:

@@ -9,7 +9,7 @@ from typing import Any
 
 from npmp.core.artifact import short
 from npmp.core.settings import flat
-from npmp.evaluation.dead_zones import ANSWERED, LAST_S, ROBOTS
+from npmp.evaluation.dead_zones import LAST_S, MIN_RESPONSE, ROBOTS_PER_COMMAND
 from npmp.evaluation.suite import ScenarioResult
 from npmp.robots import Robot
 from npmp.view.report.parts import (
@@ -157,8 +157,9 @@ def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
         pairs = ", ".join(f"{command:g}: {got:.2f}" for command, got in side["achieved"])
         lines.append((f"{side['axis']} {'-' if side['sign'] < 0 else '+'}", dead, pairs))
     words = (
-        f"Ground as task= has it, {ROBOTS} robots a command. Not answered is a command of which "
-        f"less than {100 * ANSWERED:.0f} % comes over the last {LAST_S:g} s, or one falls."
+        f"Ground as task= has it, {ROBOTS_PER_COMMAND} robots a command. Not answered is a command "
+        f"of which less than {100 * MIN_RESPONSE:.0f} % comes over the last {LAST_S:g} s, "
+        "or one falls."
     )
     table = Table(("axis", "not answered up to", "asked: achieved (m/s, rad/s)"), lines)
     return Section("dead_zones", "Dead zones", [Words(words), table])

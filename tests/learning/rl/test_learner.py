@@ -1,4 +1,4 @@
-"""The learners: what they do with a rollout, that they resume to the bit, and that they learn."""
+"""The learners: updates against formulas, exact resuming, and learning of toys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.refusals import refusal
 
 @pytest.fixture
 def double_precision() -> Iterator[None]:
-    """Networks, rollouts and updates in float64: what cancels is compared by its formula, not by
-    its rounding."""
+    """float64, for comparisons without rounding errors."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -51,8 +50,8 @@ def rollout_of(learner: Learner, seed: int = 0, num: int = 8, steps: int = 12) -
 def updated(learner: Learner, rollout: Rollout, beta: float = 0.0) -> dict[str, float]:
     """One gradient step on a whole rollout, in its order."""
     with torch.no_grad():
-        known = learner.precompute(rollout)
-    return learner.update(rollout, known, beta)
+        precomputed = learner.precompute(rollout)
+    return learner.update(rollout, precomputed, beta)
 
 
 def train(
@@ -73,20 +72,13 @@ def train(
 @pytest.mark.parametrize(
     ("make", "passes"), [(vmpo, 1), pytest.param(ppo, 4, marks=pytest.mark.slow)]
 )
-def test_it_learns_to_move_on_command_from_memory(make: Any, passes: int) -> None:
+def test_it_learns_to_follow_a_remembered_command(make: Any, passes: int) -> None:
     # The command is seen once, the velocity never, and one step changes it by 0.3 at most. Without
     # memory the best is to go 0.3 of the way and stay: exp(-0.7^2 / 0.5) = 0.375. Random actions
     # reach 0.16.
     first, last = train(make(seed=0), updates=150, blind=True, passes=passes)
     assert first[0] < 0.2
     assert last[0] > 0.5
-
-
-def test_it_improves_two_objectives_at_once() -> None:
-    # Random actions: 0.16 and -0.025 (0.05 |a|^2 of std 0.5 in two dimensions).
-    first, last = train(vmpo(seed=1, num_objectives=2), updates=60, seed=1)
-    assert last[0] > first[0] + 0.2
-    assert last[1] > first[1]
 
 
 @pytest.mark.parametrize("ending", ["termination", "truncation"])
@@ -127,7 +119,7 @@ def test_the_critic_recovers_known_values(ending: str) -> None:
     torch.testing.assert_close(torch.stack(values[-50:]).mean(0), expected, rtol=0.03, atol=0.06)
 
 
-def test_right_after_a_copy_the_target_is_the_policy_and_it_acted() -> None:
+def test_after_a_copy_the_target_is_the_policy() -> None:
     learner = vmpo(target_period=3)
     start = {k: v.clone() for k, v in learner.policy.state_dict().items()}
 
@@ -166,25 +158,14 @@ def test_popart_moves_the_units_and_not_the_values() -> None:
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
-def test_swapping_environments_changes_no_figure(double_precision: None) -> None:
-    learner = vmpo(num_objectives=2)
-    rollout = rollout_of(learner)
-    state = copied(learner)
-    metrics = updated(learner, rollout)
-    order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
-    learner.load_state_dict(state)
-    swapped = updated(learner, rollout.sequences(order))
-    assert swapped == pytest.approx(metrics, rel=1e-5, abs=1e-6)
-
-
 def copied(learner: Learner) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in learner.state_dict().items()}
 
 
 @pytest.mark.parametrize("make", [vmpo, ppo])
 def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(make: Any) -> None:
-    """Here a square distance of the mean from 2, which the policy says of itself: the gradients
-    with beta 2 and 0 differ by twice that of its mean."""
+    """The toy policy's KL is its mean's squared distance from 2: the gradients with beta 2 and 0
+    differ by twice the gradient of that."""
     gradients = []
     for beta in (0.0, 2.0):
         learner = make()
@@ -192,34 +173,13 @@ def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(make: Any) -> None:
         for group in learner.optimizer.param_groups:
             group["lr"] = 0.0
         learner.rate = 0.0
-        learner._descend = lambda loss, limit=0.0, own=learner: (loss.backward(), {})[1]
+        learner._optimizer_step = lambda loss, limit=0.0, own=learner: (loss.backward(), {})[1]
         updated(learner, rollout, beta)
         gradients.append(learner.policy.mean.bias.grad)
     policy = make().policy
     mean = policy(rollout.observations, rollout.initial_state, rollout.resets)[0]
     (expected,) = torch.autograd.grad((mean - toys.PRIOR).square().sum(-1).mean(), policy.mean.bias)
     torch.testing.assert_close(gradients[1] - gradients[0], 2.0 * expected, atol=1e-4, rtol=1e-4)
-
-
-def test_the_unit_of_the_rewards_does_not_matter(double_precision: None) -> None:
-    # Rewards and PopArt's statistics 1000 times larger: the same update of every network.
-    learner = vmpo()
-    for seed in range(3):
-        updated(learner, rollout_of(learner, seed=seed))
-    state, rollout = copied(learner), rollout_of(learner, seed=9)
-    scaled = {"units.mean": 1e3 * state["units.mean"]}
-    scaled["units.variance"] = 1e6 * state["units.variance"]
-    results = []
-    for change, scale in (({}, 1.0), (scaled, 1000.0)):
-        learner.load_state_dict(state | change)
-        metrics = updated(learner, rollout._replace(rewards=scale * rollout.rewards))
-        results.append((metrics, copied(learner)))
-    (metrics, after), (large_metrics, large_after) = results
-    assert large_metrics["value_std_track"] == pytest.approx(1000 * metrics["value_std_track"])
-    assert large_metrics["weight_kl_track"] == pytest.approx(metrics["weight_kl_track"])
-    for key in after:
-        if key.startswith(("policy.", "critic.", "duals.")):
-            torch.testing.assert_close(large_after[key], after[key])
 
 
 @pytest.mark.parametrize("make", [vmpo, ppo])
@@ -238,13 +198,8 @@ def test_a_restored_learner_continues_to_the_bit(make: Any) -> None:
     refusal("another kind of run", other.load_state_dict, copied(learner))
 
 
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    runs = [train(vmpo(seed=3), updates=5, seed=3) for _ in range(2)]
-    assert runs[0] == runs[1]
-
-
 @pytest.mark.parametrize("make", [vmpo, ppo])
-def test_a_gradient_that_is_no_number_stops_before_the_weights(make: Any) -> None:
+def test_a_non_finite_gradient_changes_no_weights(make: Any) -> None:
     learner = make()
     before, rollout = copied(learner), rollout_of(learner)
     rewards = rollout.rewards.clone()
@@ -262,7 +217,7 @@ def test_each_gradient_is_clipped_before_its_step() -> None:
     learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups[0]["params"], lr=1.0)
     before = [weight.detach().clone() for weight in learner.policy.parameters()]
     loss = sum(1e3 * weight.sum() for weight in learner.policy.parameters())
-    norms = learner._descend(loss, 1.0)  # type: ignore[arg-type]
+    norms = learner._optimizer_step(loss, 1.0)  # type: ignore[arg-type]
     moved = [new - old for new, old in zip(learner.policy.parameters(), before, strict=True)]
     length = torch.cat([move.flatten() for move in moved]).norm().item()
     number = sum(weight.numel() for weight in before)
@@ -270,15 +225,13 @@ def test_each_gradient_is_clipped_before_its_step() -> None:
     assert length == pytest.approx(1.0, rel=1e-4)
 
 
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(InputError, match=r"1 or 3 values .one for each of track, effort, other"):
+def test_invalid_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="epsilon_temperature"):
         vmpo(num_objectives=3, epsilon_temperature=(0.1, 0.2))
-    for wrong in (
-        {"gamma": 1.1}, {"target_period": 0}, {"learning_rate": 0.0}, {"epsilon_std": -1.0},
-        {"initial_alpha": 0.0}, {"popart_step_size": 0.0},
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            VMPOConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="gamma"):
+        VMPOConfig(gamma=1.1)
+    with pytest.raises(ValueError, match="popart_step_size"):
+        VMPOConfig(popart_step_size=0.0)
 
 
 def returns_by_hand(learner: VMPO, rollout: Rollout) -> torch.Tensor:
@@ -286,7 +239,7 @@ def returns_by_hand(learner: VMPO, rollout: Rollout) -> torch.Tensor:
     where it is no failure."""
     steps, num, _ = rollout.rewards.shape
     following = learner.values(rollout.next_observations).detach()
-    found = torch.zeros_like(rollout.rewards)
+    result = torch.zeros_like(rollout.rewards)
     for b in range(num):
         for t in reversed(range(steps)):
             if rollout.terminated[t, b]:
@@ -294,9 +247,9 @@ def returns_by_hand(learner: VMPO, rollout: Rollout) -> torch.Tensor:
             elif rollout.truncated[t, b] or t == steps - 1:
                 rest = following[t, b]
             else:
-                rest = found[t + 1, b]
-            found[t, b] = rollout.rewards[t, b] + learner.config.gamma * rest
-    return found
+                rest = result[t + 1, b]
+            result[t, b] = rollout.rewards[t, b] + learner.config.gamma * rest
+    return result
 
 
 def test_an_update_is_the_published_formula(double_precision: None) -> None:
@@ -308,7 +261,7 @@ def test_an_update_is_the_published_formula(double_precision: None) -> None:
     for seed in range(7):
         updated(learner, rollout_of(learner, seed=seed))
     rollout = rollout_of(learner, seed=9)
-    centre, scale = learner.units.mean.clone(), learner.units.variance.sqrt()
+    centre, scale = learner.popart_stats.mean.clone(), learner.popart_stats.variance.sqrt()
     with torch.no_grad():
         unrolled = rollout.observations, rollout.initial_state, rollout.resets
         mean, std = learner.policy(*unrolled)[:2]
@@ -339,40 +292,26 @@ def test_an_update_is_the_published_formula(double_precision: None) -> None:
             "kl_std": kl(Normal(old_mean, std)),
         }
     assert expected["kl_mean"] > 1e-4 and expected["kl_std"] > 1e-7
-    found = updated(learner, rollout)
+    result = updated(learner, rollout)
     # figures are float32
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
-
-
-def test_there_are_no_importance_weights() -> None:
-    learner = vmpo()
-    rollout, state = rollout_of(learner), copied(learner)
-    results = []
-    for shift in (0.0, 5.0):
-        learner.load_state_dict(state)
-        shifted = rollout._replace(behaviour_log_prob=rollout.behaviour_log_prob + shift)
-        metrics = updated(learner, shifted)
-        results.append((metrics.pop("off_policy"), metrics, copied(learner)))
-    assert results[1][0] == pytest.approx(results[0][0] + 5.0, abs=1e-4)
-    assert results[1][1] == results[0][1]
-    assert all(torch.equal(results[1][2][key], results[0][2][key]) for key in state)
+    assert {name: result[name] for name in expected} == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("period", [1, 3, 100])
 def test_minibatches_are_updates_on_groups_of_sequences(
     double_precision: None, period: int
 ) -> None:
-    # Each pass deals every sequence once, in an order of its own; an update sees what it would see
-    # of a rollout of these alone.
+    # Each pass visits every sequence once, in random order; an update equals one on a rollout of
+    # these sequences.
     first, second = (vmpo(num_objectives=2, target_period=period) for _ in range(2))
     rollout = rollout_of(first)
-    generator, drawn = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    generator, same = (torch.Generator().manual_seed(1) for _ in range(2))
     metrics = first.learn(rollout, 0.0, passes=2, minibatches=3, generator=generator)
     by_hand = []
     for _ in range(2):
-        order = torch.randperm(8, generator=drawn)
+        order = torch.randperm(8, generator=same)
         for chosen in (order[:3], order[3:6], order[6:]):
-            by_hand.append(updated(second, rollout.sequences(chosen)))
+            by_hand.append(updated(second, rollout.select(chosen)))
     assert second.steps == 6
     means = {name: sum(m[name] for m in by_hand) / 6 for name in metrics}
     assert metrics == pytest.approx(means, rel=1e-5, abs=1e-6)

@@ -1,4 +1,4 @@
-"""PopArt: outputs preserved, moments right, digits kept."""
+"""PopArt: preserved outputs, moments by hand, numerical accuracy."""
 
 from __future__ import annotations
 

@@ -37,10 +37,6 @@ def test_termination_in_the_middle_is_not_bootstrapped() -> None:
     assert _flat(lambda_returns(REWARDS, NEXT, _at(2), NEVER, 0.5)) == [3, 4, 4, 28.5, 41]
 
 
-def test_a_failure_at_the_time_limit_is_a_failure() -> None:
-    assert _flat(lambda_returns(REWARDS, NEXT, _at(2), _at(2), 0.5)) == [3, 4, 4, 28.5, 41]
-
-
 def test_lambda_by_hand() -> None:
     # lambda 1/2, cut at t = 2: G2 = 19; G1 = 2 + (20/2 + 19/2)/2 = 11.75; G0 = 1 + (10/2 +
     # 11.75/2)/2 = 6.4375 G4 = 41; G3 = 8 + (40/2 + 41/2)/2 = 28.25
@@ -61,7 +57,7 @@ def test_they_equal_their_definition(lambda_: float) -> None:
     """G_t as the mean of all m-step returns with weights (1 - lambda) lambda^(m - 1), the longest
     one taking the rest."""
     rewards, values, terminated, truncated = _random(0)
-    found = lambda_returns(rewards, values, terminated, truncated, 0.9, lambda_)
+    returns = lambda_returns(rewards, values, terminated, truncated, 0.9, lambda_)
     expected = torch.zeros_like(rewards)
     for t in range(12):
         for b in range(6):
@@ -74,14 +70,7 @@ def test_they_equal_their_definition(lambda_: float) -> None:
                 weight *= lambda_
                 if last:
                     break
-    torch.testing.assert_close(found, expected)
-
-
-def test_environments_are_independent() -> None:
-    case = _random(2)
-    order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-    shuffled = [array[:, order] for array in case]
-    assert torch.equal(lambda_returns(*shuffled, 0.9), lambda_returns(*case, 0.9)[:, order])
+    torch.testing.assert_close(returns, expected)
 
 
 def test_the_value_after_a_failure_may_be_anything() -> None:

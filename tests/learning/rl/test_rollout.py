@@ -1,4 +1,4 @@
-"""Rollouts as data: parts of them, and parts put together."""
+"""Selecting and concatenating rollouts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from npmp.core.tree import leaves
 from npmp.learning.rl import Rollout
 
 
-def test_joining_is_the_inverse_of_taking_sequences() -> None:
+def test_concatenate_inverts_select() -> None:
     torch.manual_seed(0)
     t, b = 3, 5
     flags = {name: torch.rand(t, b) < 0.3 for name in ("resets", "terminated", "truncated")}
@@ -22,9 +22,9 @@ def test_joining_is_the_inverse_of_taking_sequences() -> None:
         next_observations=torch.randn(t, b, 8),
         **flags,
     )
-    parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
-    for one, other in zip(leaves(whole), leaves(Rollout.joined(parts)), strict=True):
+    parts = [whole.select(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
+    for one, other in zip(leaves(whole), leaves(Rollout.concatenate(parts)), strict=True):
         assert torch.equal(one, other)
-    part = whole.sequences(torch.tensor([4, 2]))
+    part = whole.select(torch.tensor([4, 2]))
     assert part.num_steps == 6 and torch.equal(part.rewards, whole.rewards[:, [4, 2]])
     assert torch.equal(part.initial_state[1], whole.initial_state[1][[4, 2]])

@@ -1,4 +1,4 @@
-"""A tiny world for the learner's tests: point masses that must move at a commanded velocity."""
+"""A toy environment for tests of learners: point masses with a commanded velocity."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ PRIOR = 2.0  # the mean that the toy policy's penalty draws to
 
 
 class PointMass:
-    """B masses in the plane, driven by accelerations limited to 0.3 per step; everything is reset
-    by itself, [B, ...] at a time.
+    """B masses in the plane with accelerations limited to 0.3 per step; they reset themselves.
 
     Observation [B, 5]: velocity, command, and 1 at the first step of an episode. A `blind` policy
     sees the command at that step only and its velocity never: without memory it can do nothing
@@ -26,7 +25,10 @@ class PointMass:
     def __init__(
         self, num: int, seed: int, length: int = 16, blind: bool = False, num_objectives: int = 1
     ):
-        self.num, self.length, self.blind, self.num_objectives = num, length, blind, num_objectives
+        self.num = num
+        self.length = length
+        self.blind = blind
+        self.num_objectives = num_objectives
         self.generator = torch.Generator().manual_seed(seed)
         self.velocity, self.command = torch.zeros(num, 2), torch.zeros(num, 2)
         # Episodes start out of step with each other, so that resets fall everywhere in an unroll.

@@ -1,5 +1,4 @@
-"""The learned simulator: exact kinematics around a small network, and a loss that a perfect model
-brings to zero."""
+"""The world model: kinematics, inputs, loss, fitting, and loading of pretrained weights."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp.core import geometry
 from npmp.envs.feet import Feet
-from npmp.envs.state import RobotState, differentiate, integrate
+from npmp.envs.state import RobotState
 from npmp.learning.world_model.losses import model_loss
 from npmp.learning.world_model.model import WorldModel
 from npmp.learning.world_model.model_fit import ModelFit
@@ -24,7 +23,7 @@ DT = 0.02
 def noisy_rollout(
     robot: Robot, motions: MotionSet, n: int, steps: int
 ) -> tuple[list[RobotState], list[Tensor]]:
-    """States and setpoints of robots that follow the reference badly, without resets."""
+    """States and setpoints of robots that track a reference with noise, without resets."""
     env = imitation_env(robot, motions, n)
     g = torch.Generator().manual_seed(0)
     states, setpoints = [env.state], []
@@ -39,21 +38,6 @@ def noisy_rollout(
     return states, setpoints
 
 
-class Oracle:
-    """A model that knows the true velocities of a rollout, and integrates them as the learned one
-    does."""
-
-    def __init__(self, states: list[RobotState]):
-        self.states, self.t = states, 0
-
-    def __call__(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
-        before, after = self.states[self.t], self.states[self.t + 1]
-        self.t += 1
-        return integrate(
-            RobotState.unpack(state), differentiate(before, after, DT), setpoint, DT
-        ).pack()
-
-
 def window_of(
     states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None
 ) -> Window:
@@ -64,8 +48,7 @@ def window_of(
 
 
 def test_loss_by_hand_and_masked() -> None:
-    """A model that stands still, against robots of which the joints move 0.1 rad a step, all else
-    at rest."""
+    """A model that stands still, against robots whose joints move 0.1 rad a step."""
 
     def still(state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
         return state
@@ -85,8 +68,7 @@ def test_loss_by_hand_and_masked() -> None:
     torch.testing.assert_close(loss, torch.tensor(1.05))
 
 
-def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
-    """Zero output is constant velocity: the network only learns what forces change."""
+def test_zero_output_is_constant_velocity(robot: Robot, motions: MotionSet) -> None:
     model = WorldModel(HOME, DT, Feet(robot), (8,))
     torch.nn.init.zeros_(model.net[-1].weight)
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
@@ -98,9 +80,7 @@ def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
     torch.testing.assert_close(after.setpoint, setpoints[1])
 
 
-def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(
-    robot: Robot, motions: MotionSet
-) -> None:
+def test_predictions_are_invariant_to_place_and_heading(robot: Robot, motions: MotionSet) -> None:
     torch.manual_seed(0)
     model = WorldModel(HOME, DT, Feet(robot), (32,))
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
@@ -117,8 +97,8 @@ def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(
         torch.testing.assert_close(getattr(elsewhere, name), getattr(here, name), atol=1e-3, rtol=0)
 
 
-def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: MotionSet) -> None:
-    """Against the feet's places in the world, a tenth of a millisecond apart."""
+def test_inputs_have_heights_and_velocities_of_the_feet(robot: Robot, motions: MotionSet) -> None:
+    """Against differences of world positions, a tenth of a millisecond apart."""
     states, setpoints = noisy_rollout(robot, motions, 4, 3)
     state = RobotState.unpack(states[2].pack().double())
     feet, soon = Feet(robot).double(), 1e-4
@@ -131,49 +111,36 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
         state.root_rot @ geometry.exp_so3(soon * state.root_ang_end),
         state.joint_pos + soon * state.joint_vel_end,
     )
-    known, beside = model.features(state, setpoints[2].double(), ground)
-    heights, speeds = known[:, -16:].split((4, 12), -1)
-    wanted = here[:, :, 0, 2, None] - feet.radius - about.transpose(1, 2)
-    found = (heights, beside.view(4, 4, 4))
-    torch.testing.assert_close(found, (wanted[..., 0], wanted[..., 1:] / 0.3))
-    wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
-    torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
+    features, beside = model.features(state, setpoints[2].double(), ground)
+    heights, velocities = features[:, -16:].split((4, 12), -1)
+    expected = here[:, :, 0, 2, None] - feet.radius - about.transpose(1, 2)
+    inputs = (heights, beside.view(4, 4, 4))
+    torch.testing.assert_close(inputs, (expected[..., 0], expected[..., 1:] / 0.3))
+    expected = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
+    torch.testing.assert_close(velocities.view(4, 4, 3), expected, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
     assert (model.features(far_up, setpoints[2].double(), ground)[0][:, -16:-12] == 0.3).all()
     climbed = state._replace(root_pos=state.root_pos + torch.tensor([0.0, 0.0, 0.4]))
     higher = model.features(climbed, setpoints[2].double(), ground + 0.4)
-    torch.testing.assert_close(higher, (known, beside))
+    torch.testing.assert_close(higher, (features, beside))
 
 
-def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
+def test_pretrained_weights_fit_a_model_with_more_inputs(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     torch.manual_seed(0)
     model, other, same = (WorldModel(HOME, DT, Feet(robot), (8,), k) for k in (2, 3, 2))
-    told = torch.randn(4, 3)
+    physics = torch.randn(4, 3)
     model.inputs.mean += 1.0
-    before = model(states[1], setpoints[1], told[:, :2] * 0.0)
-    assert other.take_over(model.state_dict())
-    torch.testing.assert_close(other(states[1], setpoints[1], told).pack(), before.pack())
-    assert same.take_over(model.state_dict())
-    found, wanted = (m(states[1], setpoints[1], told[:, :2]).pack() for m in (same, model))
-    torch.testing.assert_close(found, wanted)
+    before = model(states[1], setpoints[1], physics[:, :2] * 0.0)
+    assert other.load_pretrained(model.state_dict())
+    torch.testing.assert_close(other(states[1], setpoints[1], physics).pack(), before.pack())
+    assert same.load_pretrained(model.state_dict())
+    result, expected = (m(states[1], setpoints[1], physics[:, :2]).pack() for m in (same, model))
+    torch.testing.assert_close(result, expected)
     rough = WorldModel(HOME, DT, Feet(robot), (8,), 2, rough=True)  # level around each foot
-    assert rough.take_over(model.state_dict())
-    level = torch.cat((told[:, :2], torch.zeros(4, 20)), -1)
-    torch.testing.assert_close(rough(states[1], setpoints[1], level).pack(), wanted)
-
-
-def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
-    states, setpoints = noisy_rollout(robot, motions, 50, 2)
-    model = WorldModel(HOME, DT, Feet(robot), (8,))
-    velocity = differentiate(states[1], states[2], DT)
-    none = setpoints[1][:, :0]
-    model.fit_scales(states[1], setpoints[1], none, velocity)
-    inputs = model.inputs(model.features(states[1], setpoints[1], none)[0])
-    assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
-    change = model.changes(torch.zeros(1, 36))
-    expected = -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0)
-    torch.testing.assert_close(change, expected)
+    assert rough.load_pretrained(model.state_dict())
+    level = torch.cat((physics[:, :2], torch.zeros(4, 20)), -1)
+    torch.testing.assert_close(rough(states[1], setpoints[1], level).pack(), expected)
 
 
 def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
@@ -200,13 +167,13 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     model = WorldModel(HOME, DT, Feet(robot), (64, 64), currents=True)
     fit = ModelFit(model, updates=12, batch=64, compile=False)
     g = torch.Generator().manual_seed(0)
-    fit.take_scales(replay, g)
-    course = [fit(replay, 3e-3, g) for _ in range(8)]
-    losses, currents = ([log[name] for log in course] for name in ("model_loss", "model_current"))
+    fit.fit_scales(replay, g)
+    logs = [fit(replay, 3e-3, g) for _ in range(8)]
+    losses, currents = ([log[name] for log in logs] for name in ("model_loss", "model_current"))
     assert losses[-1] < 0.6 * losses[0] and currents[-1] < 0.6 * currents[0]
     rms = model.current_rms(states[5], setpoints[5], nothing) * model.current_scale
     true = 20.0 * (setpoints[5] - states[5].joint_pos).abs()
     assert (rms - true).abs().mean() < 0.3 * true.mean()
     blind = WorldModel(HOME, DT, Feet(robot), (64, 64))
-    assert blind.take_over(model.state_dict()) and model.take_over(blind.state_dict())
+    assert blind.load_pretrained(model.state_dict()) and model.load_pretrained(blind.state_dict())
     assert fit.optimizer.param_groups[0]["lr"] == 3e-3

