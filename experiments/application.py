@@ -196,10 +196,7 @@ def _refuse(message: str) -> NoReturn:
 
 @contextlib.contextmanager
 def application(command: Any, args: argparse.Namespace) -> Iterator[Hydra]:
-    """Hydra's application of a command, with our launchers; one that is at work waits."""
-    from npmp.experiments.sweeping import launcher
-
-    launcher.register()
+    """Hydra's application of a command; one that is at work waits."""
     setup_globals()
     words = [parsed(override) for override in args.overrides]
     tasks = [

@@ -298,6 +298,9 @@ class Loader(ConfigLoaderImpl):
     ):
         """config_dir: a folder of the user's own configs. tasks: the user's own that the command
         line names, whose files are run."""
+        from npmp.experiments.sweeping import launcher
+
+        launcher.register()
         path = create_config_search_path(str(store.CONF))
         if config_dir is not None:
             folder = Path(config_dir).resolve()

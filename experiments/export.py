@@ -15,7 +15,7 @@ from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
 from npmp.experiments.backend import Simulating, policy_of
-from npmp.experiments.command import Run, Verb
+from npmp.experiments.command import HYDRA, Run, Verb
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 
@@ -82,6 +82,7 @@ def run(config: ExportPolicy, run: Run) -> None:
         shutil.rmtree(bundle.folder)
     # a bundle is given to others, and settings name files of this machine
     (run.folder / "config.yaml").unlink()
+    shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
     what = f"{folder.name} through {module.name}"
     say(f"{what}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
 

@@ -169,49 +169,48 @@ class Inputs:
 
 def fill(verb: str, keys: type, inputs: Inputs) -> None:
     """Make the store that of a command."""
-    store = functools.partial(ConfigStore.instance().store, provider="npmp")
+    instance = ConfigStore.instance()
+    store = functools.partial(instance.store, provider="npmp")
     for group in GROUPS:
-        ConfigStore.instance().repo.pop(group, None)
-    choices = groups_of(keys) | dict(inputs.choices)
+        instance.repo.pop(group, None)
     for group in groups_of(keys):
         for name, schema in schemas(verb, group).items():
             store(group=group, name=name, node=_choice(group, name, schema))
-    # experiment, sweep and debug are no nodes of their own
-    whole = [name for name in GLOBAL if name in hints_of(keys)]
     store(group="debug", name="none", node={}, package="_global_")
-    for kind in CONTEXT:
-        name = inputs.context[kind]
+    for kind, name in inputs.context.items():
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
     if inputs.stored is not None:
         store(name="stored", node=dict(inputs.stored))
-    algorithm = f"_{'${algo}'}" if "algo" in choices else ""
-    defaults: list[Any] = [
-        "_self_",
-        *({name: choice} for name, choice in choices.items()),
-        *({name: "none" if name == "debug" else None} for name in whole),
-        {"optional debug@_global_": "${debug}/" + config_name(verb)},
-        *(
-            [{"optional debug@algo": "${debug}/" + config_name(verb) + algorithm}]
-            if algorithm
-            else ()
-        ),
-        *(["stored@_global_"] if inputs.stored is not None else ()),
-        *({f"for/{kind}": name} for kind, name in inputs.context.items()),
-        {"override hydra/launcher": "local"},
-        {"override hydra/job_logging": "none"},
-        {"override hydra/hydra_logging": "none"},
-    ]
-    fields = [one for one in dataclasses.fields(keys) if one.init]
-    values = {one.name: as_plain(default_of(one)) for one in fields}
-    values = {name: MISSING if v is dataclasses.MISSING else v for name, v in values.items()}
-    values |= {"verb": verb, **inputs.values, **{name: None for name, c in choices.items()}}
-    node = structured(keys, ("verb", "defaults", "hydra"))
-    hydra = {"run": {"dir": "."}, "output_subdir": None, "sweep": SWEEP}
-    store(
-        name=config_name(verb),
-        node=OmegaConf.merge(node, values | {"defaults": defaults, "hydra": hydra}),
-    )
+    store(name=config_name(verb), node=_primary(verb, keys, inputs))
 
+
+def _primary(verb: str, keys: type, inputs: Inputs) -> Any:
+    """The primary config of a command."""
+    command = config_name(verb)
+    choices = groups_of(keys) | dict(inputs.choices)
+    defaults: list[Any] = ["_self_", *({name: choice} for name, choice in choices.items())]
+    for name in GLOBAL:
+        if name in hints_of(keys):
+            defaults.append({name: "none" if name == "debug" else None})
+    defaults.append({"optional debug@_global_": f"${{debug}}/{command}"})
+    if "algo" in choices:
+        defaults.append({"optional debug@algo": f"${{debug}}/{command}_${{algo}}"})
+    if inputs.stored is not None:
+        defaults.append("stored@_global_")
+    # last, as Hydra resolves defaults from the end
+    defaults += [{f"for/{kind}": name} for kind, name in inputs.context.items()]
+    defaults += [{f"override hydra/{kind}": name} for kind, name in HYDRA_CHOICES.items()]
+
+    values: dict[str, Any] = {"verb": verb, "defaults": defaults}
+    values["hydra"] = {"run": {"dir": "."}, "output_subdir": None, "sweep": SWEEP}
+    for entry in dataclasses.fields(keys):
+        if entry.init:
+            value = default_of(entry)
+            values[entry.name] = MISSING if value is dataclasses.MISSING else as_plain(value)
+    return OmegaConf.merge(structured(keys, ("verb", "defaults", "hydra")), values, inputs.values)
+
+
+HYDRA_CHOICES = {"launcher": "local", "job_logging": "none", "hydra_logging": "none"}
 
 # Jobs are below out=, or beside it where it is a file.
 SWEEP = {
@@ -231,8 +230,10 @@ def _choice(group: str, name: str, schema: type) -> Any:
     own: list[Any] = ["_self_"]
     own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})
-    beside = plugins.tasks()[name].with_suffix(".yaml") if name in plugins.loaded_tasks() else None
-    return OmegaConf.merge(node, read_yaml(beside)) if beside and beside.is_file() else node
+    if group == "task" and name in plugins.loaded_tasks():
+        beside = plugins.tasks()[name].with_suffix(".yaml")
+        return OmegaConf.merge(node, read_yaml(beside)) if beside.is_file() else node
+    return node
 
 
 def structured(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> Any:

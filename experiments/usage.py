@@ -33,7 +33,8 @@ def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
 
 
 def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
-    """What `npmp VERB ACTION --help` prints; of choices that are given (algo=vmpo) the keys."""
+    """What `npmp VERB ACTION --help` prints: with a choice (algo=vmpo) its keys, with a key
+    (algo.passes) this key only."""
     from npmp.experiments import store
     from npmp.experiments.application import composed
     from npmp.experiments.command import NOW
@@ -51,10 +52,12 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
     about = help_of(keys)
-    job = composed(command, given)
+    key_names = tuple(word for word in given if word.partition(".")[0] in about)
+    job = composed(command, [word for word in given if word not in key_names])
     rows = []
     choices = []
     inner = []
+    inner_rows = []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
         value = job.values[field.name]
         if field.name == "out" and "out" not in job.given:
@@ -70,6 +73,10 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
             schema = store.schema_of(name, field.name, value["name"])
             inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
             inner += _rows(_inner(field.name, schema, value))
+            inner_rows += _inner(field.name, schema, value)
+    if key_names:
+        every = [*rows, *choices, *inner_rows]
+        return "\n".join(_rows([row for row in every if row[0].startswith(key_names)]))
     lines += ["", "keys (??? must be given):", *_rows(rows)]
     if choices:
         lines += ["", "choices:", *_rows(choices), *inner]

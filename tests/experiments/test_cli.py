@@ -107,6 +107,8 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     shown = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])
     assert "algo.epsilon_std=" in shown and "algo.clone_steps=" not in shown
     assert shown.count("[P*] that paper at second") == 1
+    one = usage.of_command("imitate", cli.command_of("imitate"), ["algo=ppo", "algo.unroll"])
+    assert one.splitlines()[0].startswith("  algo.unroll=") and "steps=" not in one
 
 
 def test_unknown_verb(refused: Says) -> None:

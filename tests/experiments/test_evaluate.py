@@ -187,7 +187,7 @@ def test_only_clips_within_limits(
 
 
 def test_the_folder(evaluated: Path) -> None:
-    expected = {"config.yaml", "evaluation.json", "rollouts.h5", "report.html"}
+    expected = {".hydra", "config.yaml", "evaluation.json", "rollouts.h5", "report.html"}
     assert {entry.name for entry in evaluated.iterdir()} == expected
     assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
     assert "</html>" in (evaluated / "report.html").read_text()
@@ -220,7 +220,8 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
-    before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}
+    files = [path for path in evaluated.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in [*files, trained / "config.yaml"]}
     for change, words in mistakes:
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()

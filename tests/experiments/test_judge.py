@@ -25,7 +25,7 @@ TINY = ["debug=tiny", "threads=1"]
 def judged(policy: Path, out: Path, *more: str) -> dict[str, object]:
     assert cli.main(["evaluate", f"policy={policy}", f"out={out}", *TINY, *more]) == 0
     found = json.loads((out / "evaluation.json").read_text())
-    expected = {"config.yaml", "evaluation.json", "report.html"}
+    expected = {".hydra", "config.yaml", "evaluation.json", "report.html"}
     assert {entry.name for entry in out.iterdir()} == expected
     assert isinstance(found, dict)
     return found

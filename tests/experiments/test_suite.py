@@ -37,7 +37,7 @@ def test_who_does_not_pass_exits_with_three(
         f"scenario.{name}.seconds=0.4" for name in ("flat_forward", "stairs_up", "strong_push")
     ]
     assert suite(policy, tmp_path / "out", chosen, *short, "task.terrain_fields=2") == 3
-    expected = {"config.yaml", "suite.json", "suite.html"}
+    expected = {".hydra", "config.yaml", "suite.json", "suite.html"}
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == expected
     found = json.loads((tmp_path / "out/suite.json").read_text())
     expected = ["flat_forward", "stairs_up", "strong_push"]
