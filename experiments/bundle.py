@@ -14,8 +14,8 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.deploy import Bundle
-from npmp.deploy.comparison import QUANTILES, channels
 from npmp.deploy.drake import DrakeRobot
+from npmp.deploy.log_comparison import QUANTILES, channels
 from npmp.deploy.rehearsal import rehearse
 from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model

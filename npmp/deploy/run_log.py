@@ -211,7 +211,7 @@ def _described(path: Path, known: Any) -> DeployLog:
     return DeployLog(robot, joints, commands, rate_hz, source, {}, about)
 
 
-def refuse_other_joints(first: DeployLog, second: DeployLog) -> None:
+def check_same_joints(first: DeployLog, second: DeployLog) -> None:
     """Raises InputError for logs of robots with different joints."""
     if first.joint_names != second.joint_names:
         sides = (f"'{side.robot}' with {len(side.joint_names)} joints" for side in (first, second))

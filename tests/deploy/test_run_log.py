@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.deploy.comparison import channels, compare, difference, in_words
 from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
+from npmp.deploy.log_comparison import channels, compare, difference, summary_lines
 from npmp.deploy.run_log import (
     FILE,
     JOURNAL,
     DeployLog,
     DeployLogger,
+    check_same_joints,
     fastest_joint,
     layout,
     read_log,
-    refuse_other_joints,
     write_log,
 )
 from npmp.deploy.safety import SafetyConfig
@@ -171,10 +171,10 @@ def test_the_worst_channels_are_named() -> None:
     found = compare(first, second | {"gyro/x": np.zeros(50)})
     assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
     expected = [f"joint_pos/{name}" for name in "bcd"]
-    assert [line.split(":")[0] for line in in_words(found)] == expected
+    assert [line.split(":")[0] for line in summary_lines(found)] == expected
     refusal("no channel", compare, first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):
-        refuse_other_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
+        check_same_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
 
 
 def test_channels_are_those_of_the_policy() -> None:

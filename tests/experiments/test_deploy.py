@@ -91,7 +91,6 @@ def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -
     assert len(said["worst"]) == 3 and len(said["channels"]) == 12 * 4 + 9 + 1
     assert max(one["relative"] for one in said["channels"]) == 0.0
     assert "the most different channels" in capsys.readouterr().out
-    assert "Wasserstein" in (compared / "comparison.html").read_text()
 
 
 def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
