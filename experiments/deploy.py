@@ -38,9 +38,7 @@ from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.simulated import refuse_other_limits
-from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
-from npmp.deploy.unitree_recording import FILE as RECORDING
-from npmp.deploy.unitree_recording import SUFFIX, Recorder
+from npmp.deploy.unitree import MOTORS, STICK_COMMANDS, observe, stick_command, unitree_robot
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
@@ -67,11 +65,9 @@ class Deploy(Keys):
     bundle: str
     # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # of a Unitree robot: the network interface, lo for Unitree's simulators; with dry also a
-    # lowstate.npz
+    # of a Unitree robot: the network interface, lo for Unitree's simulators
     interface: str | None = None
-    # true: read for two seconds, say what is wrong, send nothing; a Unitree robot's states are kept
-    # in OUT/lowstate.npz
+    # true: read for two seconds, report what is wrong, send nothing
     dry: bool = False
     # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
@@ -126,12 +122,10 @@ def run(config: Deploy, run: Run) -> int:
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
-            lines, wrong = look(robot, Watchdog(contract, config.safety))
-            if isinstance(heard := getattr(robot, "line", None), Recorder):
-                heard.write(run.folder / RECORDING)
-            say(*lines, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
-            return NOT_PASSED if wrong else OK
-        sticks = partial(steered, robot, contract.command_range)
+            lines, reason = observe(robot, Watchdog(contract, config.safety))
+            say(*lines, f"it would be damped: {reason}" if reason else "nothing is wrong with it")
+            return NOT_PASSED if reason else OK
+        sticks = partial(stick_command, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
         command_source = sticks if command is None else lambda _: command
         ended = _drive(config, run.folder, robot, controller, clock, command_source, deadman)
@@ -250,15 +244,13 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     kind = config.robot
     supported = " and ".join(MOTORS)
     unitree = kind in MOTORS
-    if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
+    if config.command == "remote" and not (unitree and len(contract.commands) == STICK_COMMANDS):
         raise InputError(f"command=remote is of {supported} that walk, not of {kind}")
     if unitree and not config.interface:
         raise InputError(
             f"robot={kind} needs interface=, the network card that the robot is at (ip link); "
             "interface=lo for Unitree's simulators"
         )
-    if (config.interface or "").endswith(SUFFIX) and not config.dry:
-        raise InputError(f"interface={config.interface} is a recording: dry=true replays it")
     if config.interface is not None and not unitree:
         raise InputError(f"interface={config.interface} is of {supported}, not of robot={kind}")
     if config.dry and kind == "sim":
