@@ -15,8 +15,8 @@ from npmp import robots
 from npmp.core import ranges
 from npmp.deploy import Bundle
 from npmp.deploy.drake import DrakeRobot
+from npmp.deploy.golden_check import check_golden
 from npmp.deploy.log_comparison import QUANTILES, channels
-from npmp.deploy.rehearsal import rehearse
 from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
@@ -73,7 +73,7 @@ def run_check(config: CheckBundle, run: Run) -> None:
     say("commands:")
     for one in contract.commands:
         say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
-    result = rehearse(bundle)
+    result = check_golden(bundle)
     off = f"{result.difference:.1e} ({result.times_rounding:.1f} times rounding)"
     say(f"largest difference from torch: {off}; in a rollout {result.in_rollout:.1e}")
     say(f"over {steps:,} steps, {resets} of them resets")
@@ -95,7 +95,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
     about |= {"episodes": count, "steps": steps, "seed": run.seed}
-    rehearse(bundle)
+    check_golden(bundle)
     logger = DeployLogger(contract, simulator, about)
     policy = bundle.policy()
     run.begin()

@@ -32,8 +32,8 @@ from npmp.deploy.controller import (
 )
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.export import nearest_gains
+from npmp.deploy.golden_check import check_golden
 from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
-from npmp.deploy.rehearsal import rehearse
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
@@ -104,7 +104,7 @@ def run(config: Deploy, run: Run) -> int:
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
     _refuse_limits(config, contract)
-    rehearse(bundle)
+    check_golden(bundle)
     policy = bundle.policy()
     watched = False
     if kind == "sim":

@@ -92,7 +92,7 @@ def export(
     drives = next(iter(wired.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     graph = graph_of(policy, skill, contract)
-    rounding = check_parity(OnnxPolicy(contract, graph), golden).off
+    rounding = check_parity(OnnxPolicy(contract, graph), golden).error
     Bundle.write(folder, contract, graph, golden._replace(rounding=rounding)._asdict())
     return Bundle.read(folder)
 

@@ -18,8 +18,8 @@ from npmp.actuators.models import ActuatorContract, make
 from npmp.core import artifact
 from npmp.deploy import Bundle, OnnxPolicy
 from npmp.deploy.export import EXCITED, EXCITED_STEPS, contract_of, export, record
+from npmp.deploy.golden_check import check_golden
 from npmp.deploy.onnx_policy import ROLLOUT_TOLERANCE, TOLERANCE, Golden, Readings, check_parity
-from npmp.deploy.rehearsal import rehearse
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.rollout import Transition, rollout
@@ -248,7 +248,7 @@ def test_every_shipped_policy_is_judged_by_its_weights(name: str, tmp_path: Path
     policy, skill = loaded(name)
     env = env_of(policy, skill)
     bundle = export(tmp_path, policy, skill, env, sha256="2", steps=200, about={"seed": 0})
-    assert rehearse(bundle).times_rounding <= TOLERANCE
+    assert check_golden(bundle).times_rounding <= TOLERANCE
     assert np.all(policy.contract.command_range == bundle.contract.command_range.T)
     assert difference(bundle, other_order(bundle.graph), 600) <= TOLERANCE
     for matrix in matrices(bundle.graph):

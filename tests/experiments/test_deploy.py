@@ -68,7 +68,7 @@ class Stand:
 @pytest.fixture(autouse=True)
 def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
-    monkeypatch.setattr(deploy, "rehearse", lambda bundle: None)
+    monkeypatch.setattr(deploy, "check_golden", lambda bundle: None)
 
 
 def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
@@ -336,7 +336,7 @@ def test_a_graph_is_tried_before_it_is_loaded(
     def slow(bundle: object) -> None:
         raise InputError("too slow")
 
-    monkeypatch.setattr(deploy, "rehearse", slow)
+    monkeypatch.setattr(deploy, "check_golden", slow)
     monkeypatch.setattr(Stand, "policy", lambda self: pytest.fail("loaded"))
     assert "too slow" in refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
 
