@@ -18,8 +18,8 @@ from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.golden_check import check_golden
 from npmp.deploy.log_comparison import QUANTILES, channels
 from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
-from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
-from npmp.deploy.trial import drawn, episodes, figures
+from npmp.deploy.simulated import SimulatedRobot, check_model
+from npmp.deploy.trial import episodes, metrics, sample_commands
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import progress_bar, say
 
@@ -88,8 +88,8 @@ def run_trial(config: TryBundle, run: Run) -> None:
     simulator = config.simulator
     folder = run.folder
     robot = robots.load(contract.robot)
-    refuse_other_model(contract, robot)
-    drawn(contract, 1, run.seed)  # refuses other commands before any work
+    check_model(contract, robot)
+    sample_commands(contract, 1, run.seed)  # refuses other commands before any work
     count = config.episodes
     steps = config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
@@ -101,7 +101,13 @@ def run_trial(config: TryBundle, run: Run) -> None:
     run.begin()
     with progress_bar() as bar:
         walked = episodes(
-            simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=logger.note
+            simulated,
+            policy,
+            contract,
+            count=count,
+            steps=steps,
+            seed=run.seed,
+            record=logger.record,
         )
         episode_results = list(bar.track(walked, total=count, description=simulator))
     log = logger.write(folder / FILE)
@@ -112,7 +118,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
         "task": contract.task,
         "simulator": simulator,
         **about,
-        **figures(episode_results, steps, contract.control_rate_hz),
+        **metrics(episode_results, steps, contract.control_rate_hz),
         "fastest_joint": fastest_joint(log, contract),
         "quantiles": QUANTILES,
         "channels": sensed,

@@ -20,6 +20,7 @@ from npmp import robots
 from npmp.core import ranges
 from npmp.core.signals import OTHERS, Stopped, signals_noted
 from npmp.deploy.bundle import Bundle
+from npmp.deploy.connection import SimulatedConfig, SimulatedConnection, simulated_connection
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
     OF_DRIVER,
@@ -33,11 +34,10 @@ from npmp.deploy.controller import (
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.export import nearest_gains
 from npmp.deploy.golden_check import check_golden
-from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
-from npmp.deploy.simulated import refuse_other_limits
+from npmp.deploy.simulated import check_limits
 from npmp.deploy.unitree import MOTORS, STICK_COMMANDS, observe, stick_command, unitree_robot
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
@@ -108,8 +108,10 @@ def run(config: Deploy, run: Run) -> int:
     policy = bundle.policy()
     watched = False
     if kind == "sim":
-        line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
-        opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
+        simulated = simulated_connection(contract, config.sim, config.safety.state_age_s, run.seed)
+        opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext(
+            (simulated, simulated)
+        )
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
         make_unitree = partial(
@@ -165,7 +167,7 @@ def _drive(
     robot: RobotInterface,
     controller: Controller,
     clock: LoopClock,
-    asked: Callable[[float], FloatArray],
+    command: Callable[[float], FloatArray],
     deadman: Deadman | None,
 ) -> RunEnd:
     """Leaves log and deploy.json, whatever happens."""
@@ -183,9 +185,9 @@ def _drive(
                 controller,
                 seconds=config.seconds,
                 clock=clock,
-                asked=asked,
-                note=logger.note,
-                stop=lambda: signals[0].name if signals else "",
+                command=command,
+                record=logger.record,
+                stop_reason=lambda: signals[0].name if signals else "",
                 deadman=deadman,
             )
     # what led to a failure is what one wants to look at
@@ -196,7 +198,7 @@ def _drive(
             with suppress(OSError):
                 warn(f"damped: {controller.reason}")
         figures = summary(logger.log(), controller) | {"tripped": tripped}
-        if isinstance(robot, SimulatedLine):
+        if isinstance(robot, SimulatedConnection):
             figures |= robot.summary()
         unwritten = []
         writes: dict[str, Callable[[Path], Any]] = {
@@ -236,7 +238,7 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
     if config.actuator is not None:
         kp, kd = nearest_gains(config.actuator)
         robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
-    refuse_other_limits(contract, robot)
+    check_limits(contract, robot)
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
@@ -316,15 +318,15 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
     if config.command is None:
         return np.zeros(len(contract.commands))
     values = config.command if isinstance(config.command, list) else [config.command]
-    wanted = contract.command_of(values)
-    for one, value in zip(contract.commands, wanted):
+    result = contract.command_of(values)
+    for one, value in zip(contract.commands, result):
         low, high = one.range
         if not low <= value <= high:
             say(
                 f"{one.name} {value:g} is kept within {low:g} to {high:g} {one.unit}, which the "
                 "policy was trained in"
             )
-    return wanted
+    return result
 
 
 def report(ended: RunEnd, folder: Path) -> None:

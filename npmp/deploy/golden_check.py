@@ -122,9 +122,8 @@ def main() -> None:
         message = str(error).partition("\n")[0]
         result = {"error": f"'{Path(folder) / GOLDEN}': the graph fails: {message:.200}"}
     else:
-        median, p99 = np.quantile(
-            parity.seconds[min(WARM_UP, len(golden.reset) // 2) :], (0.5, 0.99)
-        )
+        timed = parity.seconds[min(WARM_UP, len(golden.reset) // 2) :]
+        median, p99 = np.quantile(timed, (0.5, 0.99))
         result = {
             "difference": parity.difference,
             "times_rounding": parity.times_rounding,
