@@ -147,7 +147,7 @@ def run_fit(config: FitJoints, run: Run) -> None:
     name = f"{robot.name}_identified"
     randomization = preset(identified, run.values["randomization"], name, widths)
     write_preset(run.folder / "preset.yaml", randomization, config.data)
-    sysid_page.identified(run.folder / "report.html", stand, log, identified, result, made_by(run))
+    sysid_page.write(run.folder / "report.html", stand, log, identified, result, made_by(run))
     show(identified, result)
     say(
         f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; "
