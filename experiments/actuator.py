@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rich.progress import MofNCompleteColumn
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import write_json
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
@@ -21,7 +21,7 @@ from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
 from npmp.core.settings import as_plain, from_mapping
-from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
+from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.view.report import actuator_page
 
@@ -66,11 +66,11 @@ class FitActuator(_OfLog):
     # how the model is fitted
     fitting: FitConfig = field(default_factory=FitConfig)
     # the model's folder
-    out: Path | None = Path("runs/actuator/{now}")
+    out: Path | None = Path(f"runs/actuator/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("model", [self.model], KINDS)
+        check_available("model", [self.model], KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class ImportLog(Keys):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("kind of recording", [self.kind], IMPORTERS)
+        check_available("kind of recording", [self.kind], IMPORTERS)
         if self.out is None or self.out.suffix != ".npz":
             raise InputError("npmp actuator import needs out=FILE.npz")
 

@@ -31,7 +31,7 @@ from npmp.evaluation.comparison import (
     shortest_end,
     summarize,
 )
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import console, say, show_table
 from npmp.view.comparison_plot import plot
 
@@ -62,7 +62,7 @@ class Compare(Keys):
     # of the plot; null: the score's name
     title: str | None = None
     # the folder for comparison.json and comparison.png
-    out: Path | None = Path("runs/compare/{now}")
+    out: Path | None = Path(f"runs/compare/{NOW}")
 
     def __post_init__(self) -> None:
         for axis in AXES:

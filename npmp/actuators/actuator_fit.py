@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from scipy.signal import lfilter
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.actuators import models
 from npmp.actuators.actuator_log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.importers import smoothed
@@ -158,7 +158,7 @@ def fit(
         longer finite.
     """
     config = config or FitConfig()
-    check_known("channel", channels or [], CHANNELS)
+    check_available("channel", channels or [], CHANNELS)
     if channels and kind in ("pd", "hybrid"):
         raise InputError(
             f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae"

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, check_known
-from mocap_data.outside import read_json
+from mocap_data.errors import InputError, check_available
+from mocap_data.input_files import read_json
 from npmp.actuators.actuator_log import Float32s, Trace
 from npmp.core import artifact, ranges
 
@@ -89,7 +89,7 @@ class ActuatorContract:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_known("kind", [self.kind], KINDS)
+        check_available("kind", [self.kind], KINDS)
         if not len(self.input_scale) == len(self.input_mean) == 2 + len(self.channels):
             raise ValueError(
                 "input_scale and input_mean need a number for effort, velocity and each channel"

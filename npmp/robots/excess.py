@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from mocap_data.errors import InputError
-from mocap_data.outside import reading, regular_file
+from mocap_data.input_files import reading, regular_file
 
 # bytes of a file; Menagerie's largest robot has 0.1 MB
 MAX_XML = 16 << 20

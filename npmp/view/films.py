@@ -21,7 +21,7 @@ from npmp.envs import TaskEnv, Trial
 from npmp.evaluation.tracking import track
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import Composition
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
@@ -29,7 +29,7 @@ from npmp.tasks.path import Course
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.view.render import Mount, ReplayClip, Shot
 from npmp.view.report.policy_page import clip_of
-from retarget.recorded import bones, keypoints_of
+from retarget.keypoint_overlay import bones, keypoints_of
 
 # spacing of rough ground [m]
 GROUND_M = 0.05
@@ -41,7 +41,7 @@ FilmedShot = tuple[Shot, float | None]
 
 
 def of_policy(
-    actor: PolicyActor,
+    policy: Composition,
     env: TaskEnv[Any],
     *,
     seconds: float | None = None,
@@ -63,9 +63,9 @@ def of_policy(
     if command is not None:
         if not task.steerable:
             raise InputError(f"command={command}: task={task.name} has no velocity commands")
-        limits = actor.policy.contract.command_range
+        limits = policy.upper.contract.command_range
         commands = commands_of(command, round(seconds / env.dt), env.dt, limits)
-    trial = run_trial(actor, env, seconds=seconds, seed=seed, commands=commands)
+    trial = run_trial(policy, env, seconds=seconds, seed=seed, commands=commands)
     fell = trial.fell[:, 0]
     ends = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(ends[0]) + 1 if len(ends) else len(fell)

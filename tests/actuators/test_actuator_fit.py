@@ -189,7 +189,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("conv", log, replace(SHORT, unroll=200))
     refusal("lower learning_rate=1e", fit, "mlp", log, replace(SHORT, learning_rate=1e30))
     refusal("has no voltage, which this model takes", fit, "mlp", log, SHORT, channels=["voltage"])
-    with pytest.raises(InputError, match="no channel 'current'; there are: temperature, voltage"):
+    with pytest.raises(InputError, match="no channel 'current'; available: temperature, voltage"):
         fit("mlp", log, SHORT, channels=["current"])
     refusal("channels= is for mlp, conv and vae", fit, "pd", log, SHORT, channels=["temperature"])
     with pytest.raises(InputError, match=f"of {RATE:g} Hz, 50 Hz are asked for"):

@@ -58,7 +58,7 @@ def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
     assert last is not None and first.actuators == ["knee"]
     assert {(t.actuator, len(t)) for t in last.traces} == {("knee", 50), ("hip", 100)}
     assert log.split(HeldOut(0.0))[1] is None
-    with pytest.raises(InputError, match="no recording 'jump'; there are: chirp_1, chirp_2, step"):
+    with pytest.raises(InputError, match="no recording 'jump'; available: chirp_1, chirp_2, step"):
         log.split(HeldOut(recordings=["jump"]))
     refusal("every recording is held out", log.split, HeldOut(recordings=["*"]))
     with pytest.raises(ValueError, match=r"validation must be at least 0 and below 1, got 1"):
@@ -150,7 +150,7 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
         ({"time_s": None}, "neither time_s nor the file rate_hz"),
         ({"actuators": np.array(["a", "b"])}, "1 actuators, but 2 names"),
         ({"kp": np.ones(3)}, "run/kp must be a number or one per actuator"),
-        ({"torque": np.array([None] * 50)}, "holds Python objects"),
+        ({"torque": np.array([None] * 50)}, "allow_pickle"),
         ({"actuators": np.array("knee")}, "`actuators` must be a row of names"),
         ({"time_s": np.array(0.5)}, "time_s must be 16 numbers or more"),
         ({"time_s": np.array(["x"] * 50)}, "time_s must be 16 numbers or more"),

@@ -263,12 +263,12 @@ def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
     env, seen = env_of(policy, skill), []
 
     def note(moment: Transition) -> None:
-        seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
+        seen.append((moment.observation.is_first, moment.output.action, env.observe()[:, 12:24]))
 
-    from npmp.skills.high_level_policy import PolicyActor
+    from npmp.skills.composition import over
 
     env.reset()
-    rollout(PolicyActor(policy, skill), env, 40, note)
+    rollout(over(policy, skill), env, 40, note)
     for _, action, shown in seen:
         torch.testing.assert_close(shown, action, atol=1e-6, rtol=0.0)
 
@@ -305,7 +305,7 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
         scales = [[0.1, 1.0], [0.0, 0.0], 7.0, [45.0, 1.5, 0.1]]
         make(ActuatorContract("mlp", 400.0, ["knee"], [], False, *scales)).save(folder)
     ideal = contract_of(policy, skill, task, sha256="", golden={})
-    with pytest.raises(InputError, match="actuator=.*ideal drives"):
+    with pytest.raises(InputError, match=r"actuator=.*ideal drives"):
         contract_of(policy, skill, task, drives=str(drives), sha256="", golden={})
     trained = {"name": "knee", "sha256": artifact.sha256(drives / "actuator.safetensors")}
     policy.contract = replace(
@@ -313,7 +313,7 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="actuator=knee"):
         contract_of(policy, skill, task, sha256="", golden={})
-    with pytest.raises(InputError, match="actuator=.*knee"):
+    with pytest.raises(InputError, match=r"actuator=.*knee"):
         contract_of(policy, skill, task, drives=str(other), sha256="", golden={})
     told = contract_of(policy, skill, task, drives=str(drives), sha256="", golden={"steps": 1})
     assert set(told.per_joint("kp")) == {45.0} and set(told.per_joint("kd")) == {1.5}

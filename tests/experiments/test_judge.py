@@ -16,7 +16,6 @@ from npmp.experiments import cli
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
-from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
@@ -55,7 +54,7 @@ def test_walking_is_judged_without_data(
 def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
     robot, folder = robots.load("anymal_b"), tmp_path / "commanded"
     module = f"module={policy.parent / 'module'}"
-    HighLevelPolicy.load(policy).commanded(Dribble(robot), CommanderConfig()).save(folder)
+    HighLevelPolicy.load(policy).for_other_task(Dribble(robot)).save(folder)
     found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1", module)
     assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
     page = (tmp_path / "dribble" / "report.html").read_text()
@@ -123,7 +122,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"robot": "op3"}, "anymal_b"),
         (
             {"task": "path", "task.path": "square dance"},
-            "no path 'square dance'; there are: figure_eight",
+            "no path 'square dance'; available: figure_eight",
         ),
         ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
         ({"task.speed_mps": "1"}, "task has no setting 'speed_mps'"),
@@ -175,8 +174,8 @@ def test_policies_are_listed_and_shown(
     assert printed("skill", "show", "anymal_b_walk") == "# anymal_b_walk\n\n"
     for words, message in (
         (["show"], "npmp skill show needs target="),
-        (["show", "cat"], "no module or policy 'cat'; there are: anymal_b_dog"),
-        (["dance"], "has no action 'dance'; there are: list, show"),
+        (["show", "cat"], "no module or policy 'cat'; available: anymal_b_dog"),
+        (["dance"], "has no action 'dance'; available: list, show"),
     ):
         assert message in refused("skill", *words)
     out = tmp_path / "out"

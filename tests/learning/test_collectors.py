@@ -96,7 +96,7 @@ class Paced(Inline):
         super().__init__(make, robots, seeds)
         self.ready: dict[int, Batch] = {}
 
-    def ask(self, i: int, version: int, weights: Any, progress: float) -> None:
+    def request(self, i: int, version: int, weights: Any, progress: float) -> None:
         assert i not in self.ready  # at most one under way
         self.ready[i] = self._all[i].gather(version, weights, progress)
 
@@ -185,7 +185,7 @@ def test_how_much_an_update_takes() -> None:
 
 
 def test_settings() -> None:
-    refusal("no actors 'mpi'; there are: ray, inline", CollectorsConfig, "mpi")
+    refusal("no actors 'mpi'; available: ray, inline", CollectorsConfig, "mpi")
     with pytest.raises(ValueError, match="number"):
         CollectorsConfig("inline", 0)
     with pytest.raises(ValueError, match="most_behind"):

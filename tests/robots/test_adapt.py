@@ -282,5 +282,5 @@ def test_own_robots_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NPMP_ROBOTS", str(tmp_path / "kennel"))
     assert robots.user_names() == ("bello", "rex")
     assert robots.find("bello") == tmp_path / "kennel" / "bello" / "robot.yaml"
-    message = r"no robot 'fifi'; there are: .*anymal_b.*, bello, rex, or the path"
+    message = r"no robot 'fifi'; available: .*anymal_b.*, bello, rex, or the path"
     refusal(message, robots.load, "fifi")

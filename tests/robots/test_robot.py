@@ -91,7 +91,7 @@ def test_names() -> None:
 
 
 def test_unknown_name_lists_what_exists() -> None:
-    refusal(r"no robot 'anymal_x'; there are: .*anymal_b", robots.load, "anymal_x")
+    refusal(r"no robot 'anymal_x'; available: .*anymal_b", robots.load, "anymal_x")
 
 
 def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
@@ -219,17 +219,17 @@ def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) ->
     ("path", "value", "expected"),
     [
         ("colour", "red", "robot has no setting 'colour'; the nearest are: "),
-        ("imu_site", "nose", "no site 'nose'; there are: imu"),
+        ("imu_site", "nose", "no site 'nose'; available: imu"),
         ("control_rate_hz", 60, "60 does not divide the physics rate 200 Hz"),
         ("control_rate_hz", "fast", "control_rate_hz must be a finite number, got 'fast'"),
         ("control_rate_hz", None, "robot lacks control_rate_hz"),
         ("mjcf", "gone.xml", "no MJCF file"),
         ("joints r_hip", None, "joints lacks 'r_hip'"),
-        ("joints tail", {**ROW}, "joints: no name 'tail'; there are: l_hip, r_hip"),
+        ("joints tail", {**ROW}, "joints: no name 'tail'; available: l_hip, r_hip"),
         ("joints l_hip home", 2, "joints.l_hip: home 2 is not within lower -1 and upper 1"),
         ("joints l_hip upper", float("nan"), "joints.l_hip.upper must be a finite number"),
         ("joints l_hip velocity", 0, "joints.l_hip: velocity must be above 0"),
-        ("feet bodies", ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
+        ("feet bodies", ["paw"], "feet.bodies: no body 'paw'; available: plank, l_leg, r_leg"),
         ("feet bodies", [], "feet: bodies must name a foot"),
         ("feet offset", [0, 0], "feet.offset must be a list of 3"),
         ("feet radius", "2e-02", "got '2e-02'; a power of ten needs a dot in YAML: 2.0e-02"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy, observe
 from npmp.tasks.velocity import heading_velocity
 from npmp.view.play.modes import Cast, Floats, Mode, World
 
@@ -61,7 +61,7 @@ class Session:
         self.time_s = 0.0
         self.falls = 0
         self._push: tuple[int, Floats, Floats] | None = None  # body, point on it, force
-        self._recovery: Actor | None = None
+        self._recovery: Policy | None = None
         self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
         self._bodies = list(cast.robot.body_names)
         self.enter(self.made(mode or cast.modes[0]))
@@ -76,9 +76,10 @@ class Session:
         """Switch to a mode. world: of that mode."""
         self.mode = mode
         self.world = world or self.world
-        self._data = mujoco.MjData(mode.env.sim.model)
-        self._ghost = mujoco.MjData(mode.env.sim.model)
-        self._ids = [mode.env.sim.model.body(name).id for name in self._bodies]
+        model = mode.env.robots.model
+        self._data = mujoco.MjData(model)
+        self._ghost = mujoco.MjData(model)
+        self._ids = [model.body(name).id for name in self._bodies]
         self.steer(0.0, 0.0, 0.0)
         self._begin_episode()
 
@@ -135,11 +136,11 @@ class Session:
         self._down_s, self._up_s = 0.0, 0.0
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
-    def _hand_over(self, recovery: Actor | None) -> None:
+    def _hand_over(self, recovery: Policy | None) -> None:
         """Switch to a recovery policy, or, with None, to the mode's policy."""
         self._recovery = recovery
-        self._memory = (recovery or self.mode.actor).initial_memory(1)
-        self._first = torch.ones(1, dtype=torch.bool)
+        self._state = (recovery or self.mode.policy).initial_state(1)
+        self._is_first = torch.ones(1, dtype=torch.bool)
 
     # --- a step
 
@@ -147,15 +148,15 @@ class Session:
     def step(self) -> None:
         mode = self.mode
         env = self.mode.env
-        mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
+        mode.steer((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
             index, local, force = self._push
             pose = self._poses()[index]
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], local))
-        decision = (self._recovery or mode.actor).act(env, self._memory, self._first)
-        step = env.step(decision.action)
-        self._memory = decision.memory
-        self._first = torch.zeros(1, dtype=torch.bool)
+        policy = self._recovery or mode.policy
+        output, self._state = policy.step(observe(env, self._is_first), self._state)
+        step = env.step(output.action)
+        self._is_first = torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt
         velocity = heading_velocity(env.state)[0].nan_to_num(0.0).double().numpy()
         self._smooth = self._smooth + min(1.0, env.dt / SMOOTH_S) * (velocity - self._smooth)
@@ -177,7 +178,7 @@ class Session:
                 self._down_s = 0.0
                 if self._recovery is not None:
                     self._hand_over(None)
-                    mode.env.task.reset_memory(self._first)
+                    mode.env.task.reset_memory(self._is_first)
         elif mode.over(step):
             mode.again()
             self._begin_episode()
@@ -186,18 +187,15 @@ class Session:
         """Apply a force [N] to a body at a point [m], in addition to random pushes."""
         robots = self.mode.env.robots
         body = self._ids[index]
-        wrench = robots.sim.wrench(body)[0]
         torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
-        wrench[:] = torch.from_numpy(np.concatenate((force, torque))).to(wrench)
-        if index == 0 and robots.config.pushes.force > 0:
-            wrench[:2] += robots.pusher.force[0].to(wrench)
+        robots.set_wrench(0, body, np.concatenate((force, torque)))
 
     # --- display
 
     def _poses(self) -> Floats:
         """(B, 7) current poses of the robot's bodies."""
-        sim = self.mode.env.sim
-        return _poses(sim.model, self._data, sim.qpos[0].double().numpy(), self._ids)
+        robots = self.mode.env.robots
+        return _poses(robots.model, self._data, robots.scene_qpos[0].numpy(), self._ids)
 
     def snapshot(self) -> Snapshot:
         """A copy of the current state."""
@@ -209,7 +207,7 @@ class Session:
             index, local, force = self._push
             push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], local), force
         if mode.ghost is not None:
-            ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
+            ghost = _poses(mode.env.robots.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(
             self.time_s,
             mode.name,

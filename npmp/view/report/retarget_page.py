@@ -30,9 +30,9 @@ from npmp.view.report.replay import (
     replay_section,
 )
 from retarget.cleaning import Cleaned, Collision
-from retarget.overview import originals_of
+from retarget.keypoint_overlay import bones, keypoints_of
+from retarget.motion_summary import originals_of
 from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
-from retarget.recorded import bones, keypoints_of
 
 # of the table
 MAX_ROWS = 400

@@ -32,7 +32,7 @@ from npmp.view.render import (
 from npmp.view.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
 from npmp.view.render.film import Frames
 from npmp.view.render.shot import FILLED, HALF, Camera, smoothed
-from retarget.recorded import bones, keypoints_of
+from retarget.keypoint_overlay import bones, keypoints_of
 from tests.refusals import refusal
 
 SIZE = (192, 128)
