@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.mocap_data.test_subject_selection import bvh, chain
 
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.experiments.recordings import Reading, gather
 from npmp.view.inspection import inspect
 from retarget.inspection import inspect_recording
+from tests.mocap_data.test_subject_selection import bvh, chain
 
 
 def test_the_second_person_of_a_file_is_named(

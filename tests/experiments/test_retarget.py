@@ -268,7 +268,7 @@ def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, refused: Says
     assert expected in refused("a.npz@8000:9000")
     assert "no frames 50:20 " in refused("a.npz@50:20")
     for wrong in ("abc", "-100:", "1:2:3", "1.5:9", ""):
-        expected = f"{wrong!r} is no stretch of frames; FILE@START:STOP"
+        expected = f"{wrong!r} are no frames, expected FILE@START:STOP"
         assert expected in refused(f"source=a.npz@{wrong}")
     assert "no file or folder 'b.npz@abc'" in refused("b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
