@@ -162,7 +162,7 @@ def _report(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> N
     if run.out is not None:
         write_json(run.out / "evaluation.json", judged.figures)
         if config.report:
-            actuator_page.judged(run.out / "report.html", judged, part, made_by(run))
+            actuator_page.write(run.out / "report.html", judged, part, made_by(run))
     show_figures(judged.figures)
 
 

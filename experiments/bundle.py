@@ -14,12 +14,12 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.deploy import Bundle
-from npmp.deploy.comparison import QUANTILES, channels
 from npmp.deploy.drake import DrakeRobot
-from npmp.deploy.rehearsal import rehearse
+from npmp.deploy.golden_check import check_golden
+from npmp.deploy.log_comparison import QUANTILES, channels
 from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
-from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
-from npmp.deploy.trial import drawn, episodes, figures
+from npmp.deploy.simulated import SimulatedRobot, check_model
+from npmp.deploy.trial import episodes, metrics, sample_commands
 from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import progress_bar, say
 
@@ -73,7 +73,7 @@ def run_check(config: CheckBundle, run: Run) -> None:
     say("commands:")
     for one in contract.commands:
         say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
-    result = rehearse(bundle)
+    result = check_golden(bundle)
     off = f"{result.difference:.1e} ({result.times_rounding:.1f} times rounding)"
     say(f"largest difference from torch: {off}; in a rollout {result.in_rollout:.1e}")
     say(f"over {steps:,} steps, {resets} of them resets")
@@ -88,20 +88,26 @@ def run_trial(config: TryBundle, run: Run) -> None:
     simulator = config.simulator
     folder = run.folder
     robot = robots.load(contract.robot)
-    refuse_other_model(contract, robot)
-    drawn(contract, 1, run.seed)  # refuses other commands before any work
+    check_model(contract, robot)
+    sample_commands(contract, 1, run.seed)  # refuses other commands before any work
     count = config.episodes
     steps = config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
     about |= {"episodes": count, "steps": steps, "seed": run.seed}
-    rehearse(bundle)
+    check_golden(bundle)
     logger = DeployLogger(contract, simulator, about)
     policy = bundle.policy()
     run.begin()
     with progress_bar() as bar:
         walked = episodes(
-            simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=logger.note
+            simulated,
+            policy,
+            contract,
+            count=count,
+            steps=steps,
+            seed=run.seed,
+            record=logger.record,
         )
         episode_results = list(bar.track(walked, total=count, description=simulator))
     log = logger.write(folder / FILE)
@@ -112,7 +118,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
         "task": contract.task,
         "simulator": simulator,
         **about,
-        **figures(episode_results, steps, contract.control_rate_hz),
+        **metrics(episode_results, steps, contract.control_rate_hz),
         "fastest_joint": fastest_joint(log, contract),
         "quantiles": QUANTILES,
         "channels": sensed,

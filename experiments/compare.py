@@ -1,9 +1,9 @@
-"""`npmp evaluate compare RUN ...`: training runs grouped over their seeds, as a table, JSON, a plot
-and a page."""
+"""`npmp evaluate compare RUN ...`: training runs grouped over their seeds, as a table, JSON and a
+plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,27 @@ from rich.table import Table
 from rich.text import Text
 
 from mocap_data.errors import InputError, printable
+from mocap_data.files import write_json
 from npmp.evaluation.comparison import (
     AXES,
     UNITS,
     Difference,
-    Figures,
     Group,
+    Statistic,
+    as_json,
+    difference_rows,
     differences,
-    figures,
     find_runs,
     group_runs,
     notes,
     read_run,
-    shared_end,
     short,
+    shortest_end,
+    summarize,
 )
 from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import console, say, show_table
-from npmp.view.report import compare_page
-from npmp.view.report.compare_page import apart_rows, cell
+from npmp.view.comparison_plot import plot
 
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
 
@@ -39,7 +41,7 @@ WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one
 @dataclass(frozen=True, kw_only=True)
 class Compare(Keys):
     """Training runs side by side: those that differ in their seed alone make a group; scores over
-    minutes and over environment steps, as table, plot and page.
+    minutes and over environment steps, as a table and a plot.
 
     npmp evaluate compare runs/fast runs/published out=runs/comparison
     npmp evaluate compare runs/sweep score=kl lower=true minutes=[1,5]
@@ -57,9 +59,9 @@ class Compare(Keys):
     minutes: float | list[float] | None = None
     # the same in environment steps
     env_steps: float | list[float] | None = None
-    # of the plot and the page; null: the score's name
+    # of the plot; null: the score's name
     title: str | None = None
-    # the folder for comparison.json, .png and .html
+    # the folder for comparison.json and comparison.png
     out: Path | None = Path(f"runs/compare/{NOW}")
 
     def __post_init__(self) -> None:
@@ -75,21 +77,21 @@ def run(config: Compare, run: Run) -> None:
         raise InputError("npmp evaluate compare needs run folders, or folders of them")
     requested = {axis: numbers(config, axis) for axis in AXES}
     groups = group_runs([read_run(path, config.score) for path in find_runs(places)])
-    budgets = {axis: requested[axis] or shared_end(groups, axis) for axis in AXES}
-    table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
-    apart = differences(groups, lower=config.lower)
-    show(groups, table, apart, config.score)
+    budgets = {axis: requested[axis] or shortest_end(groups, axis) for axis in AXES}
+    table = [summarize(group, budgets, config.threshold, lower=config.lower) for group in groups]
+    results = differences(groups, lower=config.lower)
+    show(groups, table, results, config.score)
     run.begin()
     title = (config.title or config.score).replace("_", " ")
     score = config.score
     settings: dict[str, Any] = {"score": score, "lower": config.lower}
     settings |= {"threshold": config.threshold, "budgets": budgets}
-    compare_page.write_curves(run.folder / "comparison.json", groups, table, apart, settings)
-    compare_page.plot(
+    content = {**settings, "notes": notes(groups), "groups": as_json(groups, table, results)}
+    write_json(run.folder / "comparison.json", content, indent=1)
+    plot(
         run.folder / "comparison.png", groups, title=title, score=score, threshold=config.threshold
     )
-    compare_page.page(run.folder / "comparison.html", groups, table, apart, title=title)
-    say(f"plot, page and tables: {run.folder}")
+    say(f"plot and table: {run.folder}")
 
 
 def numbers(config: Compare, axis: str) -> list[float]:
@@ -99,7 +101,10 @@ def numbers(config: Compare, axis: str) -> list[float]:
 
 
 def show(
-    groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], score: str
+    groups: Sequence[Group],
+    table: Sequence[Mapping[str, Statistic]],
+    results: Sequence[Difference],
+    score: str,
 ) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
@@ -113,12 +118,12 @@ def show(
         rich_table.add_column(UNITS.get(name, name), justify="right", overflow="fold")
     for group, row in zip(groups, table, strict=True):
         lengths = [short(row[axis].mean) for axis in AXES]
-        others = [cell(figure) for name, figure in row.items() if name not in AXES]
+        others = [str(value) for name, value in row.items() if name not in AXES]
         rich_table.add_row(
             Text(printable(group.label)), str(len(group.runs)), *map(Text, [*lengths, *others])
         )
     console().print(rich_table)
-    columns, rows = apart_rows(groups, apart)
+    columns, rows = difference_rows(groups, results)
     if rows:
         look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title_justify": "left"}
         show_table(columns, rows, right=columns[1:], title=f"{score} at the end", **look)

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mocap_data.files import write_json
-from npmp.deploy.comparison import QUANTILES, channels, compare, in_words
-from npmp.deploy.run_log import read_log, refuse_other_joints
+from npmp.deploy.log_comparison import QUANTILES, channels, compare, summary_lines
+from npmp.deploy.run_log import check_same_joints, read_log
 from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import say
 
@@ -24,33 +24,32 @@ class CompareLogs(Keys):
     first: Path
     # the same, compared with the first
     second: Path
-    # the folder for comparison.json and comparison.html
+    # the folder for comparison.json
     out: Path | None = Path(f"runs/compare-logs/{NOW}")
 
 
 def run(config: CompareLogs, run: Run) -> None:
     """Compare first= with second=."""
-    from npmp.view.report.logs_page import compared_logs
-
-    first, second = read_log(config.first), read_log(config.second)
-    refuse_other_joints(first, second)
-    one = channels(first)
-    other = channels(second)
-    differences = compare(one, other)
+    first = read_log(config.first)
+    second = read_log(config.second)
+    check_same_joints(first, second)
+    first_channels = channels(first)
+    second_channels = channels(second)
+    differences = compare(first_channels, second_channels)
+    worst = summary_lines(differences)
     run.begin()
     content = {
         "first": str(config.first),
         "second": str(config.second),
         "robot": first.robot,
-        "worst": in_words(differences),
+        "worst": worst,
         "quantiles": QUANTILES,
         "channels": [asdict(difference) for difference in differences],
-        "on_one_side_only": sorted(set(one) ^ set(other)),
+        "on_one_side_only": sorted(set(first_channels) ^ set(second_channels)),
     }
     write_json(run.folder / "comparison.json", content)
-    compared_logs(run.folder / "comparison.html", first.robot, one, other, differences)
-    say("the most different channels:", *(f"  {line}" for line in in_words(differences)))
-    say(f"{len(differences)} channels compared; tables and page: {run.folder}")
+    say("the most different channels:", *(f"  {line}" for line in worst))
+    say(f"{len(differences)} channels compared: {run.folder / 'comparison.json'}")
 
 
 main = Verb(

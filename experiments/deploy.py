@@ -20,6 +20,7 @@ from npmp import robots
 from npmp.core import ranges
 from npmp.core.signals import OTHERS, Stopped, signals_noted
 from npmp.deploy.bundle import Bundle
+from npmp.deploy.connection import SimulatedConfig, SimulatedConnection, simulated_connection
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
     OF_DRIVER,
@@ -32,15 +33,12 @@ from npmp.deploy.controller import (
 )
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.export import nearest_gains
-from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
-from npmp.deploy.rehearsal import rehearse
+from npmp.deploy.golden_check import check_golden
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
-from npmp.deploy.simulated import refuse_other_limits
-from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
-from npmp.deploy.unitree_recording import FILE as RECORDING
-from npmp.deploy.unitree_recording import SUFFIX, Recorder
+from npmp.deploy.simulated import check_limits
+from npmp.deploy.unitree import MOTORS, STICK_COMMANDS, observe, stick_command, unitree_robot
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import NOW, Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
@@ -67,11 +65,9 @@ class Deploy(Keys):
     bundle: str
     # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # of a Unitree robot: the network interface, lo for Unitree's simulators; with dry also a
-    # lowstate.npz
+    # of a Unitree robot: the network interface, lo for Unitree's simulators
     interface: str | None = None
-    # true: read for two seconds, say what is wrong, send nothing; a Unitree robot's states are kept
-    # in OUT/lowstate.npz
+    # true: read for two seconds, report what is wrong, send nothing
     dry: bool = False
     # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
@@ -108,12 +104,14 @@ def run(config: Deploy, run: Run) -> int:
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
     _refuse_limits(config, contract)
-    rehearse(bundle)
+    check_golden(bundle)
     policy = bundle.policy()
     watched = False
     if kind == "sim":
-        line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
-        opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
+        simulated = simulated_connection(contract, config.sim, config.safety.state_age_s, run.seed)
+        opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext(
+            (simulated, simulated)
+        )
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
         make_unitree = partial(
@@ -126,12 +124,10 @@ def run(config: Deploy, run: Run) -> int:
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
-            lines, wrong = look(robot, Watchdog(contract, config.safety))
-            if isinstance(heard := getattr(robot, "line", None), Recorder):
-                heard.write(run.folder / RECORDING)
-            say(*lines, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
-            return NOT_PASSED if wrong else OK
-        sticks = partial(steered, robot, contract.command_range)
+            lines, reason = observe(robot, Watchdog(contract, config.safety))
+            say(*lines, f"it would be damped: {reason}" if reason else "nothing is wrong with it")
+            return NOT_PASSED if reason else OK
+        sticks = partial(stick_command, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
         command_source = sticks if command is None else lambda _: command
         ended = _drive(config, run.folder, robot, controller, clock, command_source, deadman)
@@ -171,7 +167,7 @@ def _drive(
     robot: RobotInterface,
     controller: Controller,
     clock: LoopClock,
-    asked: Callable[[float], FloatArray],
+    command: Callable[[float], FloatArray],
     deadman: Deadman | None,
 ) -> RunEnd:
     """Leaves log and deploy.json, whatever happens."""
@@ -189,9 +185,9 @@ def _drive(
                 controller,
                 seconds=config.seconds,
                 clock=clock,
-                asked=asked,
-                note=logger.note,
-                stop=lambda: signals[0].name if signals else "",
+                command=command,
+                record=logger.record,
+                stop_reason=lambda: signals[0].name if signals else "",
                 deadman=deadman,
             )
     # what led to a failure is what one wants to look at
@@ -202,7 +198,7 @@ def _drive(
             with suppress(OSError):
                 warn(f"damped: {controller.reason}")
         figures = summary(logger.log(), controller) | {"tripped": tripped}
-        if isinstance(robot, SimulatedLine):
+        if isinstance(robot, SimulatedConnection):
             figures |= robot.summary()
         unwritten = []
         writes: dict[str, Callable[[Path], Any]] = {
@@ -242,7 +238,7 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
     if config.actuator is not None:
         kp, kd = nearest_gains(config.actuator)
         robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))
-    refuse_other_limits(contract, robot)
+    check_limits(contract, robot)
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
@@ -250,15 +246,13 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     kind = config.robot
     supported = " and ".join(MOTORS)
     unitree = kind in MOTORS
-    if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
+    if config.command == "remote" and not (unitree and len(contract.commands) == STICK_COMMANDS):
         raise InputError(f"command=remote is of {supported} that walk, not of {kind}")
     if unitree and not config.interface:
         raise InputError(
             f"robot={kind} needs interface=, the network card that the robot is at (ip link); "
             "interface=lo for Unitree's simulators"
         )
-    if (config.interface or "").endswith(SUFFIX) and not config.dry:
-        raise InputError(f"interface={config.interface} is a recording: dry=true replays it")
     if config.interface is not None and not unitree:
         raise InputError(f"interface={config.interface} is of {supported}, not of robot={kind}")
     if config.dry and kind == "sim":
@@ -324,15 +318,15 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
     if config.command is None:
         return np.zeros(len(contract.commands))
     values = config.command if isinstance(config.command, list) else [config.command]
-    wanted = contract.command_of(values)
-    for one, value in zip(contract.commands, wanted):
+    result = contract.command_of(values)
+    for one, value in zip(contract.commands, result):
         low, high = one.range
         if not low <= value <= high:
             say(
                 f"{one.name} {value:g} is kept within {low:g} to {high:g} {one.unit}, which the "
                 "policy was trained in"
             )
-    return wanted
+    return result
 
 
 def report(ended: RunEnd, folder: Path) -> None:

@@ -12,7 +12,7 @@ from mocap_data.files import write_json
 from npmp.core import ranges
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import INTERNAL_ERROR, OK, console, say, table
-from npmp.view.installation import Finding, Verdict, look
+from npmp.view.installation import Finding, Verdict, check_installation
 
 SIGNS: Mapping[Verdict, str] = {
     "ok": "[green]ok[/]",
@@ -37,7 +37,7 @@ class Doctor(Keys):
 
 def run(config: Doctor, run: Run) -> int:
     """Look at everything, print the table and a verdict."""
-    findings = look(config.timeout)
+    findings = check_installation(config.timeout)
     show(findings)
     if run.out is not None:
         write_json(run.out, [asdict(finding) for finding in findings])

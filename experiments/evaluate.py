@@ -171,7 +171,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     }
     write_json(run.folder / "evaluation.json", result)
     provenance = made_by(run) | {"training": policy.contract.training}
-    policy_page.judged(
+    policy_page.write(
         run.folder / "report.html", evaluation.task, result, evaluation.trial, provenance
     )
     trained_ranges = policy.contract.command_range

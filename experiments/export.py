@@ -10,7 +10,7 @@ from typing import Any, Literal
 from npmp import robots, tasks
 from npmp.core.artifact import sha256
 from npmp.deploy import mjlab
-from npmp.deploy.bundle import FEWEST_STEPS, MOST_STEPS
+from npmp.deploy.bundle import MAX_STEPS, MIN_STEPS
 from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
@@ -48,9 +48,9 @@ class ExportPolicy(Simulating):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not FEWEST_STEPS <= self.steps <= MOST_STEPS // 2:
+        if not MIN_STEPS <= self.steps <= MAX_STEPS // 2:
             raise ValueError(
-                f"steps must be from {FEWEST_STEPS} to {MOST_STEPS // 2}, got {self.steps}"
+                f"steps must be from {MIN_STEPS} to {MAX_STEPS // 2}, got {self.steps}"
             )
 
 

@@ -83,7 +83,7 @@ def run(config: Play, run: Run) -> int:
     session = Session(cast, mode, seed=run.seed)
     run.begin()
     player = Player(session, lambda seen: server.show(seen))
-    scene = Scene(cast.robot, lambda what, where: server.pointed(what, where))
+    scene = Scene(cast.robot, lambda event, args: server.on_pointer(event, args))
     try:
         server = Server(player, scene, config.host, config.port)
         try:

@@ -132,7 +132,7 @@ def run(config: Render, run: Run) -> None:
             shots,
             size,
             config.fps,
-            words=config.caption,
+            captions=config.caption,
             progress=lambda done, count: bar.update(task, completed=done, total=count),
         )
     size_bytes, quality = write(run.folder, drawn, max_mb=config.max_mb)
@@ -183,7 +183,7 @@ def shot_of(config: Render, run: Run) -> Shot:
     )
     title = title if config.title is None else config.title
     title, note = (" ".join(text.split()) for text in (title, config.note or ""))
-    return replace(shot, view=view, title=title, note=note, shown=tuple(config.show))
+    return replace(shot, view=view, title=title, note=note, parts=tuple(config.show))
 
 
 def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:

@@ -130,7 +130,7 @@ def show_robot(
     text = file.read_text(encoding="utf-8")
     written = robot_page.build(folder, robot, checks, text, provenance)
     if written.still is None:
-        say(f"page: {written.page} (no still: {written.why_not})")
+        say(f"page: {written.page} (no still: {written.problem})")
     else:
         say(f"page: {written.page}, still: {written.still}")
 

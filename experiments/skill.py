@@ -137,7 +137,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
         write_json(run.out / "wander.json", figures)
         write_motions(run.out / "rollouts.h5", robot, trial)
         if config.report:
-            skill_page.wandering(run.out / "report.html", robot, figures, trial, made_by(run))
+            skill_page.write(run.out / "report.html", robot, figures, trial, made_by(run))
     show(figures)
     if run.out is None:
         say("out=FOLDER writes the figures, the motions and a page to watch them on.")

@@ -149,7 +149,7 @@ def run_fit(config: FitJoints, run: Run) -> None:
     file = run.folder / "randomization" / f"{name}.yaml"
     file.parent.mkdir(exist_ok=True)
     write_preset(file, randomization, config.data)
-    sysid_page.identified(run.folder / "report.html", stand, log, identified, result, made_by(run))
+    sysid_page.write(run.folder / "report.html", stand, log, identified, result, made_by(run))
     show(identified, result)
     say(
         f"use it: npmp imitate --config-dir {run.folder} randomization={name} ...; "

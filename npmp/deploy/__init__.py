@@ -1,7 +1,7 @@
-"""Policies off the simulator: a folder that a robot can run, without torch and without MuJoCo.
+"""Run policies on robots, without torch and MuJoCo.
 
-`Bundle` reads and checks the folder, `OnnxPolicy` acts; `npmp.deploy.export` writes one of a policy
-and its module.
+`npmp.deploy.export` writes a policy and its module as a bundle, `Bundle` reads and checks it,
+`OnnxPolicy` runs it.
 """
 
 from npmp.deploy.bundle import Bundle

@@ -1,4 +1,4 @@
-"""What a bundle says of its policy and its robot: the contract in bundle.json."""
+"""The contract of a bundle: the description of its policy and its robot in bundle.json."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from npmp.core import ranges
 from npmp.deploy.robot import FloatArray
 
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
-# inputs of the graph that it gives back as NAME_next
+# recurrent inputs of the graph; the outputs are NAME_next
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")
 CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
-# Bounds of every bundle, whatever robot it names [D].
-# of control at least, of physics at most [Hz]
+# Bounds for every robot [D]
+# lowest control rate and highest physics rate [Hz]
 RATES_HZ = (10.0, 1e5)
-# of a drive [Nm], [rad/s]; of a joint's angle, either way [rad]
-MOST_TORQUE = 1000.0
-MOST_VELOCITY = 100.0
-MOST_ANGLE = 4.0 * math.pi
-# error at which kp alone asks for the torque limit [rad]; shipped robots have 0.2 to 2.2
-SATURATES_AT = (0.005, 50.0)
-# kd / kp at most, a drive's time constant [s]; shipped robots have up to 0.064
-LONGEST_DAMPING_S = 1.0
-# of a velocity [m/s], [rad/s]; of other commands in their units
-MOST_SPEED = 10.0
-MOST_COMMAND = 100.0
-# what a command's name ends with, and its unit
+# torque limit [Nm], velocity limit [rad/s] and absolute angle [rad] of a joint
+MAX_TORQUE = 1000.0
+MAX_VELOCITY = 100.0
+MAX_ANGLE = 4.0 * math.pi
+# position error at which kp reaches the torque limit [rad]; shipped robots: 0.2 to 2.2
+SATURATION_RAD = (0.005, 50.0)
+# kd / kp, a drive's time constant [s]; shipped robots: up to 0.064
+MAX_DAMPING_S = 1.0
+# absolute velocity command [m/s], [rad/s]; other commands in their units
+MAX_SPEED = 10.0
+MAX_COMMAND = 100.0
+# units by the last part of a command's name
 UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
 
 
 def observation_layout(joints: int) -> list[tuple[str, int, str, str]]:
-    """Name, width, unit and frame of the parts of `obs`, in order
-    (`npmp.envs.features.proprioception`)."""
+    """Name, width, unit and frame of the parts of `obs` in order, as
+    `npmp.envs.features.proprioception` has them."""
     return [
         ("joint_pos_minus_home", joints, "rad", "joint"),
         ("setpoint_minus_home", joints, "rad", "joint"),
@@ -62,8 +62,8 @@ ACCELEROMETERS = {
 
 
 def conventions(hold: str, accelerometer: str) -> dict[str, str]:
-    """What the numbers of a bundle mean, in words: T is the control period, R(t) the rotation from
-    the root frame to the world."""
+    """The definitions of a bundle's numbers. T is the control period, R(t) the rotation from the
+    root frame to the world."""
     return {
         "units": "home and range rad; velocity_limit rad/s; torque_limit and joint_friction Nm; "
         "kp Nm/rad; kd and joint_damping Nm s/rad; armature kg m2; anchor and imu_position m",
@@ -95,48 +95,57 @@ def conventions(hold: str, accelerometer: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class JointSpec:
-    """A joint of the robot, as in the model that the policy was trained with.
+    """A joint of the robot model that the policy was trained with.
 
     Raises:
       ValueError: for values out of range.
     """
 
     name: str
-    # what it moves, and against what
+    # the body it moves, and that body's parent
     body: str
     parent: str
-    axis: list[float]  # (3,) in the root frame in the zero pose
-    anchor: list[float]  # (3,) a point on the axis, likewise [m]
-    home: float  # [rad]
-    range: list[float]  # [low, high] [rad]
-    kp: float  # of the drive, as trained [Nm/rad]
-    kd: float  # [Nm s/rad]
-    torque_limit: float  # [Nm]
-    velocity_limit: float  # of the drive; in training nothing limits the velocity [rad/s]
-    joint_damping: float  # of the model, in addition to kd [Nm s/rad]
-    joint_friction: float  # of the model, dry [Nm]
-    armature: float  # of the model, inertia of the rotor at the joint [kg m2]
+    # (3,) in the root frame in the zero pose
+    axis: list[float]
+    # (3,) a point on the axis, in the root frame in the zero pose [m]
+    anchor: list[float]
+    # [rad]
+    home: float
+    # [low, high] [rad]
+    range: list[float]
+    # stiffness and damping of the drive in training [Nm/rad], [Nm s/rad]
+    kp: float
+    kd: float
+    # [Nm]
+    torque_limit: float
+    # of the drive; not enforced in training [rad/s]
+    velocity_limit: float
+    # of the model, in addition to kd [Nm s/rad]
+    joint_damping: float
+    # of the model, dry [Nm]
+    joint_friction: float
+    # of the model, rotor inertia at the joint [kg m2]
+    armature: float
 
     def __post_init__(self) -> None:
         if len(self.range) != 2 or not self.range[0] <= self.home <= self.range[1]:
-            raise ValueError(f"{self.name}: home {self.home:g} lies outside range {self.range}")
-        if not (self.range[0] >= -MOST_ANGLE and self.range[1] <= MOST_ANGLE):
             raise ValueError(
-                f"{self.name}: range={self.range}: must be within +-{MOST_ANGLE:.4g} [rad]"
+                f"{self.name}: home={self.home:g}: must be within its range {self.range} [rad]"
+            )
+        if not (self.range[0] >= -MAX_ANGLE and self.range[1] <= MAX_ANGLE):
+            raise ValueError(
+                f"{self.name}: range={self.range}: must be within +-{MAX_ANGLE:.4g} [rad]"
             )
 
-        most = {"torque_limit": MOST_TORQUE, "velocity_limit": MOST_VELOCITY}
-        for name, high in most.items():
+        limits = {"torque_limit": MAX_TORQUE, "velocity_limit": MAX_VELOCITY}
+        for name, high in limits.items():
             if not 0.0 < (value := getattr(self, name)) <= high:
                 raise ValueError(
                     f"{self.name}: {name}={value:g}: must be above 0 and at most {high:g}"
                 )
 
-        stiffest, softest = (self.torque_limit / error for error in SATURATES_AT)
-        for name, low, high in (
-            ("kp", softest, stiffest),
-            ("kd", 0.0, LONGEST_DAMPING_S * self.kp),
-        ):
+        max_kp, min_kp = (self.torque_limit / error for error in SATURATION_RAD)
+        for name, low, high in (("kp", min_kp, max_kp), ("kd", 0.0, MAX_DAMPING_S * self.kp)):
             if not low <= (value := getattr(self, name)) <= high:
                 raise ValueError(
                     f"{self.name}: {name}={value:g}: must be from {low:g} to {high:g} for a torque "
@@ -146,76 +155,93 @@ class JointSpec:
 
 @dataclass(frozen=True)
 class Command:
-    """One of the numbers that the policy is commanded by. Raises ValueError for no range."""
+    """One component of the policy's command.
+
+    Raises:
+      ValueError: for a wrong unit or range.
+    """
 
     name: str
     unit: str
-    range: list[float]  # [low, high] as trained
-    meaning: str = ""  # frame and sign
+    # [low, high] in training
+    range: list[float]
+    # frame and sign
+    meaning: str = ""
 
     def __post_init__(self) -> None:
         if len(self.range) != 2 or not self.range[0] <= self.range[1]:
-            raise ValueError(f"{self.name}: range needs [low, high], got {self.range}")
+            raise ValueError(f"{self.name}: range={self.range}: expected [low, high]")
         if (unit := UNITS.get(self.name.rpartition("_")[2], "")) != self.unit:
             raise ValueError(f"{self.name}: unit={self.unit!r:.20}: must be {unit!r}")
 
         low, high = self.range
-        most = MOST_SPEED if self.is_velocity else MOST_COMMAND
-        if not (-most <= low and high <= most):
-            raise ValueError(f"{self.name}: range={self.range}: must be within +-{most:g}")
+        limit = MAX_SPEED if self.is_velocity else MAX_COMMAND
+        if not (-limit <= low and high <= limit):
+            raise ValueError(f"{self.name}: range={self.range}: must be within +-{limit:g}")
 
     @property
     def is_velocity(self) -> bool:
-        """Whether it changes gradually, and is 0 of a robot that stands; of an unknown unit it may
-        be."""
+        """Whether it is a velocity, which is ramped and 0 at rest. An unknown unit counts as
+        one."""
         return self.unit.endswith("/s") or not self.unit
 
 
 @dataclass(frozen=True)
 class BundleContract:
-    """What a robot must know to run a policy: bundle.json but for its schema and version.
+    """All of bundle.json except schema and version.
 
     Raises:
-      ValueError: for what cannot be.
+      ValueError: for invalid values.
     """
 
     robot: str
     model_sha256: str
-    joints: list[JointSpec]  # in the order of all arrays
+    # in the order of all arrays
+    joints: list[JointSpec]
     control_rate_hz: float
     physics_rate_hz: float
-    hold: str  # of targets between control steps: one of HOLDS
-    accelerometer: str  # how it is read: one of ACCELEROMETERS
-    imu_position: list[float]  # (3,) in the root frame [m]
-    observation: list[tuple[str, int, str, str]]  # [name, width, unit, frame] in order
+    # interpolation of targets between control steps, one of HOLDS
+    hold: str
+    # its definition, one of ACCELEROMETERS
+    accelerometer: str
+    # (3,) in the root frame [m]
+    imu_position: list[float]
+    # [name, width, unit, frame] in order
+    observation: list[tuple[str, int, str, str]]
     commands: list[Command]
-    memory: dict[str, int]  # widths of what goes from step to step
+    # widths of the recurrent state by name
+    memory: dict[str, int]
     task: str
     module_sha256: str
     policy_sha256: str
-    licence: list[str]  # of the recordings that the module was trained on
-    data: str  # which these are
+    # of the recordings that the module was trained on
+    licence: list[str]
+    # file name of these recordings
+    data: str
     opset: int
-    golden: dict[str, Any]  # how golden.npz was recorded
+    # how golden.npz was recorded
+    golden: dict[str, Any]
     versions: dict[str, str]
     conventions: dict[str, str]
-    # inputs after the command: sine and cosine of a clock of period clock_s that begins with the
-    # episode; ground_FOOT_X_Y_m, the height of the ground X forwards and Y to the left of a foot in
-    # the heading frame, above the floor under a robot in its home pose [m]; depth_ROW_COLUMN_m,
-    # along the optical axis of `camera`, from the top left, as old as it says [m]
+    # inputs after the command: sine and cosine of a clock of period clock_s that starts with the
+    # episode; ground_FOOT_X_Y_m, the ground's height X ahead and Y left of a foot in the heading
+    # frame, above the floor under a robot in its home pose [m]; depth_ROW_COLUMN_m, along the
+    # optical axis of `camera`, from the top left, delayed as `camera` says [m]
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None
-    # what these heights are on level ground, of a robot that walks as in training [m]
+    # these heights on level ground for a robot that walks as in training [m]
     level_m: float = 0.0
-    camera: dict[str, Any] | None = None  # size, frame and faults: `npmp.envs.camera.CameraConfig`
-    # the depths of level ground, from the home pose [m]
+    # size, frame and noise: `npmp.envs.camera.CameraConfig`
+    camera: dict[str, Any] | None = None
+    # depths of level ground from the home pose [m]
     level_depths_m: list[float] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)  # sha256 of those beside bundle.json
+    # sha256 of the files beside bundle.json
+    files: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = self.joint_names
         if not names or len(set(names)) < len(names):
-            raise ValueError("joints must be at least one, each with a name of its own")
+            raise ValueError(f"joints={names}: expected one or more, with different names")
         ranges.one_of(self, "hold", HOLDS)
         ranges.one_of(self, "accelerometer", ACCELEROMETERS)
         slowest, fastest = RATES_HZ
@@ -224,9 +250,9 @@ class BundleContract:
                 f"{slowest:g} <= control_rate_hz <= physics_rate_hz <= {fastest:g} must hold"
             )
         if self.observation != observation_layout(len(names)) or set(self.memory) != set(MEMORY):
-            raise ValueError("its observation or memory is not what this npmp can give")
+            raise ValueError("observation or memory: not supported by this version of npmp")
         if len(self.imu_position) != 3:
-            raise ValueError("imu_position needs three numbers")
+            raise ValueError(f"imu_position={self.imu_position}: expected three numbers")
         clock = [] if self.clock_s is None else CLOCK
         first = self.extra_inputs[: len(clock)]
         rest = self.extra_inputs[len(clock) :]
@@ -236,7 +262,7 @@ class BundleContract:
         valid &= all(name.startswith("depth_") for name in depths)
         valid &= len(depths) == len(self.level_depths_m) and bool(depths) == bool(self.camera)
         if not valid or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
-            raise ValueError("its extra_inputs and clock_s are not what this npmp can give")
+            raise ValueError("extra_inputs or clock_s: not supported by this version of npmp")
 
     @property
     def joint_names(self) -> list[str]:
@@ -248,12 +274,12 @@ class BundleContract:
 
     @property
     def command_width(self) -> int:
-        """Of the graph's input `command`: the commands and the extra inputs."""
+        """Width of the graph's input `command`: the commands and the extra inputs."""
         return len(self.commands) + len(self.extra_inputs)
 
     @property
     def command_range(self) -> FloatArray:
-        """(2, c) the least and the most of each."""
+        """(2, c) lowest and highest value of each command."""
         return np.array([command.range for command in self.commands]).reshape(-1, 2).T
 
     @property
@@ -263,23 +289,27 @@ class BundleContract:
 
     @property
     def joint_range(self) -> FloatArray:
-        """(2, nu) the least and the greatest angle of each joint [rad]."""
+        """(2, nu) lowest and highest angle of each joint [rad]."""
         return np.array([joint.range for joint in self.joints]).T
 
-    def command_of(self, given: Sequence[float]) -> FloatArray:
-        """(c,) a command in its units. Raises InputError for another number of them."""
-        wanted = np.asarray(given, dtype=np.float64)
-        if wanted.shape != (len(self.commands),) or not np.isfinite(wanted).all():
+    def command_of(self, values: Sequence[float]) -> FloatArray:
+        """(c,) a command in its units.
+
+        Raises:
+          InputError: for a wrong number of values, or one that is not finite.
+        """
+        command = np.asarray(values, dtype=np.float64)
+        if command.shape != (len(self.commands),) or not np.isfinite(command).all():
             raise InputError(
-                f"command={list(given)}: {len(self.commands)} finite numbers are expected: "
+                f"command={list(values)}: expected {len(self.commands)} finite numbers: "
                 f"{', '.join(self.command_names)}"
             )
-        return wanted
+        return command
 
     def per_joint(self, name: str) -> FloatArray:
-        """(nu,) a number of each joint."""
+        """(nu,) a field of each joint."""
         return np.array([getattr(joint, name) for joint in self.joints], np.float64)
 
     def in_graph(self) -> str:
-        """What policy.onnx repeats of it in its metadata, as JSON: all but the checksums."""
+        """The copy in the metadata of policy.onnx: JSON without the checksums."""
         return json_text({k: v for k, v in asdict(self).items() if k != "files"})

@@ -1,10 +1,10 @@
-"""The control loop: absolute deadlines around a state machine that knows no clock.
+"""The control loop: a state machine without a clock, and a loop with absolute deadlines.
 
-    passive --first state--> stand --stood up--> policy --time is over--> damping
-       \\_______________________\\____________________\\______any trip______/
+    passive --state--> stand --standing--> policy --finished--> damping
+       \\_________________\\___________________\\_____trip_____/
 
-`next_mode` is the whole table of transitions. `Controller` says what to write in each mode; `drive`
-calls it in time. A damped robot stays damped: a new run is a person's decision.
+`next_mode` is the table of transitions. `Controller` determines what to write in each mode; `drive`
+calls it in time. A damped robot stays damped until a person starts a new run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from npmp.deploy.contract import BundleContract
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
-from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_drive
+from npmp.deploy.safety import SafetyConfig, Watchdog, clip_command, ramp_command, safe_drive
 
 TIME_IS_OVER = "the time is over"
-SETTLE_S = 2.0  # so long at most joints may take to come home after `stand_s` [D]
-OF_DRIVER = "raised by the robot's driver"  # a note of such exceptions
+# time after `stand_s` in which the joints must reach the home pose [s] [D]
+SETTLE_S = 2.0
+# note on exceptions of the robot's driver
+OF_DRIVER = "raised by the robot's driver"
 
 
 class ControlMode(IntEnum):
-    """What the controller does: nothing, stand up, what the policy says, damp."""
+    """Write nothing, stand up, follow the policy, or damp."""
 
     PASSIVE = 0
     STAND = 1
@@ -40,23 +42,27 @@ class ControlMode(IntEnum):
     DAMPING = 3
 
 
-# in which targets are sent
+# the modes that write targets
 DRIVEN = (ControlMode.STAND, ControlMode.POLICY)
 
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """How the robot is brought to its feet. Raises ValueError for values out of range."""
+    """How the robot stands up and how often targets are written.
 
-    # so long the first state is waited for [D]
+    Raises:
+      ValueError: for values out of range.
+    """
+
+    # time-out of the first state [D]
     connect_s: float = 20.0
-    # from where the joints are to the home pose [R: 2 s elsewhere]
+    # duration of standing up, from the initial to the home pose [R: 2 s elsewhere]
     stand_s: float = 3.0
-    # so near to home they must be, each [D]
+    # largest distance of a joint from the home pose after standing up [D]
     settle_rad: float = 0.25
-    # of a target per control step, so that a lost datagram costs a fraction of it [D]
+    # writes of a target per control step, so that a lost datagram costs a fraction of it [D]
     writes: int = 4
-    # so long damping is repeated before the loop ends [D]
+    # duration of damping before the loop ends [D]
     damping_s: float = 0.5
 
     def __post_init__(self) -> None:
@@ -65,7 +71,7 @@ class ControllerConfig:
 
 
 class ActingPolicy(Protocol):
-    """An `OnnxPolicy`, or what stands in for one."""
+    """An `OnnxPolicy`, or a substitute."""
 
     def reset(self) -> None: ...
 
@@ -73,31 +79,33 @@ class ActingPolicy(Protocol):
 
 
 class Output(NamedTuple):
-    """What is to be written now. In passive mode nothing is, in damping `stop`."""
+    """The result of a control step. Nothing is written in passive mode, `stop` in damping."""
 
     mode: ControlMode
-    target: FloatArray  # (nu,) as it is sent
-    proposed: FloatArray  # (nu,) as the policy, or standing up, wanted it
-    command: FloatArray  # (c,) as the policy observed it
+    target: FloatArray  # (nu,) within the limits
+    proposed: FloatArray  # (nu,) before the limits
+    command: FloatArray  # (c,) as the policy observes it
 
 
-def next_mode(mode: ControlMode, *, trip: bool, seen: bool, stood: bool, over: bool) -> ControlMode:
+def next_mode(
+    mode: ControlMode, *, trip: bool, has_state: bool, standing: bool, finished: bool
+) -> ControlMode:
     """The mode after `mode`.
 
-    trip: a watchdog tripped. seen: a state has come. stood: the robot is in its home pose. over:
-    the time is.
+    trip: a watchdog tripped. has_state: a state has arrived. standing: the robot is in its home
+    pose. finished: the run is to end.
     """
-    if trip or over or mode is ControlMode.DAMPING:
+    if trip or finished or mode is ControlMode.DAMPING:
         return ControlMode.DAMPING
-    if mode is ControlMode.PASSIVE and seen:
+    if mode is ControlMode.PASSIVE and has_state:
         return ControlMode.STAND
-    if mode is ControlMode.STAND and stood:
+    if mode is ControlMode.STAND and standing:
         return ControlMode.POLICY
     return mode
 
 
 class Controller:
-    """The state machine. Time comes as an argument; a control step is one call of `step`."""
+    """The state machine. Time is an argument; `step` is called once per control step."""
 
     def __init__(
         self,
@@ -114,17 +122,21 @@ class Controller:
         self.dt = 1.0 / contract.control_rate_hz
         self.home = contract.home_pose
         self.mode = ControlMode.PASSIVE
+        # why the mode was entered
         self.reason = ""
         self.state: State | None = None
-        self.asked = self._nothing()  # (c,) the command, within its ranges
-        self.command = self.asked  # (c,) and ramped
-        self.began = 0.0  # when the mode was entered [s]; set by the first `watch`
-        self.risen_from = self.home  # where the joints were when standing up began
+        # (c,) command within its ranges, before and after the ramp
+        self.requested = self._zero_command()
+        self.command = self.requested
+        # when the mode was entered [s]; set by the first `watch`
+        self.began = 0.0
+        # (nu,) joint positions at the begin of standing up
+        self.start_pose = self.home
         self.target = self.home
         self.history: list[tuple[float, ControlMode, str]] = []
 
-    def _nothing(self) -> FloatArray:
-        return checked_command(np.zeros(len(self.contract.commands)), self.limits)
+    def _zero_command(self) -> FloatArray:
+        return clip_command(np.zeros(len(self.contract.commands)), self.limits)
 
     def watch(
         self,
@@ -133,15 +145,15 @@ class Controller:
         missed: int,
         *,
         stopped: str = "",
-        over: str = "",
-        begins: bool = True,
+        finished: str = "",
+        step_begins: bool = True,
     ) -> ControlMode:
-        """Take a state (None: nothing new), judge it, and change the mode where it must be.
+        """Check a new state (None: no new one), and change the mode if necessary.
 
         Args:
-          now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over:
-            why the run ends well. begins: a control step does. It damps at any time, and goes on to
-            another mode only there.
+          now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself.
+            finished: why the run ends well. step_begins: whether a control step begins; other modes
+            than damping are entered only then.
         """
         self.state = self.state if state is None else state
         if not self.history:
@@ -154,19 +166,27 @@ class Controller:
             trip = stopped or self.watchdog.trip(now, self.state, missed, target)
             allowed = self.config.stand_s + SETTLE_S
             late = self.mode is ControlMode.STAND and now - self.began > allowed
-            if not trip and late and not self._stood(now):
+            if not trip and late and not self._is_standing(now):
                 trip = f"not in its home pose after {allowed:g} s"
-        self.move_on(now, trip, over, begins)
+        self.transition(now, trip, finished, step_begins)
         return self.mode
 
-    def move_on(self, now: float, trip: str, over: str = "", begins: bool = True) -> None:
-        """Go to the next mode; trip: why to damp, "" for no reason; over: why the run ends well."""
-        seen = begins and self.state is not None
-        # not of a state that is refused
-        stood = begins and not trip and self._stood(now)
-        mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=bool(over))
+    def transition(
+        self, now: float, trip: str, finished: str = "", step_begins: bool = True
+    ) -> None:
+        """Enter the next mode. trip: why to damp; finished: why the run ends well; "" for no
+        reason."""
+        # a state that tripped is not evaluated
+        standing = step_begins and not trip and self._is_standing(now)
+        mode = next_mode(
+            self.mode,
+            trip=bool(trip),
+            has_state=step_begins and self.state is not None,
+            standing=standing,
+            finished=bool(finished),
+        )
         if mode is not self.mode:
-            self._enter(mode, now, trip or over)
+            self._enter(mode, now, trip or finished)
 
     def _enter(self, mode: ControlMode, now: float, reason: str = "") -> None:
         self.mode = mode
@@ -174,48 +194,49 @@ class Controller:
         self.began = now
         self.history.append((now, mode, reason))
         if mode is ControlMode.STAND and self.state is not None:
-            self.risen_from = self.state.joint_pos
+            self.start_pose = self.state.joint_pos
         if mode is ControlMode.POLICY:
             self.policy.reset()
-            self.command = self._nothing()
+            self.command = self._zero_command()
 
-    def _stood(self, now: float) -> bool:
-        standing = self.mode is ControlMode.STAND and now - self.began >= self.config.stand_s
-        if not standing or self.state is None:
+    def _is_standing(self, now: float) -> bool:
+        raised = self.mode is ControlMode.STAND and now - self.began >= self.config.stand_s
+        if not raised or self.state is None:
             return False
         return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
 
-    def step(self, now: float, asked: ArrayLike) -> Output:
-        """What to write in this control step, after `watch`; asked: the command (c,)."""
+    def step(self, now: float, command: ArrayLike) -> Output:
+        """The output of this control step, after `watch`. command: (c,)."""
         proposed = self.target
         try:
-            self.asked = checked_command(asked, self.limits)
+            self.requested = clip_command(command, self.limits)
             if self.mode is ControlMode.STAND:
                 share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
-                proposed = self.risen_from + share * (self.home - self.risen_from)
+                proposed = self.start_pose + share * (self.home - self.start_pose)
             elif self.mode is ControlMode.POLICY and (state := self.state) is not None:
-                self.command = ramped(self.command, self.asked, self.limits, self.dt)
-                seen = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
-                proposed = self.policy.act(seen, self.command)
+                self.command = ramp_command(self.command, self.requested, self.limits, self.dt)
+                readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
+                proposed = self.policy.act(readings, self.command)
             self.target, _ = self.safe(proposed)
         except Exception as error:  # onnxruntime's are RuntimeErrors
-            why = str(error) if isinstance(error, ValueError) else repr(error)
-            self.move_on(now, f"the policy or its command: {why}")
+            message = str(error) if isinstance(error, ValueError) else repr(error)
+            self.transition(now, f"the policy or its command: {message}")
             proposed = self.target
         return Output(self.mode, self.target, proposed, self.command)
 
     def safe(self, proposed: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """A target and kd, (nu,) each, as they may be sent in the newest state. Raises ValueError
-        for a target that is none."""
-        kp, kd = self.limits.kp, self.limits.kd
+        """Target and kd, (nu,) each, within the limits at the newest state. Raises ValueError as
+        `safe_drive`."""
+        kp = self.limits.kp
+        kd = self.limits.kd
         if self.mode not in DRIVEN or self.state is None:
             return proposed, kd
         return safe_drive(proposed, kp, kd, self.state, self.limits)
 
 
 def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
-    """How many deadlines were missed by more than half a period of dt [s] where a control step
-    begins so late: its own, and those of the steps that were slept through."""
+    """The number of deadlines missed by more than half a period of dt [s] when a control step
+    begins so late: its own, and those of skipped steps."""
     return np.maximum(0, np.ceil(np.asarray(late_s) / dt - 0.5)).astype(np.int64)
 
 
@@ -238,13 +259,13 @@ class SystemClock:
 
 
 class ControlStep(NamedTuple):
-    """What a control step was, for the log."""
+    """A control step, for the log."""
 
-    now: float  # when it began [s]
-    late: float  # after the first deadline since the step before [s]
-    work: float  # until its target was written [s]
+    now: float  # its begin [s]
+    late: float  # begin after the first deadline since the last step [s]
+    work: float  # time until its target was written [s]
     state: State | None
-    asked: FloatArray  # (c,) the command before the ramp, within its ranges
+    requested: FloatArray  # (c,) command before the ramp, within its ranges
     output: Output
 
 
@@ -254,31 +275,33 @@ def drive(
     *,
     seconds: float,
     clock: LoopClock,
-    asked: Callable[[float], FloatArray],
-    note: Callable[[ControlStep], None],
-    stop: Callable[[], str] = str,
+    command: Callable[[float], FloatArray],
+    record: Callable[[ControlStep], None],
+    stop_reason: Callable[[], str] = str,
     deadman: Deadman | None = None,
 ) -> BaseException | None:
-    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or as `stop` says.
+    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or by `stop_reason`.
 
-    Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps
-    the robot is read and watched, and its last target repeated, as far as it still is safe. What
-    the policy has taken longer for than readings may be old is not written. `missed_deadlines`
-    counts what a late step misses.
+    Deadlines lie on a grid from the start, so lateness does not accumulate. Between control steps
+    the robot is read and watched, and its last target is written again within the limits. The
+    output of a policy that takes longer than the limit of the state's age is not written.
+    `missed_deadlines` counts the deadlines that a late step misses.
 
     Args:
-      asked: the command at a time since the start [s]. note: takes every control step. deadman:
-        what damps the robot should the loop fall silent; released once the robot is damped.
+      command: (c,) at a time since the start [s]. record: called with every control step.
+        stop_reason: why to end the run, "" to go on. deadman: damps the robot if the loop falls
+        silent; released once the robot is damped.
 
-    Returns: the first exception of the robot's driver, which damps the robot by whatever of its
-      methods still works, or of `asked`, `note` and `stop`, which damp it, too; None for none.
+    Returns: the first exception, None for none. Exceptions of the robot's driver damp the robot by
+      those of its methods that still work; exceptions of `command`, `record` and `stop_reason` damp
+      it as well.
     """
-    loop = _Loop(robot, controller, seconds, clock, asked, note, stop, deadman)
+    loop = _Loop(robot, controller, seconds, clock, command, record, stop_reason, deadman)
     config = controller.config
     writes = config.writes
     dt = controller.dt
     tick = 0
-    last = -1
+    last_step = -1
     missed = 0
     was_collecting = gc.isenabled()
     gc.disable()  # a collection may take longer than a step
@@ -287,18 +310,19 @@ def drive(
             try:
                 clock.wait_until(loop.start + tick * dt / writes)
                 now = clock.now()
-                # what was slept through is left out
+                # skips the ticks that have passed
                 tick = max(tick, int((now - loop.start) * writes / dt))
-                begins = tick // writes > last
-                late = now - (loop.start + (last + 1) * dt)
-                if begins:
+                step_begins = tick // writes > last_step
+                late = now - (loop.start + (last_step + 1) * dt)
+                if step_begins:
                     more = int(missed_deadlines(late, dt))
-                    last = tick // writes
+                    last_step = tick // writes
                     missed = missed + more if more else 0
-                loop.turn(now, late, missed, begins=begins, ends=loop.start + (last + 1) * dt)
+                step_ends = loop.start + (last_step + 1) * dt
+                loop.tick(now, late, missed, step_begins=step_begins, step_ends=step_ends)
             except BaseException as error:  # whatever ends the process ends in damping
                 loop.failure = loop.failure or error
-                controller.move_on(clock.now(), f"{error!r:.200}")
+                controller.transition(clock.now(), f"{error!r:.200}")
                 loop.damp()
             damping = controller.mode is ControlMode.DAMPING
             if damping and clock.now() - controller.began > config.damping_s:
@@ -314,16 +338,16 @@ def drive(
 
 @dataclass
 class _Loop:
-    """What `drive` was given, turn by turn. Exceptions of the robot's driver are reasons to damp
-    it; the first is kept."""
+    """The arguments of `drive`, and one tick of its loop. Exceptions of the robot's driver damp the
+    robot; the first is kept."""
 
     robot: RobotInterface
     controller: Controller
     seconds: float
     clock: LoopClock
-    asked: Callable[[float], FloatArray]
-    note: Callable[[ControlStep], None]
-    stop: Callable[[], str]
+    command: Callable[[float], FloatArray]
+    record: Callable[[ControlStep], None]
+    stop_reason: Callable[[], str]
     deadman: Deadman | None = None
     failure: BaseException | None = None
 
@@ -331,32 +355,36 @@ class _Loop:
         self.start = self.clock.now()
         self.output: Output | None = None
 
-    def turn(self, now: float, late: float, missed: int, *, begins: bool, ends: float) -> None:
-        """Read, watch and write once, with a control step in between where one begins."""
+    def tick(
+        self, now: float, late: float, missed: int, *, step_begins: bool, step_ends: float
+    ) -> None:
+        """Read, watch and write once; compute a control step if one begins."""
         controller = self.controller
         clock = self.clock
-        # before it reads commands that are not its own
-        taken = "" if controller.mode is ControlMode.PASSIVE else self.beat()
+        # before it reads the deadman's own commands as another program's
+        taken_over = "" if controller.mode is ControlMode.PASSIVE else self.beat()
         state, stopped = self.read()
-        stopped = taken or stopped
+        stopped = taken_over or stopped
         acted = controller.mode is ControlMode.POLICY and now - controller.began >= self.seconds
-        over = TIME_IS_OVER if acted else self.stop()
+        finished = TIME_IS_OVER if acted else self.stop_reason()
         # reading may have taken long
-        seen = clock.now()
-        controller.watch(seen, state, missed, stopped=stopped, over=over, begins=begins)
-        if begins:
-            self.output = controller.step(seen, self.asked(now - self.start))
-            # while a policy thinks, what it saw grows old
-            controller.watch(clock.now(), None, missed, begins=False)
-        self.write(clock.now(), ends)
-        if begins and self.output is not None:
+        read_at = clock.now()
+        controller.watch(
+            read_at, state, missed, stopped=stopped, finished=finished, step_begins=step_begins
+        )
+        if step_begins:
+            self.output = controller.step(read_at, self.command(now - self.start))
+            # the state ages while the policy computes
+            controller.watch(clock.now(), None, missed, step_begins=False)
+        self.write(clock.now(), step_ends)
+        if step_begins and self.output is not None:
             work = clock.now() - now
-            state = controller.state
-            self.note(ControlStep(now, late, work, state, controller.asked, self.output))
+            step = ControlStep(now, late, work, controller.state, controller.requested, self.output)
+            self.record(step)
 
     def read(self) -> tuple[State | None, str]:
-        """The newest state, a copy whatever the driver does with its arrays, and why the robot
-        cannot go on."""
+        """A copy of the newest state, as the driver may reuse its arrays, and why the robot cannot
+        go on."""
         try:
             state = self.robot.read()
             if state is None:
@@ -367,13 +395,13 @@ class _Loop:
             arrays = [None if part is None else np.array(part, np.float64) for part in parts]
             return State(float(time_s), *arrays), ""  # type: ignore[arg-type]
         except BaseException as error:  # whatever a driver raises, SystemExit(0) too
-            return None, self._noted(error)
+            return None, self._driver_failed(error)
 
-    def write(self, now: float, ends: float) -> None:
-        """Tell the robot what the controller's mode wants. ends: when the control period does [s].
+    def write(self, now: float, step_ends: float) -> None:
+        """Write what the controller's mode requires. step_ends: of the control period [s].
 
-        What is safe changes as the joints move. Drivers get copies, which they may convert in
-        place.
+        The limits are applied again, as they depend on the state. Drivers get copies, which they
+        may convert in place.
         """
         controller = self.controller
         output = self.output
@@ -384,34 +412,35 @@ class _Loop:
             return
         if output is None or ControlMode.PASSIVE in (mode, output.mode):
             return
-        first_order = controller.contract.hold == "first_order" or mode is ControlMode.STAND
-        left_s = max(0.0, ends - now) if first_order else 0.0
+        interpolated = controller.contract.hold == "first_order" or mode is ControlMode.STAND
+        duration_s = max(0.0, step_ends - now) if interpolated else 0.0
         target, kd = controller.safe(output.proposed)
-        if taken := self.beat():
-            controller.move_on(now, taken)
+        if taken_over := self.beat():
+            controller.transition(now, taken_over)
             self.damp()
             return
         try:
-            self.robot.write(target.copy(), limits.kp.copy(), kd.copy(), left_s)
+            self.robot.write(target.copy(), limits.kp.copy(), kd.copy(), duration_s)
         except BaseException as error:
-            controller.move_on(now, self._noted(error))
+            controller.transition(now, self._driver_failed(error))
             self.damp()
 
     def beat(self) -> str:
-        """Say that the loop is alive. Returns: why it must not write any more."""
+        """Signal the deadman that the loop is alive. Returns why it must not write any more."""
         return "" if self.deadman is None else self.deadman.beat()
 
     def damp(self) -> bool:
-        """Whether the robot took it."""
+        """Damp the robot; whether its driver succeeded."""
         self.beat()
         try:
             self.robot.stop()
         except BaseException as error:  # it is called again
-            self._noted(error)
+            self._driver_failed(error)
             return False
         return True
 
-    def _noted(self, error: BaseException) -> str:
+    def _driver_failed(self, error: BaseException) -> str:
+        """Keep the driver's first exception; returns the reason to damp."""
         if isinstance(error, RobotStopped):
             return str(error) or "the robot has stopped by itself"
         error.add_note(OF_DRIVER)

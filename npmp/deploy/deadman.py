@@ -1,12 +1,12 @@
 """A second process that damps the robot when the control loop falls silent.
 
-The loop sends it a byte with every write. Without one for `SILENCE_S`, or once the loop's process
-has ended, it damps by its own line to the robot. Signals to the loop's terminal and process group
-do not reach it.
+The loop sends it a byte with every write. After `SILENCE_S` without one, or when the loop's process
+has ended, it damps the robot by its own connection. Signals to the loop's terminal and process
+group do not reach it.
 
     loop            | process
     beat, beat ...  | "." for each
-    silent          | damps, says why, damps on until the loop's process has ended and `damping_s`
+    silent          | damps, reports why, goes on until `damping_s` after the loop's process ended
     release         | ends
 """
 
@@ -34,89 +34,98 @@ from npmp.core.signals import write_aside
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import driver_class
 
-# without a write of the loop, five control steps of 50 Hz [D]
+# time without a write of the loop, five control steps at 50 Hz [s] [D]
 SILENCE_S = 0.1
-# without an answer of the process, which then protects nothing [D]
+# time without a response of the process [s] [D]
 HUNG_S = 0.5
-# until the process has its line to the robot; until it has ended [D]
+# time-outs: until the process is connected to the robot, until it has ended [s] [D]
 READY_S = 20.0
 END_S = 5.0
-# between two commands to damp [D]
+# period of the damping commands [s] [D]
 REPEAT_S = 0.005
-# from the loop: it lives, or has damped the robot itself
+# from the loop: it is alive, or has damped the robot itself
 BEAT = b"."
 RELEASE = b"-"
-# from the process, which answers a beat by a beat: it can damp, or has done so
+# from the process: it can damp, or has damped the robot; it answers a beat by a beat
 READY = b"+"
 TAKEN = b"!"
-# a process that has ended is an error, not SIGPIPE; other systems have no such flag
+# raises an error instead of SIGPIPE if the process has ended; not on every system
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Deadman:
-    """The loop's end: `wait` before the drives are taken over, `beat` with every write, `release`
-    once the robot is damped. Left without a release, the process damps."""
+    """The loop's side: `wait` before the first write, `beat` with every write, `release` once the
+    robot is damped. Without a release the process damps."""
 
     def __init__(self, place: str, contract: BundleContract, interface: str, damping_s: float):
-        """place, interface: the robot, as `npmp deploy run` takes them. damping_s: for how long it
-        damps once the loop's process has ended [s]."""
-        own, its = socket.socketpair()
+        """place, interface: the robot, as of `npmp deploy run`. damping_s: duration of damping once
+        the loop's process has ended [s]."""
+        own, other = socket.socketpair()
         path = os.pathsep.join(sys.path)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "npmp.deploy.deadman"],
-            stdin=its.fileno(),
+            stdin=other.fileno(),
             env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,
         )
-        its.close()
+        other.close()
         self.socket = own
         self.damping_s = damping_s
-        self.last_answer: float | None = None  # [s]
-        self.reason = ""  # why the loop must not write any more
-        about = {
+        # time of the process's last response [s]
+        self.last_response: float | None = None
+        # why the loop must not write any more
+        self.reason = ""
+        settings = {
             "place": place,
             "interface": interface,
             "damping_s": damping_s,
             "contract": asdict(contract),
         }
         with suppress(OSError):
-            own.sendall(json.dumps(about).encode() + b"\n", NO_SIGNAL)
+            own.sendall(json.dumps(settings).encode() + b"\n", NO_SIGNAL)
         own.setblocking(False)
 
     def wait(self) -> None:
-        """Until the process can damp. Raises InputError where it cannot."""
+        """Wait until the process can damp.
+
+        Raises:
+          InputError: if it cannot.
+        """
         self.socket.settimeout(READY_S)
-        answer = b""
+        response = b""
         with suppress(OSError):
-            while not answer.endswith((READY, b"\n")) and (more := self.socket.recv(4096)):
-                answer += more
+            while not response.endswith((READY, b"\n")) and (more := self.socket.recv(4096)):
+                response += more
         self.socket.setblocking(False)
-        if answer != READY:
-            why = answer.decode(errors="replace").strip() or "it does not start"
-            raise InputError(f"left as it is, as nothing damps it if this process ends: {why}")
+        if response != READY:
+            reason = response.decode(errors="replace").strip() or "it does not start"
+            raise InputError(f"the robot was not taken over: the deadman process fails: {reason}")
 
     def beat(self) -> str:
-        """Say that the loop is alive. Returns: why it must not write any more, "" for no reason."""
+        """Signal that the loop is alive. Returns why it must not write any more, "" for no
+        reason."""
         now = time.monotonic()
-        answer = b""
+        response = b""
         try:
             with suppress(BlockingIOError):
                 self.socket.send(BEAT, NO_SIGNAL)
             with suppress(BlockingIOError):
-                answer = self.socket.recv(4096)
-                self.reason = self.reason or ("" if answer else "the deadman process has ended")
+                response = self.socket.recv(4096)
+                self.reason = self.reason or ("" if response else "the deadman process has ended")
         except OSError as error:
             self.reason = self.reason or f"the deadman process has ended ({error.strerror})"
-        if TAKEN in answer:
-            self.reason = f"the deadman process damped it: no write for {1e3 * SILENCE_S:.0f} ms"
-        if self.last_answer is None or answer:
-            self.last_answer = now
-        if not self.reason and now - self.last_answer > HUNG_S:
-            self.reason = f"the deadman process has not answered for {HUNG_S:g} s"
+        if TAKEN in response:
+            self.reason = (
+                f"the deadman process damped the robot: no write for {1e3 * SILENCE_S:.0f} ms"
+            )
+        if self.last_response is None or response:
+            self.last_response = now
+        if not self.reason and now - self.last_response > HUNG_S:
+            self.reason = f"the deadman process has not responded for {HUNG_S:g} s"
         return self.reason
 
     def release(self) -> None:
-        """The robot is damped, the process is not needed any more."""
+        """End the process, as the robot is damped."""
         with suppress(OSError):
             self.socket.send(RELEASE, NO_SIGNAL)
 
@@ -140,31 +149,31 @@ class Deadman:
 # --- in the process
 
 
-def damper(about: dict[str, Any]) -> Callable[[], None]:
-    """What damps the robot. Raises InputError, or what a user's `damper` raises."""
-    contract = from_mapping(BundleContract, about["contract"])
-    if about["interface"]:
+def damper(settings: dict[str, Any]) -> Callable[[], None]:
+    """The function that damps the robot. Raises InputError, or as a user's `damper`."""
+    contract = from_mapping(BundleContract, settings["contract"])
+    if settings["interface"]:
         from npmp.deploy.unitree import unitree_damper
 
-        return unitree_damper(contract, about["interface"])
-    stop: Callable[[], None] = driver_class(about["place"]).damper(contract)
+        return unitree_damper(contract, settings["interface"])
+    stop: Callable[[], None] = driver_class(settings["place"]).damper(contract)
     return stop
 
 
 def watch(loop: socket.socket) -> str:
-    """Wait until the loop falls silent. Returns: why the robot is to be damped, "" where it is not:
-    the loop released it, or never wrote."""
+    """Wait until the loop falls silent. Returns why the robot must be damped, "" if the loop
+    released the process or never wrote."""
     poll = select.poll()
     poll.register(loop, select.POLLIN)
     armed = False
     while poll.poll(1e3 * SILENCE_S if armed else None):
         try:
-            came = loop.recv(4096)
+            received = loop.recv(4096)
         except OSError:
-            came = b""
-        if RELEASE in came or not (came or armed):
+            received = b""
+        if RELEASE in received or not (received or armed):
             return ""
-        if not came:
+        if not received:
             return "the control loop's process has ended"
         armed = True
         with suppress(OSError):
@@ -172,13 +181,13 @@ def watch(loop: socket.socket) -> str:
     return f"the control loop has not written for {1e3 * SILENCE_S:.0f} ms"
 
 
-def damp(loop: socket.socket, stop: Callable[[], None], why: str, damping_s: float) -> None:
-    """Damp until the loop's process has ended, which might write once more, and `damping_s`."""
+def damp(loop: socket.socket, stop: Callable[[], None], reason: str, damping_s: float) -> None:
+    """Damp until `damping_s` after the loop's process, which might write once more, has ended."""
     loop.setblocking(False)
     with suppress(OSError):
         loop.send(TAKEN, NO_SIGNAL)
     failure = _failure(stop)
-    write_aside(f"npmp: {why}: damping the robot{failure}\n")
+    write_aside(f"npmp: {reason}: damping the robot{failure}\n")
 
     until = math.inf
     while time.monotonic() < until:
@@ -192,24 +201,24 @@ def _failure(stop: Callable[[], None]) -> str:
     try:
         stop()
     except Exception as error:  # it is called again
-        return f", which fails: {error!r:.200}"
+        return f" fails: {error!r:.200}"
     return ""
 
 
 def _ended(loop: socket.socket) -> bool:
     """Whether the loop's process has ended, or released this one."""
     try:
-        came = loop.recv(4096)
+        received = loop.recv(4096)
     except BlockingIOError:
         return False
     except OSError:
         return True
-    return not came or RELEASE in came
+    return not received or RELEASE in received
 
 
 def preempt() -> None:
-    """Take a real-time priority above the one inherited from the loop: among equal ones a loop that
-    hangs keeps its core."""
+    """Raise a real-time priority inherited from the loop: a hanging loop would keep its core from a
+    process of equal priority."""
     if not hasattr(os, "sched_getscheduler"):
         return
     scheduler = os.sched_getscheduler(0)
@@ -222,7 +231,7 @@ def preempt() -> None:
 
 
 def main() -> int:
-    """Read what to damp from the socket on the standard input, and watch."""
+    """Read the settings from the socket on the standard input, and watch."""
     preempt()
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}
     faults = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
@@ -235,23 +244,24 @@ def main() -> int:
         if not (more := loop.recv(1 << 16)):
             return 0
         line += more
-    about = json.loads(line)
+    settings = json.loads(line)
 
-    answer = READY
+    response = READY
     try:
-        stop = damper(about)
+        stop = damper(settings)
     except Exception as error:
-        answer = f"{one_line(error) if isinstance(error, InputError) else repr(error)}\n".encode()
+        message = one_line(error) if isinstance(error, InputError) else repr(error)
+        response = f"{message}\n".encode()
     try:
-        loop.sendall(answer, NO_SIGNAL)
+        loop.sendall(response, NO_SIGNAL)
     except OSError:
         return 1
-    if answer != READY:
+    if response != READY:
         return 1
 
-    gc.disable()  # a collection may take longer than a turn of the loop
-    if why := watch(loop):
-        damp(loop, stop, why, about["damping_s"])
+    gc.disable()  # a collection may take longer than a tick of the loop
+    if reason := watch(loop):
+        damp(loop, stop, reason, settings["damping_s"])
     return 0
 
 

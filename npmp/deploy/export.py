@@ -1,5 +1,5 @@
-"""A policy and its module as a bundle: the graph by torch's exporter, the contract, and a golden
-rollout of the two in simulation."""
+"""Export a policy and its module as a bundle: the graph by torch's exporter, the contract, and a
+golden rollout in simulation."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import DecoderState
 from npmp.skills.skill_module import SkillContract, SkillModule
 
-OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
-# Episodes of random readings from random memory, which excite weights that a walk leaves idle, and
-# their steps; spread of the readings over that of the rollout, and of the memory [D]
+# the exporter's lowest; onnxruntime supports it since 1.14
+OPSET = 18
+# episodes with random readings and memory, which exercise weights that walking leaves idle, and
+# their steps; standard deviation of the readings relative to the rollout's, and of the memory [D]
 EXCITED = 100
 EXCITED_STEPS = 4
 SPREAD = 2.0
@@ -75,26 +76,27 @@ def export(
     """Write a bundle and read it back.
 
     Args:
-      policy, skill: that belong together (`HighLevelPolicy.check_module`).
-      env: the policy's task with the module's robot, for the golden rollout, and the drives that it
-        was trained with.
-      sha256: of the policy's weights. steps: of the rollout, at least. about: what to say of it.
+      policy, skill: must belong together (`HighLevelPolicy.check_module`).
+      env: the policy's task with the module's robot and the drives of training, for the golden
+        rollout.
+      sha256: of the policy's weights. steps: minimum of the rollout. about: entries of
+        `contract.golden`.
 
     Raises:
       InputError: for a module of another robot, other drives than in training or several kinds, or
-        where onnx is absent.
+        if onnx is absent.
     """
     skill.check_robot(env.robot)
     policy.check_task(env.task)
-    wired = env.robots.config
-    if len(wired.drives) > 1:
-        raise InputError(f"actuator={wired.actuator}: a bundle is for one kind of drives")
+    config = env.robots.config
+    if len(config.drives) > 1:
+        raise InputError(f"actuator={config.actuator}: expected one kind of drives")
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
-    drives = next(iter(wired.real_drives), None)
+    drives = next(iter(config.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     graph = graph_of(policy, skill, contract)
-    rounding = check_parity(OnnxPolicy(contract, graph), golden).off
+    rounding = check_parity(OnnxPolicy(contract, graph), golden).error
     Bundle.write(folder, contract, graph, golden._replace(rounding=rounding)._asdict())
     return Bundle.read(folder)
 
@@ -111,8 +113,8 @@ def contract_of(
     sha256: str,
     golden: dict[str, Any],
 ) -> BundleContract:
-    """What bundle.json says. Raises InputError where actions were no joint angles in training, and
-    as `_gains`."""
+    """The content of bundle.json. Raises InputError if actions were not joint angles in training,
+    and as `_gains`."""
     own = policy.contract
     module = skill.contract
     robot = task.robot
@@ -120,10 +122,10 @@ def contract_of(
         drive = training.get("actuator", {"name": IDEAL})
         if drive["name"] != IDEAL and "sha256" not in drive:
             raise InputError(
-                f"trained with actuator={drive['name']}: a bundle's actions are joint angles"
+                f"trained with actuator={drive['name']}: only joint angles can be exported"
             )
     if (own.camera or {}).get("eyes"):
-        raise InputError("the policy's depths are made of pictures, which no bundle tells of")
+        raise InputError("the policy estimates depths from images, which cannot be exported")
     gains = _gains(own.training, module, drives)
     if drives is not None:
         golden = golden | {"actuator": RobotBatchConfig(actuator=drives).drives_noted()}
@@ -204,10 +206,10 @@ def joint_table(
 def _gains(
     training: dict[str, Any], module: SkillContract, drives: str | None
 ) -> tuple[list[float], list[float]]:
-    """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive as it was in training: of a model of real
-    ones the constant gains that come nearest to it.
+    """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive in training, for a fitted model the
+    nearest constant gains.
 
-    drives: the folder of one of its models; None: ideal drives of the robot's own gains.
+    drives: the folder of one of the models; None: ideal drives with the robot's gains.
 
     Raises:
       InputError: for other drives than in training.
@@ -218,41 +220,40 @@ def _gains(
     if drives is None:
         if IDEAL not in checksums:
             raise InputError(
-                f"trained with actuator={name}, whose gains are not the robot's: "
-                "actuator=FOLDER of it is needed"
+                f"trained with actuator={name}, whose gains differ from the robot's; give its "
+                "folder as actuator="
             )
         return module.kp, module.kd
     if artifact.sha256(Path(drives) / "actuator.safetensors") not in checksums:
         raise InputError(
-            f"actuator={drives} is not {name}, which the policy was trained with: "
-            "its checksum differs"
+            f"actuator={drives}: sha256 differs from that of {name}, which the policy was trained "
+            "with"
         )
     stiffness, damping = nearest_gains(drives)
     return [stiffness] * len(module.joint_names), [damping] * len(module.joint_names)
 
 
 def nearest_gains(drives: str) -> tuple[float, float]:
-    """The constant kp [Nm/rad] and kd [Nm s/rad] that come nearest to a fitted model of drives, in
-    the folder `drives`. Raises InputError where none do."""
+    """The constant kp [Nm/rad] and kd [Nm s/rad] that are nearest to a fitted model of drives, in
+    the folder `drives`. Raises InputError if kp would be negative."""
     stiffness, damping, _ = actuators.load(drives).contract.baseline
     if not stiffness > 0.0:
         raise InputError(
-            f"actuator={drives}: its log's torque falls where the position error grows; "
-            "no gains are like it"
+            f"actuator={drives}: kp={stiffness:g} of its nearest constant gains: must be above 0"
         )
     return stiffness, max(damping, 0.0)
 
 
 def _level(task: Task) -> float:
-    """The height that is observed of level ground [m]: by how much lower than at home the root is
-    where the teacher has it."""
+    """The observed height of level ground [m]: home height minus the teacher's height of the
+    root."""
     home = float(task.robot.home_qpos[2])
     teacher = getattr(task.config, "teacher", None)
     return home - float(getattr(teacher, "height_m", home)) if task.extra_inputs else 0.0
 
 
 def _level_depths(task: Task) -> list[float]:
-    """What a camera sees of level ground from the home pose [m]; [] without one."""
+    """The depths of level ground from the home pose [m]; [] without a camera."""
     camera = task.part(DepthCamera)
     if camera is None:
         return []
@@ -295,14 +296,14 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
     NAME_next.
 
     Raises:
-      InputError: where onnx or onnxscript is absent.
+      InputError: if onnx or onnxscript is absent.
     """
     with importing("exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]'"):
-        import onnx  # noqa: F401 - the exporter's own messages do not say which package is meant
+        import onnx  # noqa: F401 - the exporter's own message does not name the package
         import onnxscript  # noqa: F401
     observed = sum(width for _, width, _, _ in contract.observation)
     widths = {"obs": observed, "command": contract.command_width, **contract.memory}
-    # it warns of operators that are not used here
+    # it warns of unused operators
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -319,9 +320,9 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
             )
     finally:
         logger.setLevel(level)
-    assert program is not None  # of dynamo
+    assert program is not None  # with dynamo
     model = program.model_proto
-    # where in the source a node comes from, with this machine's paths
+    # source locations with paths of this machine
     for node in model.graph.node:
         node.ClearField("metadata_props")
         node.ClearField("doc_string")

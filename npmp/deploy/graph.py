@@ -1,8 +1,7 @@
-"""Which graphs a bundle may hold: every step ends, takes as long as the one before, and reads no
-other file.
+"""The allow-list of graphs: every step terminates in constant time and reads no other file.
 
-The graph is parsed by protobuf, as onnxruntime parses it. `MESSAGES` lists the fields of ONNX that
-matter here, by their numbers in onnx.proto; `onnx` itself is needed for an export only.
+The graph is parsed by protobuf, like in onnxruntime. `MESSAGES` has the required fields of ONNX by
+their numbers in onnx.proto, as only an export depends on `onnx`.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from mocap_data.errors import InputError
 
-# what `npmp.deploy.export` writes, and the plain forms of its products and sums
+# the operators of `npmp.deploy.export`, and unfused forms of its products and sums
 ARITHMETIC = ("Abs", "Add", "Div", "Min", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub", "Sum")
 FUNCTIONS = ("Atan", "Clip", "Cos", "Elu", "Exp", "Identity", "Sigmoid", "Sin", "Tanh")
 CHOICES = ("And", "Greater", "IsNaN", "Less", "LessOrEqual", "Where")
 LAYERS = ("Gemm", "LayerNormalization", "MatMul")
 PARTS = ("Concat", "ReduceL2", "ReduceMin", "ReduceSum", "Slice", "Split")
 OPERATORS = frozenset((*ARITHMETIC, *FUNCTIONS, *CHOICES, *LAYERS, *PARTS))
-# of these the inputs after the first say how large the result is
+# operators whose inputs after the first determine the size of the result
 SIZED = ("ReduceL2", "ReduceMin", "ReduceSum", "Slice", "Split")
-# weights of all tensors together: 64 MB; ours have half a million [D]
-MOST_WEIGHTS = 1 << 24
-# name, number and type of a field: a message's name, "bytes", or "int64"
+# weights of all tensors: 64 MB; an export has half a million [D]
+MAX_WEIGHTS = 1 << 24
+# name, number and type of each field: a message's name, "bytes", or "int64"
 MESSAGES: dict[str, list[tuple[str, int, str]]] = {
     "Model": [("graph", 7, "Graph"), ("training_info", 20, "bytes"), ("functions", 25, "bytes")],
     "Graph": [
@@ -54,7 +53,7 @@ MESSAGES: dict[str, list[tuple[str, int, str]]] = {
         ("data_location", 14, "int64"),
     ],
 }
-# of a message or a list of them; all others stand once
+# repeated fields
 REPEATED = {
     "training_info",
     "functions",
@@ -72,33 +71,31 @@ REPEATED = {
 
 
 def check_graph(graph: bytes, name: str) -> None:
-    """Refuse a graph that may not end, whose steps may differ in length, or whose weights lie in
+    """Refuse a graph that may not terminate, whose steps may differ in duration, or with weights in
     another file.
 
     Args:
-      graph: the content of policy.onnx. name: what messages call it.
+      graph: the content of policy.onnx. name: for error messages.
 
     Raises:
-      InputError: for such a graph, and for bytes that are none.
+      InputError: for such a graph, or bytes that are no graph.
     """
     model = _model_type()()
     try:
         model.ParseFromString(graph)
     except message.DecodeError as error:
-        raise InputError(f"'{name}' is no graph of ONNX: {error}") from error
+        raise InputError(f"'{name}': expected an ONNX graph: {error}") from error
 
     weights = list(model.graph.initializer)
     if any(tensor.external_data or tensor.data_location for tensor in weights):
-        raise InputError(
-            f"'{name}' has weights in another file; a bundle's graph holds them itself"
-        )
+        raise InputError(f"'{name}': weights in another file; expected them in the graph")
     count = sum(_elements(tensor) for tensor in weights)
-    if count > MOST_WEIGHTS:
-        raise InputError(f"'{name}' has {count:,} weights: must be at most {MOST_WEIGHTS:,}")
+    if count > MAX_WEIGHTS:
+        raise InputError(f"'{name}': {count:,} weights: must be at most {MAX_WEIGHTS:,}")
 
     if model.functions or model.training_info or model.graph.sparse_initializer:
         raise InputError(
-            f"'{name}' has functions, training or sparse weights; npmp deploy export writes none"
+            f"'{name}': functions, training info and sparse weights are not allowed in a bundle"
         )
     constants = {tensor.name for tensor in weights} | {b""}
     for node in model.graph.node:
@@ -106,32 +103,32 @@ def check_graph(graph: bytes, name: str) -> None:
 
 
 def _check_node(node: Any, constants: set[bytes], name: str) -> None:
-    """Raises InputError for another operator, one with a graph or tensors in its attributes, or one
-    whose result's size is computed."""
+    """Raises InputError for an operator that is not allowed, graphs or tensors in attributes, or a
+    result of computed size."""
     operator = node.op_type.decode(errors="replace")
     if node.domain not in (b"", b"ai.onnx") or operator not in OPERATORS:
         domain = node.domain.decode(errors="replace")
         raise InputError(
-            f"'{name}' has the operator '{domain and domain + '.'}{operator:.40}': must be one of "
-            "those that npmp deploy export writes, each of which ends"
+            f"'{name}': operator '{domain and domain + '.'}{operator:.40}': must be one of those "
+            "that npmp deploy export writes"
         )
     if any(attribute.ListFields() for attribute in node.attribute):
-        raise InputError(f"'{name}': an attribute of {operator} holds a graph or a tensor")
+        raise InputError(f"'{name}': operator {operator}: graph or tensor in an attribute")
     if operator in SIZED and not set(node.input[1:]) <= constants:
-        raise InputError(f"'{name}': {operator} computes the size of its result")
+        raise InputError(f"'{name}': operator {operator}: the size of its result is computed")
 
 
 def _elements(tensor: Any) -> int:
-    """How many numbers a tensor has; a dimension below 0 counts as too many."""
+    """The number of elements; above the limit for a negative dimension."""
     count = 1
     for size in tensor.dims:
-        count *= size if size >= 0 else MOST_WEIGHTS + 1
+        count *= size if size >= 0 else MAX_WEIGHTS + 1
     return count
 
 
 @cache
 def _model_type() -> Any:
-    """The class of a `Model` of `MESSAGES`."""
+    """The protobuf class of `Model` in `MESSAGES`."""
     field_type = descriptor_pb2.FieldDescriptorProto
     kinds = {"bytes": field_type.TYPE_BYTES, "int64": field_type.TYPE_INT64}
     file = descriptor_pb2.FileDescriptorProto(name="npmp_onnx.proto", package="npmp_onnx")

@@ -1,5 +1,4 @@
-"""A bundle's policy as what acts: its graph by onnxruntime on one thread, memory included, and
-whether it answers as torch did."""
+"""A bundle's policy in onnxruntime on one thread, and its comparison with torch."""
 
 from __future__ import annotations
 
@@ -18,22 +17,22 @@ from npmp.deploy.contract import GRAVITY, MEMORY, BundleContract
 from npmp.deploy.graph import check_graph
 from npmp.deploy.robot import FloatArray
 
-# of `Parity.times_rounding`; of the policies that ship another order of sums makes 1.8 at most, the
-# largest weight of a matrix, off by 1e-4, 4.8 at least
+# largest `Parity.times_rounding`. Of the shipped policies another order of sums gives at most 1.8;
+# the largest weight of a matrix, changed by 1e-4, at least 4.8
 TOLERANCE = 3.0
-# of `Parity.in_rollout`; some states magnify rounding, those of anymal_b_dribble to 8e-7
+# largest `Parity.in_rollout`. Some states amplify rounding, those of anymal_b_dribble to 8e-7
 ROLLOUT_TOLERANCE = 1e-5
-# what `Golden.rounding` counts at least, half a unit in the last place of 1, and at most [D]
-LEAST_ROUNDING = 6e-8
-MOST_ROUNDING = 6e-7
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
-
+# bounds of `Golden.rounding`; the lower one is half a unit in the last place of 1 [D]
+MIN_ROUNDING = 6e-8
+MAX_ROUNDING = 6e-7
+# an option of onnxruntime
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 Memory = dict[str, NDArray[np.float32]]  # (1, width) by the names of `MEMORY`
 
 
 class Readings(NamedTuple):
-    """What the robot senses at a control step, as the contract's `conventions` say."""
+    """Sensor readings at a control step, as the contract's `conventions` define them."""
 
     joint_pos: ArrayLike  # (nu,) [rad]
     gyro: ArrayLike  # (3,) [rad/s]
@@ -42,86 +41,91 @@ class Readings(NamedTuple):
 
 
 class OnnxPolicy:
-    """Both levels on one thread. One robot's: its memory goes from step to step."""
+    """Both levels for one robot; the recurrent state is kept between steps."""
 
     def __init__(self, contract: BundleContract, graph: bytes, *, name: str = "policy.onnx"):
-        """graph: the content of policy.onnx. name: what messages call it.
+        """graph: the content of policy.onnx. name: for error messages.
 
         Raises:
-          InputError: where onnxruntime is absent, or the graph is not what the contract says.
+          InputError: if onnxruntime is absent, or the graph does not fit the contract.
         """
         self.contract = contract
         self._home = contract.home_pose
         joints = len(self._home)
-        observed = sum(width for _, width, _, _ in contract.observation)
-        commanded = contract.command_width
-        self._widths = {"joint_pos": joints, "setpoint": joints}
-        self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": commanded}
+        observation = sum(width for _, width, _, _ in contract.observation)
+        command = contract.command_width
+        self._widths = {
+            "joint_pos": joints,
+            "setpoint": joints,
+            "gyro": 3,
+            "accelerometer": 3,
+            "up": 3,
+            "command": command,
+        }
         self._session = _session(graph, name)
-        inputs = {"obs": observed, "command": commanded}
-        _check_graph(self._session, inputs, contract.memory, joints, name)
+        inputs = {"obs": observation, "command": command}
+        _check_signature(self._session, inputs, contract.memory, joints, name)
         self.reset()
 
     def reset(self) -> None:
-        """An episode begins: memory empty, the last target the home pose."""
+        """Begin an episode: zero state, the home pose as the last target."""
         widths = self.contract.memory.items()
         self._memory = {name: np.zeros((1, width), np.float32) for name, width in widths}
-        self._steps, self._target = 0, self._home
+        self._steps = 0
+        self._target = self._home
 
     def act(self, readings: Readings, command: ArrayLike) -> FloatArray:
-        """One control step. The target before it, which it observes, is what it answered last.
+        """One control step. The setpoint that the policy observes is its last target.
 
         Args:
-          command: (c,) in the task's units; nothing is clipped here. With the extra inputs
-            (c + e,); without them the clock is that of the steps since `reset`, and the ground is
-            level.
+          command: (c,) in the task's units, or (c + e,) with the extra inputs; not clipped here.
+            By default the clock follows the steps since `reset`, and the ground is level.
 
-        Returns: joint targets (nu,) [rad], home pose plus action, not clipped either.
+        Returns: joint targets (nu,) [rad], home pose plus action, not clipped.
 
         Raises:
-          ValueError: for another width, or a value that is not finite; the memory is then that of
-            before.
+          ValueError: for a wrong width or a value that is not finite; the state is then unchanged.
         """
         if self.contract.extra_inputs and np.shape(command) == (len(self.contract.commands),):
             command = np.concatenate((np.asarray(command, np.float64), self._extra_inputs()))
-        self._target, self._memory = self.answer(readings, command, self._target, self._memory)
+        self._target, self._memory = self.step(readings, command, self._target, self._memory)
         self._steps += 1
         return self._target.copy()
 
-    def answer(
+    def step(
         self, readings: Readings, command: ArrayLike, setpoint: ArrayLike, memory: Memory
     ) -> tuple[FloatArray, Memory]:
-        """One control step from any memory, which stays as it is.
+        """One control step from a recurrent state, which is not modified.
 
         Args:
-          command: (c + e,) with the extra inputs. setpoint: (nu,) the target before [rad].
+          command: (c + e,) with the extra inputs. setpoint: (nu,) the last target [rad].
 
-        Returns: joint targets (nu,) [rad] as of `act`, and the memory after the step.
+        Returns: joint targets (nu,) [rad] as of `act`, and the next state.
 
         Raises:
-          ValueError: for another width, or a value that is not finite.
+          ValueError: for a wrong width, or a value that is not finite.
         """
         values = (readings.joint_pos, setpoint, *readings[1:], command)
         arrays = [np.asarray(value, np.float64) for value in values]
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
-            if array.shape != (width,):  # numpy would spread a single number over all joints
-                raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
-        pos, before, gyro, accelerometer, up, commanded = arrays
-        parts = (pos - self._home, before - self._home, gyro, accelerometer / GRAVITY, up)
-        obs = np.concatenate(parts)
-        feed = {"obs": obs.astype(np.float32)[None], "command": commanded.astype(np.float32)[None]}
+            if array.shape != (width,):  # numpy would broadcast a scalar to all joints
+                raise ValueError(f"{name} is {array.shape}, expected {(width,)}")
+        pos, last, gyro, accelerometer, up, command_array = arrays
+        parts = (pos - self._home, last - self._home, gyro, accelerometer / GRAVITY, up)
+        feed = {
+            "obs": np.concatenate(parts).astype(np.float32)[None],
+            "command": command_array.astype(np.float32)[None],
+        }
         if not all(np.isfinite(values).all() for values in feed.values()):
-            raise ValueError(
-                "what the robot senses or is commanded holds a value that is not finite"
-            )
-        answers = ["action", *(f"{name}_next" for name in memory)]
-        action, *after = self._session.run(answers, feed | memory)
-        if not all(np.isfinite(answer).all() for answer in (action, *after)):
-            raise ValueError("the policy's answer is not finite")
+            raise ValueError("readings or command: a value is not finite")
+        outputs = ["action", *(f"{name}_next" for name in memory)]
+        action, *after = self._session.run(outputs, feed | memory)
+        if not all(np.isfinite(output).all() for output in (action, *after)):
+            raise ValueError("the policy's output is not finite")
         return self._home + action[0], dict(zip(memory, after, strict=True))
 
     def _extra_inputs(self) -> FloatArray:
-        """What they are by default: the clock of the steps, and level ground."""
+        """(e,) the clock at this step, and level ground."""
         contract = self.contract
         depths = contract.level_depths_m
         heights = np.full(len(contract.extra_inputs) - len(depths), contract.level_m)
@@ -133,79 +137,79 @@ class OnnxPolicy:
 
 
 def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError where onnxruntime is absent, or as `check_graph`."""
+    """Raises InputError if onnxruntime is absent, or as `check_graph`."""
     check_graph(graph, name)
     with importing("a bundle needs onnxruntime: pip install 'npmp[deploy]'"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
-    # its own pool would take the loop's core
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # its thread pool would take the control loop's core
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3  # errors only, and these are raised
-    # of its formats the one that `check_graph` reads; no place for weights elsewhere
+    options.log_severity_level = 3  # errors only, which are raised as well
+    # only the format that `check_graph` reads, and no weights from other files
     options.add_session_config_entry("session.load_model_format", "ONNX")
     options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)
     with reading(name):
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-def _check_graph(
-    session: Any, shown: Mapping[str, int], memory: Mapping[str, int], joints: int, name: str
+def _check_signature(
+    session: Any, inputs: Mapping[str, int], memory: Mapping[str, int], joints: int, name: str
 ) -> None:
-    """Raises InputError for a graph of other inputs or outputs, as widths of their names."""
+    """Raises InputError for other inputs or outputs; widths by name."""
     outputs = {"action": joints, **{f"{key}_next": width for key, width in memory.items()}}
-    sides = (session.get_inputs(), {**shown, **memory}), (session.get_outputs(), outputs)
+    sides = (session.get_inputs(), {**inputs, **memory}), (session.get_outputs(), outputs)
     for entries, widths in sides:
         actual = {entry.name: (entry.type, entry.shape) for entry in entries}
         expected = {key: ("tensor(float)", [1, width]) for key, width in widths.items()}
         if actual != expected:
             raise InputError(
-                f"'{name}' does not fit its bundle.json: it has {actual!s:.200}, expected {widths}"
+                f"'{name}': inputs or outputs {actual!s:.200}, expected {widths} as in bundle.json"
             )
 
 
-# --- parity with torch ---
+# --- comparison with torch ---
 
 
 class Golden(NamedTuple):
-    """What the original policy answered: T control steps of episode after episode. Most are of a
-    rollout in simulation; others have random readings, and begin with random memory."""
+    """Reference inputs and outputs of T control steps, episode by episode: most of a rollout in
+    simulation, then episodes with random readings and random initial state."""
 
     joint_pos: FloatArray  # (T, nu), as `Readings`
     gyro: FloatArray  # (T, 3)
     accelerometer: FloatArray  # (T, 3)
     up: FloatArray  # (T, 3)
     command: FloatArray  # (T, c + e) with the extra inputs
-    reset: NDArray[np.bool_]  # (T,) an episode's first step
-    target: FloatArray  # (T, nu) what the policy answered [rad]
-    memory: NDArray[np.float32]  # (T, m) before each step, its parts in the order of `MEMORY`
-    # (nu + m,) how far the graph was off when it was exported, as of `Parity.off`
-    rounding: FloatArray
+    reset: NDArray[np.bool_]  # (T,) the first step of an episode
+    target: FloatArray  # (T, nu) the policy's output [rad]
+    memory: NDArray[np.float32]  # (T, m) before each step, in the order of `MEMORY`
+    rounding: FloatArray  # (nu + m,) `Parity.error` of the graph at the export
 
 
 class Parity(NamedTuple):
-    """How a policy answers its golden steps."""
+    """How the outputs of a policy differ from the golden ones."""
 
-    # (nu + m,) of each target [rad] and number of the memory, in steps from random memory, or in
-    # all where there are none: the root mean square, over that of the golden values where these
-    # exceed 1
-    off: FloatArray
-    times_rounding: float  # the most of it, over what it was when the policy was exported
-    in_rollout: float  # the largest in steps of a rollout in simulation
-    seconds: FloatArray  # (T,) that each step took
+    # (nu + m,) RMS error of each target [rad] and state, relative to the RMS of golden values above
+    # 1; over the episodes from random states, or over all if there are none
+    error: FloatArray
+    # largest ratio of the error to that at the export
+    times_rounding: float
+    # largest error in the rollout in simulation
+    in_rollout: float
+    seconds: FloatArray  # (T,) duration of each step
 
     @property
     def difference(self) -> float:
-        """The largest of `off`."""
-        return float(self.off.max())
+        """The largest error."""
+        return float(self.error.max())
 
 
 def check_parity(policy: OnnxPolicy, golden: Golden) -> Parity:
-    """Compare each golden step, from the golden memory and setpoint, so that no step magnifies the
-    rounding of those before.
+    """Compare each step from the golden state and setpoint, so that rounding does not accumulate.
 
     Raises:
-      ValueError: as `OnnxPolicy.answer`.
+      ValueError: as `OnnxPolicy.step`.
     """
     steps, joints = golden.target.shape
     setpoint = np.where(
@@ -215,36 +219,39 @@ def check_parity(policy: OnnxPolicy, golden: Golden) -> Parity:
     parts = np.split(golden.memory[:, None], np.cumsum(widths)[:-1], -1)
 
     expected = np.concatenate((golden.target, np.roll(golden.memory, -1, 0)), -1)
-    answers = np.empty_like(expected)
+    actual = np.empty_like(expected)
     seconds = np.empty(steps)
     for t, row in enumerate(zip(*golden[:4], strict=True)):
-        before = {name: part[t] for name, part in zip(MEMORY, parts, strict=True)}
-        begun = time.perf_counter()
-        target, after = policy.answer(Readings(*row), golden.command[t], setpoint[t], before)
-        seconds[t] = time.perf_counter() - begun
-        answers[t] = np.concatenate((target, *(after[name][0] for name in MEMORY)))
+        memory = {name: part[t] for name, part in zip(MEMORY, parts, strict=True)}
+        start = time.perf_counter()
+        target, after = policy.step(Readings(*row), golden.command[t], setpoint[t], memory)
+        seconds[t] = time.perf_counter() - start
+        actual[t] = np.concatenate((target, *(after[name][0] for name in MEMORY)))
 
-    # the memory after an episode's last step is not in the file
+    # the state after an episode's last step is not in the file
     last = np.roll(golden.reset, -1)
     last[-1] = True
-    answers[last, joints:] = expected[last, joints:]
+    actual[last, joints:] = expected[last, joints:]
 
-    # random memory makes weights count that a rollout leaves idle, and would be averaged away in it
-    starts: NDArray[np.bool_] = np.asarray(golden.memory[golden.reset].any(-1))
-    begins_anywhere = starts[np.cumsum(golden.reset) - 1]
-    judged = begins_anywhere if begins_anywhere.any() else np.ones(steps, bool)
-    off = _relative_rms(answers[judged], expected[judged])
-    rounding = np.clip(golden.rounding, LEAST_ROUNDING, MOST_ROUNDING)
-    times_rounding = float((off / rounding).max())
-    in_rollout = float(_relative_rms(answers[~begins_anywhere], expected[~begins_anywhere]).max())
-    return Parity(off, times_rounding, in_rollout, seconds)
+    # random states exercise weights that a rollout leaves idle, whose errors it would average away
+    random: NDArray[np.bool_] = np.asarray(golden.memory[golden.reset].any(-1))
+    from_random = random[np.cumsum(golden.reset) - 1]
+    compared = from_random if from_random.any() else np.ones(steps, bool)
+    error = _relative_rms(actual[compared], expected[compared])
+    rounding = np.clip(golden.rounding, MIN_ROUNDING, MAX_ROUNDING)
+    return Parity(
+        error=error,
+        times_rounding=float((error / rounding).max()),
+        in_rollout=float(_relative_rms(actual[~from_random], expected[~from_random]).max()),
+        seconds=seconds,
+    )
 
 
-def _relative_rms(answers: FloatArray, expected: FloatArray) -> FloatArray:
-    """Per column of (T, m) arrays the root mean square over steps of what answers are off, over
-    that of the expected values where these exceed 1; 0 of no steps."""
-    if not len(answers):
+def _relative_rms(actual: FloatArray, expected: FloatArray) -> FloatArray:
+    """RMS errors (m,) of the columns of arrays (T, m), relative to the RMS of expected values above
+    1; 0 without steps."""
+    if not len(actual):
         return np.zeros(expected.shape[1])
     size = np.sqrt(np.mean(expected**2, 0))
-    off: FloatArray = np.sqrt(np.mean((answers - expected) ** 2, 0))
-    return off / np.maximum(1.0, size)
+    error: FloatArray = np.sqrt(np.mean((actual - expected) ** 2, 0))
+    return error / np.maximum(1.0, size)

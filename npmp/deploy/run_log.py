@@ -1,9 +1,9 @@
-"""The log of a run: what the controller saw and did, step by step, in one HDF5 file.
+"""The log of a run: states and targets of each control step, in one HDF5 file.
 
 Layout (schema "npmp-deploy-log", version 1), T control steps, nu joints, c commands, all float64:
 
     /   attributes schema, version, robot, joint_names, command_names, rate_hz, source, about (JSON)
-    /time_s (T, 1)                              when the step began, on the controller's clock
+    /time_s (T, 1)                              begin of the step, on the controller's clock
     /mode (T, 1)                                `ControlMode`: passive, stand, policy, damping
     /late_s, /work_s, /state_age_s (T, 1)
     /joint_pos, /joint_vel, /joint_torque, /temperature (T, nu)
@@ -11,7 +11,7 @@ Layout (schema "npmp-deploy-log", version 1), T control steps, nu joints, c comm
     /proposed, /target (T, nu)                  before and after the safety limits
     /asked, /command (T, c)                     within the ranges, and ramped
 
-NaN stands for what was not there: a state before the first, a temperature that is not measured.
+Missing values, such as a temperature that is not measured, are NaN.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from npmp.deploy.robot import FloatArray, State
 
 SCHEMA = "npmp-deploy-log"
 VERSION = 1
-FILE = "log.h5"  # in a run's folder
-# beside it while the run lasts: its attributes as a line of JSON, then a row of float64 per step
+# in a run's folder
+FILE = "log.h5"
+# beside it during the run: the attributes as a line of JSON, then a row of float64 per step
 JOURNAL = "log.part"
-SENSED = State._fields[1:]
+READINGS = State._fields[1:]
 
 
 def layout(joints: int, commands: int) -> dict[str, int]:
     """The arrays of a log and their widths."""
-    once = dict.fromkeys(("time_s", "mode", "late_s", "work_s", "state_age_s"), 1)
-    sensed = dict(zip(SENSED, (joints, joints, joints, 3, 3, 3, joints)))
+    scalars = dict.fromkeys(("time_s", "mode", "late_s", "work_s", "state_age_s"), 1)
+    readings = dict(zip(READINGS, (joints, joints, joints, 3, 3, 3, joints)))
     targets = dict.fromkeys(("proposed", "target"), joints)
-    return once | sensed | targets | dict.fromkeys(("asked", "command"), commands)
+    return scalars | readings | targets | dict.fromkeys(("asked", "command"), commands)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +58,10 @@ class DeployLog:
     joint_names: tuple[str, ...]
     command_names: tuple[str, ...]
     rate_hz: float
-    source: str  # what was driven: "sim", "log", a driver's class
-    columns: Mapping[str, FloatArray]  # (T, width) as `layout` says
+    # "sim", a driver's class, or a simulator
+    source: str
+    # (T, width) by name, as `layout`
+    columns: Mapping[str, FloatArray]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -76,12 +79,12 @@ class DeployLog:
 
     @property
     def acting(self) -> np.ndarray:
-        """(T,) bool, where the policy acted."""
+        """(T,) bool, whether the policy acts."""
         return np.asarray(self.columns["mode"][:, 0] == ControlMode.POLICY)
 
 
 class DeployLogger:
-    """Collects control steps, and keeps a journal of them, which a kill of the process leaves."""
+    """Collects control steps, and writes a journal that survives a kill of the process."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class DeployLogger:
         about: Mapping[str, Any],
         journal: Path | None = None,
     ):
-        """Raises OSError where the journal cannot be written."""
+        """Raises OSError if the journal cannot be written."""
         self.contract = contract
         self.source = source
         self.about = about
@@ -102,14 +105,21 @@ class DeployLogger:
             journal.write_text(json_text(self.log().attributes) + "\n")
             self.file = open(journal, "ab", buffering=0)  # noqa: SIM115
 
-    def note(self, step: ControlStep) -> None:
-        """Add a control step. Values of another width than they should have become NaN."""
+    def record(self, step: ControlStep) -> None:
+        """Add a control step. Values of a wrong width become NaN."""
         state = step.state
         output = step.output
         age = step.now - state.time_s if state is not None else np.nan
-        sensed = state[1:] if state is not None else (None,) * len(SENSED)
-        numbers = ([step.now], [output.mode], [step.late], [step.work], [age])
-        values = (*numbers, *sensed, output.proposed, output.target, step.asked, output.command)
+        readings = state[1:] if state is not None else (None,) * len(READINGS)
+        scalars = ([step.now], [output.mode], [step.late], [step.work], [age])
+        values = (
+            *scalars,
+            *readings,
+            output.proposed,
+            output.target,
+            step.requested,
+            output.command,
+        )
         row = [
             value if np.shape(value) == (width,) else np.full(width, np.nan)
             for value, width in zip(values, self.widths.values())
@@ -124,17 +134,21 @@ class DeployLogger:
             self.file = None
 
     def log(self) -> DeployLog:
-        columns = _columns(np.array(self.rows), self.widths)
         contract = self.contract
-        joints = tuple(contract.joint_names)
-        commands = tuple(contract.command_names)
-        rate_hz = contract.control_rate_hz
-        about = self.about
-        return DeployLog(contract.robot, joints, commands, rate_hz, self.source, columns, about)
+        return DeployLog(
+            robot=contract.robot,
+            joint_names=tuple(contract.joint_names),
+            command_names=tuple(contract.command_names),
+            rate_hz=contract.control_rate_hz,
+            source=self.source,
+            columns=_columns(np.array(self.rows), self.widths),
+            about=self.about,
+        )
 
     def write(self, path: Path) -> DeployLog:
-        """Write the log in place of the journal. Raises OSError when it cannot be written."""
-        write_log(path, log := self.log())
+        """Write the log and remove the journal. Raises OSError if it cannot be written."""
+        log = self.log()
+        write_log(path, log)
         if self.file is not None:
             self.file.close()
         if self.journal is not None:
@@ -149,7 +163,7 @@ def _columns(rows: FloatArray, widths: Mapping[str, int]) -> dict[str, FloatArra
 
 
 def write_log(path: Path, log: DeployLog) -> None:
-    """Write a log, whole or not at all. Raises OSError when it cannot be written."""
+    """Write a log atomically. Raises OSError if it cannot be written."""
     with new_hdf5(path) as file:
         file.attrs.update(log.attributes)
         for name, values in log.columns.items():
@@ -158,10 +172,10 @@ def write_log(path: Path, log: DeployLog) -> None:
 
 
 def read_log(path: Path | str) -> DeployLog:
-    """Read a log, or the one in a run's folder; of a run that was killed, its journal.
+    """Read a log, or that of a run's folder, or the journal of a run that was killed.
 
     Raises:
-      InputError: for one that is missing, damaged, of another kind, or of another version.
+      InputError: for a log that is missing, damaged, of another kind, or of another version.
     """
     path = Path(path)
     if path.is_dir():
@@ -170,70 +184,73 @@ def read_log(path: Path | str) -> DeployLog:
     if path.name == JOURNAL:
         with reading(path):
             line, _, body = regular_file(path).read_bytes().partition(b"\n")
-        empty = _described(path, parse_json(line.decode(errors="replace"), str(path)))
+        empty = _from_attributes(path, parse_json(line.decode(errors="replace"), str(path)))
         widths = layout(len(empty.joint_names), len(empty.command_names))
-        whole = len(body) // (8 * sum(widths.values())) * sum(widths.values())
-        log = replace(empty, columns=_columns(np.frombuffer(body, "<f8", whole), widths))
+        complete = len(body) // (8 * sum(widths.values())) * sum(widths.values())
+        log = replace(empty, columns=_columns(np.frombuffer(body, "<f8", complete), widths))
     else:
         with hdf5.open_hdf5(path) as file:
-            empty = _described(path, hdf5.attributes(file))
+            empty = _from_attributes(path, hdf5.attributes(file))
             widths = layout(len(empty.joint_names), len(empty.command_names))
             arrays = {name: hdf5.member(file, name) for name in widths}
             sizes = [hdf5.array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
             require_memory(sum(sizes), str(path))
             read = {n: hdf5.read_array(array, f"{path}: {n}") for n, array in arrays.items()}
         log = replace(empty, columns={name: array.astype(float) for name, array in read.items()})
+
     steps = len(log.columns["time_s"])
     if not steps:
-        raise InputError(f"{path} holds no control step")
+        raise InputError(f"{path}: no control steps")
     for name, values in log.columns.items():
         if values.shape != (steps, widths[name]):
             raise InputError(f"{path}: {name} is {values.shape}, expected {(steps, widths[name])}")
     return log
 
 
-def _described(path: Path, known: Any) -> DeployLog:
-    """A log without steps, by the attributes of its file. Raises InputError for another's."""
-    if not isinstance(known, dict) or known.get("schema") != SCHEMA:
-        raise InputError(f"{path} is no log of npmp deploy (schema {SCHEMA!r})")
-    if known.get("version") != VERSION:
-        raise InputError(f"{path} has version {known.get('version')!r:.20}, expected {VERSION}")
+def _from_attributes(path: Path, attributes: Any) -> DeployLog:
+    """A log without steps. Raises InputError for attributes of another file."""
+    if not isinstance(attributes, dict) or attributes.get("schema") != SCHEMA:
+        raise InputError(f"{path}: schema is not {SCHEMA!r}; is it a log of npmp deploy?")
+    if (version := attributes.get("version")) != VERSION:
+        raise InputError(f"{path}: version={version!r:.20}, expected {VERSION}")
     try:
-        joints = tuple(str(name) for name in known["joint_names"])
-        commands = tuple(str(name) for name in known["command_names"])
-        rate_hz = float(known["rate_hz"])
-        robot = str(known["robot"])
-        source = str(known["source"])
-        about = parse_json(str(known["about"]), str(path))
+        about = parse_json(str(attributes["about"]), str(path))
+        return DeployLog(
+            robot=str(attributes["robot"]),
+            joint_names=tuple(str(name) for name in attributes["joint_names"]),
+            command_names=tuple(str(name) for name in attributes["command_names"]),
+            rate_hz=float(attributes["rate_hz"]),
+            source=str(attributes["source"]),
+            columns={},
+            about=about if isinstance(about, dict) else {},
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: an attribute is missing or of another type ({error})") from error
-    about = about if isinstance(about, dict) else {}
-    return DeployLog(robot, joints, commands, rate_hz, source, {}, about)
 
 
-def refuse_other_joints(first: DeployLog, second: DeployLog) -> None:
+def check_same_joints(first: DeployLog, second: DeployLog) -> None:
     """Raises InputError for logs of robots with different joints."""
     if first.joint_names != second.joint_names:
         sides = (f"'{side.robot}' with {len(side.joint_names)} joints" for side in (first, second))
-        raise InputError(f"robots with different joints: {' and '.join(sides)}")
+        raise InputError(f"the logs' joints differ: {' and '.join(sides)}")
 
 
-# --- figures ---
+# --- metrics ---
 
 
 def summary(log: DeployLog, controller: Controller) -> dict[str, Any]:
-    """The figures of a run: how it ended, deadlines, limits."""
+    """The metrics of a run: its end, deadlines, limits."""
     columns = log.columns
     acting = log.acting
     late = columns["late_s"][:, 0]
     work = columns["work_s"][:, 0]
-    moved = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
-    began = controller.history[0][0]
+    limited = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
+    start = controller.history[0][0]
     return {
         "robot_name": log.robot,
         "source": log.source,
         "ended": controller.reason,
-        "modes": [[at - began, mode.name.lower(), why] for at, mode, why in controller.history],
+        "modes": [[at - start, mode.name.lower(), why] for at, mode, why in controller.history],
         "policy_s": float(acting.sum() / log.rate_hz),
         "steps": len(late),
         "deadlines": {
@@ -242,24 +259,26 @@ def summary(log: DeployLog, controller: Controller) -> dict[str, Any]:
         },
         "work_us": spread(1e6 * work),
         "state_age_ms": spread(1e3 * columns["state_age_s"][acting]),
-        "limited_share": float(moved.mean()) if acting.any() else 0.0,
+        "limited_share": float(limited.mean()) if acting.any() else 0.0,
         "fastest_joint": fastest_joint(log, controller.contract),
     }
 
 
 def spread(values: FloatArray) -> dict[str, float]:
-    """Median, 99th percentile and maximum; nothing of nothing."""
-    kept = values[np.isfinite(values)]
-    if not kept.size:
+    """Median, 99th percentile and maximum of the finite values; {} without any."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         return {}
-    p50 = float(np.median(kept))
-    p99 = float(np.quantile(kept, 0.99))
-    return {"p50": p50, "p99": p99, "max": float(kept.max())}
+    return {
+        "p50": float(np.median(finite)),
+        "p99": float(np.quantile(finite, 0.99)),
+        "max": float(finite.max()),
+    }
 
 
 def fastest_joint(log: DeployLog, contract: BundleContract) -> dict[str, Any]:
-    """The joint that is fastest against its drive's velocity limit while the policy acts: its name,
-    limit and speed [rad/s], and the share of steps in which some joint is above its limit."""
+    """The joint that comes closest to its velocity limit while the policy acts: its name, limit and
+    speed [rad/s], and the share of steps in which any joint exceeds its limit."""
     limit = contract.per_joint("velocity_limit")
     speed = np.abs(log.columns["joint_vel"][log.acting])
     speed = speed[np.isfinite(speed).all(1)]

@@ -1,8 +1,6 @@
-"""A walking bundle by itself in a simulator, by commands from its ranges: the same for a seed, in
-any simulator.
+"""A walking bundle in a simulator with random commands, which are the same in every simulator.
 
-No controller and no line stand between policy and robot, so that simulators differ and nothing else
-does.
+Policy and robot are connected directly, so that only the simulators differ.
 """
 
 from __future__ import annotations
@@ -23,37 +21,39 @@ from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
 
 COMMAND = ["forward_mps", "lateral_mps", "yaw_rate_rps"]
-PERIOD_S = 3.0  # between changes of the command
-# chance of a new component not to be zero, as `CommandConfig.command_nonzero`
+# time between changes of the command [s]
+PERIOD_S = 3.0
+# probability that a component is not zero, as `CommandConfig.command_nonzero`
 NONZERO = (0.9, 0.25, 0.5)
-UPRIGHT = math.cos(math.radians(45.0))  # of the vertical in the root frame; below it has fallen [P]
+# vertical component of `up` below which the robot has fallen [P]
+UPRIGHT = math.cos(math.radians(45.0))
 
 
 class Episode(NamedTuple):
-    """What came of one."""
+    """One episode of T steps."""
 
     fell: bool
-    command: FloatArray  # (T, 3) of the steps that were made
-    achieved: FloatArray  # (T, 3) velocity over each in the heading frame [m/s, m/s, rad/s]
+    command: FloatArray  # (T, 3)
+    achieved: FloatArray  # (T, 3) velocity in the heading frame [m/s, m/s, rad/s]
 
 
-def drawn(contract: BundleContract, steps: int, seed: int, episode: int = 0) -> FloatArray:
-    """Commands of an episode, (steps, 3).
+def sample_commands(
+    contract: BundleContract, steps: int, seed: int, episode: int = 0
+) -> FloatArray:
+    """Random commands of an episode, (steps, 3).
 
     Raises:
-      InputError: for a bundle that is not commanded how to walk.
+      InputError: for a bundle with other commands.
     """
     if contract.command_names != COMMAND:
         names = ", ".join(contract.command_names)
-        raise InputError(
-            f"a trial takes the commands {', '.join(COMMAND)}; the bundle's are {names}"
-        )
+        raise InputError(f"the bundle's commands {names}: a trial needs {', '.join(COMMAND)}")
     rng = np.random.default_rng([episode, seed])
     low, high = contract.command_range
     period = round(PERIOD_S * contract.control_rate_hz)
     share, chance = rng.uniform(size=(math.ceil(steps / period), 2, len(low))).swapaxes(0, 1)
-    some = np.where(chance < NONZERO, low + share * (high - low), np.clip(0.0, low, high))
-    return np.repeat(some, period, axis=0)[:steps]
+    values = np.where(chance < NONZERO, low + share * (high - low), np.clip(0.0, low, high))
+    return np.repeat(values, period, axis=0)[:steps]
 
 
 def episodes(
@@ -64,69 +64,75 @@ def episodes(
     count: int,
     steps: int,
     seed: int,
-    note: Callable[[ControlStep], None],
+    record: Callable[[ControlStep], None],
 ) -> Iterator[Episode]:
-    """Episodes from the home pose, each of so many control steps or until it falls.
+    """Episodes from the home pose, each of `steps` control steps or until the robot falls.
 
-    note: called with every step.
+    record: called with every step.
 
     Raises:
-      InputError: as `drawn`.
+      InputError: as `sample_commands`.
     """
     period = 1.0 / contract.control_rate_hz
     duration = period if contract.hold == "first_order" else 0.0
-    kp, kd = contract.per_joint("kp"), contract.per_joint("kd")
+    kp = contract.per_joint("kp")
+    kd = contract.per_joint("kd")
     for episode in range(count):
-        commands = drawn(contract, steps, seed, episode)
+        commands = sample_commands(contract, steps, seed, episode)
         achieved = list[list[float]]()
         robot.place()
         policy.reset()
         state = robot.sense(0.0)
         fell = False
         for t, command in enumerate(commands):
-            begun = time.perf_counter()
-            before = robot.data.qpos[:3].copy()
+            start = time.perf_counter()
+            position = robot.data.qpos[:3].copy()
             readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
             proposed = policy.act(readings, command)
             target = np.clip(proposed, *contract.joint_range)
             output = Output(ControlMode.POLICY, target, proposed, command)
-            note(ControlStep(t * period, 0.0, time.perf_counter() - begun, state, command, output))
+            work = time.perf_counter() - start
+            record(ControlStep(t * period, 0.0, work, state, command, output))
+
             robot.command(target, kp, kd, duration)
             for _ in range(robot.robot.substeps):
                 robot.step()
             state = robot.sense((t + 1) * period)
             qpos = robot.data.qpos
-            forward = to_heading((qpos[:3] - before) / period, qpos[3:7])
+            forward = to_heading((qpos[:3] - position) / period, qpos[3:7])
             achieved.append([*forward, float(state.up @ state.gyro)])
-            if fell := robot.broken or not bool(state.up[2] >= UPRIGHT):
+            fell = robot.broken or not bool(state.up[2] >= UPRIGHT)
+            if fell:
                 break
         yield Episode(fell, commands[: len(achieved)], np.array(achieved))
 
 
 def to_heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:
-    """A velocity (3,) of the world, forward and to the left of a root of orientation quat (4,)."""
-    x, y, yaw = *velocity[:2], rotations.yaw(quat)
-    cos, sin = math.cos(yaw), math.sin(yaw)
+    """A world velocity (3,) in the heading frame of a root of orientation quat (4,): forward and
+    left."""
+    x, y = velocity[:2]
+    yaw = rotations.yaw(quat)
+    cos = math.cos(yaw)
+    sin = math.sin(yaw)
     return float(cos * x + sin * y), float(cos * y - sin * x)
 
 
 def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:
-    """|v - v_cmd| of velocity and command averaged over each whole second, as `npmp evaluate` has
-    it. -> (seconds,)."""
+    """|v - v_cmd| with both averaged over each whole second (seconds,), as in `npmp evaluate`."""
     window = round(rate_hz)
     whole = len(episode.command) // window * window
     error = (episode.achieved - episode.command)[:whole].reshape(-1, window, len(COMMAND)).mean(1)
     return np.asarray(np.linalg.norm(error, axis=-1))
 
 
-def figures(found: Sequence[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
-    """Falls, the share of episodes and of steps without one, and the velocity error over 1 s, null
-    where no episode lasted that long."""
-    errors = np.concatenate([velocity_error_1s(one, rate_hz) for one in found])
-    falls = sum(one.fell for one in found)
+def metrics(results: Sequence[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
+    """Falls, the shares of episodes and of steps without one, and the velocity error over 1 s; None
+    if no episode lasted that long."""
+    errors = np.concatenate([velocity_error_1s(one, rate_hz) for one in results])
+    falls = sum(one.fell for one in results)
     return {
         "falls": falls,
-        "survived": 1.0 - falls / len(found),
-        "steps_survived": sum(len(one.command) for one in found) / (steps * len(found)),
+        "survived": 1.0 - falls / len(results),
+        "steps_survived": sum(len(one.command) for one in results) / (steps * len(results)),
         "velocity_error_1s": float(errors.mean()) if len(errors) else None,
     }

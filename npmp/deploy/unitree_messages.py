@@ -1,9 +1,9 @@
 """Unitree's messages over DDS: `rt/lowcmd`, `rt/lowstate`, and requests to the robot's services.
 
-A message is a table of fields in the letters of `struct`, more than one with their count. From it
-come its type, which DDS compares with the other side's, and how it is packed: on the wire every
-number is aligned to its size (CDR); the checksum is over C's memory, where structs are, too. [R:
-the IDL of unitree_sdk2 and its CRC-32 of 32-bit words]
+A message is a table of fields in the format characters of `struct`, arrays with their length. It
+determines the DDS type and the two packings: on the wire each number is aligned to its size (CDR);
+the checksum covers the C struct, whose nested structs are aligned too. [R: the IDL of unitree_sdk2
+and its CRC-32 of 32-bit words]
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ FIELDS = {
 
 
 def fields(name: str) -> Iterator[tuple[str, int, str]]:
-    """Name, count and kind of each field: a letter, or the name of a message."""
+    """Name, count and kind of each field; the kind is a format character or a message's name."""
     for field in FIELDS[name].split():
         label, count, nested, kind = re.fullmatch(r"(\w+):(\d*)(\*?)(\w+|\?)", field).groups()  # type: ignore[union-attr]
         yield label, int(count or 1), f"{name.split('.')[0]}.{kind}" if nested else kind
 
 
 def packing(name: str, *, aligned: bool) -> str:
-    """As `struct` wants it; aligned: as structs lie in C's memory."""
+    """The format for `struct`; aligned: of the C struct, else of the wire."""
     parts = []
     for _, count, kind in fields(name):
         parts.append(count * packing(kind, aligned=aligned) if "." in kind else f"{count}{kind}")
@@ -72,40 +72,40 @@ def packing(name: str, *, aligned: bool) -> str:
 
 
 def width(kind: str) -> int:
-    """How many numbers it is."""
+    """The count of numbers of a kind."""
     return sum(n * width(inner) for _, n, inner in fields(kind)) if "." in kind else 1
 
 
 def checksum(memory: bytes) -> int:
-    """CRC-32/MPEG-2 of the words before the last, the highest byte of each first."""
+    """CRC-32/MPEG-2 of all 32-bit words but the last, big-endian."""
     words = np.frombuffer(memory[:-4], "<u4").astype(">u4").tobytes()
-    mirrored = zlib.crc32(words.translate(_MIRRORED)) ^ 0xFFFFFFFF
-    return int(f"{mirrored:032b}"[::-1], 2)
+    reflected = zlib.crc32(words.translate(_REFLECTED)) ^ 0xFFFFFFFF
+    return int(f"{reflected:032b}"[::-1], 2)
 
 
-_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_REFLECTED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 class MessageLayout:
-    """Where the numbers of a message are among all of it, and how they are packed."""
+    """The positions of a message's fields in its flat list of numbers, and its packings."""
 
     def __init__(self, name: str):
         self.name = name
         self.wire = struct.Struct("@" + packing(name, aligned=False))
         self.memory = struct.Struct("@" + packing(name, aligned=True))
-        # by field; those of several motors begin there and go in steps
+        # by field; a field of several motors is a slice with a step
         self.at: dict[str, slice] = {}
-        begins = 0
+        start = 0
         for label, count, kind in fields(name):
-            ends = begins + count * width(kind)
-            inner = begins
-            self.at[label] = slice(begins, ends)
-            for part, many, _ in fields(kind) if "." in kind else ():
-                several = slice(inner, ends, width(kind))
-                self.at[f"{label}.{part}"] = several if count > 1 else slice(inner, inner + many)
-                inner += many
-            begins = ends
-        self.width = begins
+            stop = start + count * width(kind)
+            inner = start
+            self.at[label] = slice(start, stop)
+            for part, length, _ in fields(kind) if "." in kind else ():
+                strided = slice(inner, stop, width(kind))
+                self.at[f"{label}.{part}"] = strided if count > 1 else slice(inner, inner + length)
+                inner += length
+            start = stop
+        self.width = start
 
     def crc(self, values: tuple[Any, ...] | list[Any]) -> int:
         return checksum(self.memory.pack(*values))
@@ -113,8 +113,8 @@ class MessageLayout:
 
 @cache
 def dds_type(name: str) -> type[Any]:
-    """The class that CycloneDDS sends and takes. Of LowCmd and LowState its `values` are all the
-    numbers in order, None where they cannot be unpacked; others have their fields."""
+    """The CycloneDDS class of a message. LowCmd and LowState have their numbers as a flat list
+    `values`, None if malformed; others have attributes."""
     from cyclonedds import idl
     from cyclonedds.idl import annotations, make_idl_struct
 
@@ -141,24 +141,23 @@ def dds_type(name: str) -> type[Any]:
     return _packed(struct_, MessageLayout(name)) if plain.startswith("Low") else struct_
 
 
-def holding(kind: type[Any], values: tuple[Any, ...] | list[Any] | None) -> Any:
+def with_values(kind: type[Any], values: tuple[Any, ...] | list[Any] | None) -> Any:
     """A LowCmd or LowState of these numbers."""
-    one = object.__new__(kind)
-    one.values = values
-    return one
+    result = object.__new__(kind)
+    result.values = values
+    return result
 
 
 def _packed(struct_: type[Any], layout: MessageLayout) -> type[Any]:
-    """Its own packing in place of CycloneDDS's, which takes a millisecond in Python."""
+    """The class with a fast serialization: CycloneDDS's takes a millisecond in Python."""
 
     def serialize(self: Any, *_: Any, **__: Any) -> bytes:
         return _HEADER + layout.wire.pack(*self.values)
 
     def deserialize(cls: type[Any], data: bytes, *_: Any, **__: Any) -> Any:
-        whole = data[:4] == _HEADER and len(data) >= layout.wire.size + 4
-        return holding(cls, layout.wire.unpack_from(data, 4) if whole else None)
+        complete = data[:4] == _HEADER and len(data) >= layout.wire.size + 4
+        return with_values(cls, layout.wire.unpack_from(data, 4) if complete else None)
 
-    # type: ignore[attr-defined]
     struct_.serialize = serialize
     struct_.deserialize = classmethod(deserialize)
     return struct_

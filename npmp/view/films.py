@@ -1,4 +1,4 @@
-"""What a film shows: a policy at its task, a module that imitates, a motion beside its recording.
+"""Shots of a policy at its task, of a module that imitates, and of a motion beside its recording.
 
 Shapes: T frames or control steps. World frame, Z up, metres.
 """
@@ -32,12 +32,13 @@ from npmp.view.render import Mount, ReplayClip, Shot
 from npmp.view.report.policy_page import clip_of
 from retarget.keypoint_overlay import bones, keypoints_of
 
-GROUND_M = 0.05  # between the points of rough ground
-# of a policy by default; of a path, which takes what it takes
+# spacing of rough ground [m]
+GROUND_M = 0.05
+# duration of a policy's shot, and the longest on a path [s]
 TRIAL_S = 10.0
-LONGEST_S = 60.0
-# a shot, and when the robot fell or lost its motion, where the shot ends [s]
-Filmed = tuple[Shot, float | None]
+MAX_TRIAL_S = 60.0
+# a shot, and the time of a fall or loss of the motion at its end [s]
+FilmedShot = tuple[Shot, float | None]
 
 
 def of_policy(
@@ -47,30 +48,30 @@ def of_policy(
     seconds: float | None = None,
     command: list[Any] | None = None,
     seed: int = 0,
-) -> Filmed:
-    """A policy at its task until the time is up, the path is walked or robot 0 falls.
+) -> FilmedShot:
+    """A policy at its task until the time is over, the path ends or robot 0 falls.
 
     Args:
-      command: of a task that takes velocities, as `commands_of` takes it; None: as drawn.
+      command: for a task with velocity commands, as of `commands_of`; None: the task's own.
 
     Raises:
-      InputError: for a command that the policy does not know, or of another task.
+      InputError: for a command out of the policy's range, or for another task.
     """
     task: Any = env.task
     course = getattr(task.planner, "course", None)
-    seconds = seconds or (min(task.trial_s, LONGEST_S) if course else TRIAL_S)
+    seconds = seconds or (min(task.trial_s, MAX_TRIAL_S) if course else TRIAL_S)
     commands = None
     if command is not None:
         if not task.steerable:
-            raise InputError(f"command= is for tasks that take velocities, not for {task.name}")
-        within = policy.upper.contract.command_range
-        commands = commands_of(command, round(seconds / env.dt), env.dt, within)
+            raise InputError(f"command={command}: task={task.name} has no velocity commands")
+        limits = policy.upper.contract.command_range
+        commands = commands_of(command, round(seconds / env.dt), env.dt, limits)
     trial = run_trial(policy, env, seconds=seconds, seed=seed, commands=commands)
     fell = trial.fell[:, 0]
-    over = (fell | trial.metrics.get("finished", trial.fell)[:, 0]).nonzero()
-    count = int(over[0]) + 1 if len(over) else len(fell)
+    ends = (fell | trial.metrics.get("finished", trial.fell)[:, 0]).nonzero()
+    count = int(ends[0]) + 1 if len(ends) else len(fell)
     clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
-    path = _laid(course, trial) if course else None
+    path = _world_path(course, trial) if course else None
     mount = None
     if camera := task.part(DepthCamera):
         config = camera.config
@@ -80,16 +81,16 @@ def of_policy(
 
 
 def commands_of(
-    value: list[Any], steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]
+    value: list[Any], steps: int, dt: float, limits: CommandRange | Sequence[Sequence[float]]
 ) -> Tensor:
     """Commands over control steps (T, 1, 3).
 
     Args:
-      value: [forward m/s, left m/s, turn rad/s], or several [from_s, forward, left, turn].
-      within: lowest and highest of each.
+      value: [forward m/s, left m/s, turn rad/s], or rows [from_s, forward, left, turn].
+      limits: lowest and highest of each.
 
     Raises:
-      InputError: for any other list, times that do not rise from 0, and commands out of range.
+      InputError: for any other list, times that do not increase from 0, and commands out of range.
     """
     rows: Any = value if value and isinstance(value[0], list) else [[0.0, *value]]
     if not all(
@@ -97,23 +98,23 @@ def commands_of(
         for row in rows
     ):
         raise InputError(
-            f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
+            f"command={value}: expected [forward m/s, left m/s, turn rad/s], or rows"
             " [from_s, forward, left, turn]"
         )
     table = np.array(rows, dtype=np.float64)
-    for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
+    for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, limits, strict=True):
         if column.min() < low - 1e-9 or column.max() > high + 1e-9:
             raise InputError(
-                f"command={value}: {name} from {low:g} to {high:g} is what the policy knows"
+                f"command={value}: {name} must be from {low:g} to {high:g}, the policy's range"
             )
     if table[0, 0] != 0.0 or (np.diff(table[:, 0]) <= 0.0).any():
-        raise InputError(f"command={value}: times must rise from 0")
+        raise InputError(f"command={value}: from_s must increase from 0 [s]")
     row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
     return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
 
 
-def _laid(course: Course, trial: Trial) -> np.ndarray:
-    """The path (S, 2) where robot 0 began it, in the world [m]."""
+def _world_path(course: Course, trial: Trial) -> np.ndarray:
+    """The path (S, 2) of robot 0 in the world [m]."""
     yaw = rotations.yaw(trial.qpos[0, 3:7])
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
     points = course.point.cpu().double().numpy()
@@ -123,9 +124,9 @@ def _laid(course: Course, trial: Trial) -> np.ndarray:
 
 def of_module(
     skill: SkillModule, env: TaskEnv[Imitation], motion: ReferenceMotion, recording: Clip | None
-) -> Filmed:
-    """A module that imitates the one motion of the environment until it loses it, beside the
-    motion's recording."""
+) -> FilmedShot:
+    """A module that imitates the environment's only motion until it is lost, beside the motion's
+    recording."""
     first = torch.zeros(1, dtype=torch.long)
     result = track(skill, env, first, env.task.tracking.reference.start[first.to(env.device)])
     steps = int(result.steps[0])
@@ -138,23 +139,24 @@ def of_module(
 def of_motion(
     robot: Robot, motion: ReferenceMotion, recording: Clip | None, qpos: np.ndarray | None = None
 ) -> Shot:
-    """A motion beside its recording. qpos (T, nq): the robot's own, whose ghost the motion is."""
-    drawn: dict[str, Any] = {}
+    """A motion beside its recording. qpos: (T, nq) of a robot that tracks the motion, which is then
+    its ghost."""
+    extras: dict[str, Any] = {}
     if recording is not None:
         scale = motion.quality.get("body_scale", 1.0)
-        drawn["keypoints"] = keypoints_of(motion, recording, scale)
-        drawn["bones"] = bones(recording)
+        extras["keypoints"] = keypoints_of(motion, recording, scale)
+        extras["bones"] = bones(recording)
     if qpos is not None:
-        drawn["reference"] = motion.qpos
+        extras["reference"] = motion.qpos
     positions = motion.qpos if qpos is None else qpos
-    return Shot(robot, ReplayClip(motion.name, positions, motion.rate_hz, **drawn))
+    return Shot(robot, ReplayClip(motion.name, positions, motion.rate_hz, **extras))
 
 
 def still(shot: Shot, at_s: float | None) -> Shot:
-    """The moment of a shot at a time [s], its middle by default."""
+    """One frame of a shot at a time [s], by default its middle."""
     frames = len(shot.qpos)
     rate = shot.clip.rate_hz
     frame = frames // 2 if at_s is None else round(at_s * rate)
     if not 0 <= frame < frames:
-        raise InputError(f"at={at_s:g}: from 0 to {(frames - 1) / rate:.2f} s is expected")
-    return replace(shot, moment=frame)
+        raise InputError(f"at={at_s:g}: must be from 0 to {(frames - 1) / rate:.2f} [s]")
+    return replace(shot, frame=frame)

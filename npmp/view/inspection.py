@@ -1,6 +1,6 @@
-"""What a file or folder of motion or of this project is and holds, as plain values.
+"""Describe a file or folder of motions or of this project as plain values.
 
-What is broken is described as far as it can be read; its problems are listed.
+A broken file is described as far as it can be read, with a list of its problems.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from retarget.inspection import (
 )
 from retarget.sources import assumes_rate, failure_line, files_below
 
-# what a file of keypoints is called, whatever its format
+# the kind of a file of keypoints in any format
 RECORDING = "recording"
 KINDS = (RECORDING, *robot_motions.KINDS)
 
@@ -35,14 +35,13 @@ KINDS = (RECORDING, *robot_motions.KINDS)
 def inspect(
     path: Path, kind: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Findings:
-    """What `path` is, as plain values; "problems", where there are any, comes last and lists why
-    other verbs would refuse it.
+    """Describe a file or folder; the last entry "problems" lists why other verbs would refuse it.
 
-    kind: one of KINDS, for a file that could be several things; None: by its name and contents.
+    kind: one of KINDS, for an ambiguous file; None: by its name and contents.
     options: of the readers of recordings and robots' motions.
 
     Raises:
-      InputError: for what does not exist, is of no known kind or cannot be read at all.
+      InputError: for a path that does not exist, is of an unknown kind or cannot be read.
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
@@ -60,8 +59,8 @@ def inspect(
         return inspect_robot_motion(path, motion, options)
     if suffix == ".csv" and not names and robot_motions.ambiguous(path):
         raise InputError(
-            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 "
-            f"to 7 are a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
+            f"{path}: could be keypoints, or a robot's motion without a header (columns 4 to 7 are "
+            f"a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
         )
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)
@@ -74,16 +73,16 @@ def inspect(
     check_supported(path)
     suffixes = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
-    raise InputError(f"{path}: no known kind of file; available: {suffixes}, and {folders}")
+    raise InputError(f"{path}: unknown kind of file; expected {suffixes}, or {folders}")
 
 
 def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
-    """A folder that this project wrote, or one of recordings and robots' motions.
+    """Describe a folder of this project, or of recordings and robots' motions.
 
     options: as of `inspect`.
 
     Raises:
-      InputError: for any other.
+      InputError: for any other folder.
     """
     if (path / "export.json").is_file() and (findings := inspect_description(path / "export.json")):
         return {**findings, "path": str(path)}
@@ -95,7 +94,7 @@ def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Find
 
 
 def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
-    """As `inspect_folder`, for one of recordings and robots' motions."""
+    """As `inspect_folder`, for recordings and robots' motions."""
     inside = files_below(path)
     suffixed = [entry for entry in inside if entry.suffix.lower() in READERS]
     kinds = {entry: robot_motions.kind_of(entry) for entry in suffixed}
@@ -115,9 +114,9 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
         try:
             rows.append({"file": name} | _row(inspect(files[i], options=options)))
         except (InputError, OSError) as error:
-            why = one_line(error).replace(str(files[i]), name)
-            rows.append({"file": name, "doubts": why})
-            problems.append(failure_line((name, why)))
+            message = one_line(error).replace(str(files[i]), name)
+            rows.append({"file": name, "doubts": message})
+            problems.append(failure_line((name, message)))
     only_motions = all(kinds[entry] for entry in files)
     findings: Findings = {
         "path": str(path),
@@ -128,7 +127,7 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
 
 
 def _row(findings: Findings) -> Findings:
-    """Of a recording or a robot's motion what stands in the table of its folder."""
+    """A row in the table of a folder."""
     rate = findings.get("rate_hz", "")
     row: Findings = {"kind": findings["kind"]}
     row["seconds"] = findings.get("duration_s", findings.get("in all", {}).get("seconds", ""))
@@ -138,7 +137,7 @@ def _row(findings: Findings) -> Findings:
     return row
 
 
-# What an artefact is called, by the file that describes it.
+# names of artefacts by the stem of their file
 ARTEFACTS = {
     "module": "skill module",
     "policy": "policy",
@@ -148,7 +147,7 @@ ARTEFACTS = {
 
 
 def _load(name: str, path: Path) -> None:
-    """Load an artefact, which imports torch."""
+    """Load an artefact; imports torch."""
     from npmp import actuators, robots
     from npmp.deploy.bundle import Bundle
     from npmp.skills.high_level_policy import HighLevelPolicy
@@ -166,8 +165,8 @@ def _load(name: str, path: Path) -> None:
 
 
 def inspect_artefact(path: Path, name: str) -> Findings:
-    """A folder with NAME.json and, but for bundles, NAME.safetensors: its contract and the size of
-    its networks as far as they can be read, and whether it can be loaded here."""
+    """Describe a folder with NAME.json and, except for bundles, NAME.safetensors: contract, size of
+    the networks, and problems with loading it."""
     findings: Findings = {"path": str(path), "kind": ARTEFACTS[name]}
     readers = [lambda: read_json_object(path / f"{name}.json")]
     if name != "bundle":
@@ -176,24 +175,24 @@ def inspect_artefact(path: Path, name: str) -> Findings:
         try:
             findings = {**read(), **findings}
         except (InputError, OSError):
-            continue  # loading raises it, too
+            continue  # loading raises it again
     try:
         _load(name, path)
     except (InputError, OSError) as error:
         return with_problems(findings, [one_line(error)])
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
-        # contents so far from sound that no check names them
+        # damage that no check covers
         return with_problems(findings, [f"cannot be loaded ({one_line(error)})"])
     return findings
 
 
 def with_problems(findings: Findings, problems: list[str]) -> Findings:
-    """`findings` with the problems, if any, as the last entry."""
+    """`findings` with the problems, if any, as its last entry."""
     return {**findings, "problems": problems} if problems else findings
 
 
 def tensors(path: Path) -> Findings:
-    """The number and size of a safetensors file's arrays. Raises InputError for a damaged one."""
+    """Number and size of the arrays in a safetensors file. Raises InputError if it is damaged."""
     from npmp.core.artifact import read_tensors
 
     arrays = read_tensors(path).values()
@@ -201,7 +200,7 @@ def tensors(path: Path) -> Findings:
 
 
 def inspect_run(path: Path) -> Findings:
-    """A run folder: its settings, how far it came, what it left."""
+    """Describe a run folder: settings, progress, files."""
     findings: Findings = {"path": str(path), "kind": "run folder"}
     problems = []
     try:
@@ -220,7 +219,7 @@ def inspect_run(path: Path) -> Findings:
         rows = read_table(path / "metrics.csv") if (path / "metrics.csv").is_file() else []
         if rows:
             findings["rows of metrics.csv"] = len(rows)
-            # without those that are judged only now and then
+            # without metrics that are measured less often
             findings["last metrics"] = {k: v for k, v in rows[-1].items() if k and v}
     except InputError as error:
         problems.append(one_line(error))
@@ -231,7 +230,7 @@ def inspect_run(path: Path) -> Findings:
     return with_problems(findings, problems)
 
 
-# By the file that marks the kind of folder, the most telling first.
+# by the file that identifies the kind of folder, the most specific first
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     **{f"{name}.json": partial(inspect_artefact, name=name) for name in ARTEFACTS},
     "evaluation.json": lambda path: (

@@ -1,4 +1,4 @@
-"""What is installed, what works on this machine, and what to do about the rest."""
+"""Check the installation: packages, devices, rendering backends, robots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Verdict = Literal["ok", "absent", "broken"]
 
 INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 
-# What npmp can do with each extra and not without it.
+# features by extra
 EXTRAS = {
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "wandb": "logger=wandb",
@@ -42,13 +42,13 @@ class Finding:
     advice: str = ""
 
 
-def look(timeout_s: float) -> list[Finding]:
-    """Everything, section by section. timeout_s: to wait for each rendering backend."""
+def check_installation(timeout_s: float) -> list[Finding]:
+    """All checks. timeout_s: of each rendering backend."""
     return [
         check_python(),
         *check_packages(),
-        checked("core", "devices", devices),
-        checked("core", "mujoco.batch", batch, f"needs mujoco >=3.17,<4: {INSTALL}"),
+        run_check("core", "devices", devices),
+        run_check("core", "mujoco.batch", batch, f"needs mujoco >=3.17,<4: {INSTALL}"),
         *(
             Finding("rendering", name, "absent", reason, backend.ADVICE[name])
             if reason
@@ -56,7 +56,7 @@ def look(timeout_s: float) -> list[Finding]:
             for name, reason in backend.reasons(timeout_s).items()
         ),
         *check_extras(),
-        checked("robots", "models", models),
+        run_check("robots", "models", models),
     ]
 
 
@@ -68,8 +68,8 @@ def check_python() -> Finding:
 
 
 def requirements(extra: str | None = None) -> list[str]:
-    """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp
-    is not installed."""
+    """The requirement lines of npmp's metadata, of the core or of an extra; [] if npmp is not
+    installed."""
     try:
         lines = [line.partition(";") for line in metadata.requires("npmp") or []]
     except metadata.PackageNotFoundError:
@@ -84,21 +84,23 @@ def check_requirement(line: str) -> tuple[Verdict, str, str]:
     """(verdict, package, detail) of one requirement line."""
     from packaging.requirements import Requirement
 
-    wanted = Requirement(line)
+    requirement = Requirement(line)
+    name = requirement.name
+    specifier = requirement.specifier
     try:
-        version = metadata.version(wanted.name)
+        version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "absent", wanted.name, f"not installed, needs {wanted.specifier or 'any version'}"
-    if not wanted.specifier.contains(version, prereleases=True):
-        return "broken", wanted.name, f"{version} is installed, needs {wanted.specifier}"
-    return "ok", wanted.name, version
+        return "absent", name, f"not installed, needs {specifier or 'any version'}"
+    if not specifier.contains(version, prereleases=True):
+        return "broken", name, f"{version} is installed, needs {specifier}"
+    return "ok", name, version
 
 
 def check_packages() -> list[Finding]:
-    """Every core package, installed and in range."""
+    """Whether every core package is installed in a supported version."""
     results = [check_requirement(line) for line in requirements()]
     if not results:
-        message = "not installed as a package: versions cannot be checked"
+        message = "not installed as a package: versions cannot be run_check"
         return [Finding("core", "npmp", "broken", message, INSTALL)]
     if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
         return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]
@@ -106,16 +108,16 @@ def check_packages() -> list[Finding]:
     return [Finding("core", "packages", "ok", listed)]
 
 
-def checked(section: str, name: str, look: Callable[[], str], advice: str = INSTALL) -> Finding:
-    """What a look at something says, or what it raised."""
+def run_check(section: str, name: str, check: Callable[[], str], advice: str = INSTALL) -> Finding:
+    """The result of a check, or its exception."""
     try:
-        return Finding(section, name, "ok", look())
+        return Finding(section, name, "ok", check())
     except Exception as error:
         return Finding(section, name, "broken", f"{type(error).__name__}: {error}", advice)
 
 
 def devices() -> str:
-    """torch and the devices it sees."""
+    """torch and its devices."""
     import torch
 
     threads = f"cpu ({torch.get_num_threads()} threads)"
@@ -123,29 +125,29 @@ def devices() -> str:
     if torch.cuda.is_available():
         each = range(torch.cuda.device_count())
         return ", ".join([threads, *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in each)])
-    why = f"built for CUDA {build}, sees no device" if build else "CPU build"
-    return f"{threads}; torch {torch.__version__}: {why}"
+    state = f"built for CUDA {build}, no device" if build else "CPU build"
+    return f"{threads}; torch {torch.__version__}: {state}"
 
 
 def batch() -> str:
-    """Step a few simulations and compare with one alone."""
+    """Compare a batch of simulations with a single one."""
     import mujoco
     import mujoco.batch
     import numpy as np
 
     body = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-    several = mujoco.batch.Batch(model, 4, 0)
+    simulations = mujoco.batch.Batch(model, 4, 0)
     data = mujoco.MjData(model)
-    several.step(nstep=10)
+    simulations.step(nstep=10)
     mujoco.mj_step(model, data, nstep=10)
-    if not np.allclose(np.asarray(several.bind("qpos")), data.qpos):
-        raise RuntimeError("its result differs from a single simulation's")
-    return f"mujoco {mujoco.__version__}: 4 simulations agree with one alone"
+    if not np.allclose(np.asarray(simulations.bind("qpos")), data.qpos):
+        raise RuntimeError("the result differs from that of a single simulation")
+    return f"mujoco {mujoco.__version__}: 4 simulations agree with a single one"
 
 
 def models() -> str:
-    """Every robot whose model is here loads and compiles; nothing is downloaded."""
+    """Load and compile every robot whose model is on this machine."""
     from npmp import robots
 
     described = []
@@ -159,15 +161,15 @@ def models() -> str:
 
 
 def check_extras() -> list[Finding]:
-    """Each extra, and the command that installs it."""
+    """Each extra with the command that installs it."""
     findings = []
-    for extra, used in EXTRAS.items():
+    for extra, feature in EXTRAS.items():
         if not (results := [check_requirement(line) for line in requirements(extra)]):
             continue
         missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
-        listed = missing or [f"{name} {version}" for _, name, version in results]
+        packages = missing or [f"{name} {version}" for _, name, version in results]
         install = f"make install EXTRAS={extra}   or: pip install 'npmp[{extra}]'"
         state: Verdict = "absent" if missing else "ok"
-        detail = f"{', '.join(listed)} ({used})".lstrip()
+        detail = f"{', '.join(packages)} ({feature})".lstrip()
         findings.append(Finding("extras", extra, state, detail, install if missing else ""))
     return findings

@@ -30,17 +30,18 @@ from tests.deploy.standins import HOME, Standing, state_of, two_joints
     ("mode", "events", "after"),
     [
         ("PASSIVE", "", "PASSIVE"),
-        ("PASSIVE", "seen", "STAND"),
-        ("PASSIVE", "stood", "PASSIVE"),
-        ("STAND", "seen", "STAND"),
-        ("STAND", "seen stood", "POLICY"),
-        ("POLICY", "seen stood", "POLICY"),
-        ("DAMPING", "seen stood", "DAMPING"),
-        *((mode.name, event, "DAMPING") for mode in ControlMode for event in ("trip", "over")),
+        ("PASSIVE", "has_state", "STAND"),
+        ("PASSIVE", "standing", "PASSIVE"),
+        ("STAND", "has_state", "STAND"),
+        ("STAND", "has_state standing", "POLICY"),
+        ("POLICY", "has_state standing", "POLICY"),
+        ("DAMPING", "has_state standing", "DAMPING"),
+        *((mode.name, event, "DAMPING") for mode in ControlMode for event in ("trip", "finished")),
     ],
 )
 def test_the_table_of_modes(mode: str, events: str, after: str) -> None:
-    happened = {name: name in events for name in ("trip", "seen", "stood", "over")}
+    names = ("trip", "has_state", "standing", "finished")
+    happened = {name: name in events for name in names}
     assert next_mode(ControlMode[mode], **happened) is ControlMode[after]
 
 
@@ -94,8 +95,8 @@ def run(
         machine,
         seconds=seconds,
         clock=robot,
-        note=steps.append,
-        asked=lambda _: np.array(command, dtype=float),
+        record=steps.append,
+        command=lambda _: np.array(command, dtype=float),
         deadman=deadman,
     )
     return steps
@@ -117,7 +118,7 @@ def test_a_run_in_order() -> None:
     assert isinstance(policy, Standing)
     assert (policy.resets, policy.acts) == (1, 50)
     assert len({step.now for step in steps}) == len(steps) == 226  # 4.5 s of 50 Hz, with both ends
-    assert policy.commands[0] == pytest.approx([0.03, 0.0])  # ramped: 1.5 m/s in 1 s
+    assert policy.commands[0] == pytest.approx([0.03, 0.0])  # ramp_command: 1.5 m/s in 1 s
     assert policy.commands[-1] == pytest.approx([0.5, 0.0])
     # every target is written four times, the last one with what is left of the control period
     durations = [left for at, _, left in robot.written if 3.5 <= at < 3.52 - 1e-9]
@@ -243,7 +244,11 @@ def raises(error: Exception) -> Callable[[float], State]:
         (lambda _: None, "the state is", 0.11),
         (raises(RobotStopped("emergency stop")), "emergency stop", 0.005),
         (raises(RobotStopped()), "the robot has stopped by itself", 0.005),
-        (lambda t: state_of(t, joint_pos=np.zeros(3)), "joint_pos is not 2 finite numbers", 0.005),
+        (
+            lambda t: state_of(t, joint_pos=np.zeros(3)),
+            "joint_pos: expected 2 finite numbers",
+            0.005,
+        ),
         (lambda t: state_of(t, up=np.array([1.0, 0.0, 0.0])), "tilted by 90 degrees", 0.005),
     ],
     ids=["stale", "stopped", "stopped without a word", "malformed", "tilted"],
@@ -292,27 +297,27 @@ def test_whatever_a_policy_raises_damps_for_the_whole_time(error: Exception) -> 
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), ZeroDivisionError()])
-@pytest.mark.parametrize("at", ["read", "asked", "note", "stop", "wait_until"])
+@pytest.mark.parametrize("at", ["read", "command", "record", "stop_reason", "wait_until"])
 def test_whatever_ends_the_process_damps_for_the_whole_time(error: BaseException, at: str) -> None:
     """Once, in the middle of the run, of the driver and of what `drive` is given."""
     robot, machine, steps = Ideal(), controller(), list[ControlStep]()
     raised = []
 
     def once(works: Callable[..., object]) -> Callable[..., object]:
-        def call(*given: object) -> object:
+        def call(*args: object) -> object:
             if robot.time > 3.5 and not raised:
                 raised.append(robot.time)
                 raise error
-            return works(*given)
+            return works(*args)
 
         return call
 
-    given = {"asked": lambda _: np.zeros(2), "note": steps.append, "stop": str}
-    if at in given:
-        given[at] = once(given[at])
+    functions = {"command": lambda _: np.zeros(2), "record": steps.append, "stop_reason": str}
+    if at in functions:
+        functions[at] = once(functions[at])
     else:
         setattr(robot, at, once(getattr(robot, at)))
-    assert drive(robot, machine, seconds=3.0, clock=robot, **given) is error  # type: ignore[arg-type]
+    assert drive(robot, machine, seconds=3.0, clock=robot, **functions) is error  # type: ignore[arg-type]
     assert machine.mode is ControlMode.DAMPING and repr(error) in machine.reason
     assert robot.stops > 90 and robot.time == pytest.approx(raised[0] + 0.5, abs=0.03)
 
@@ -412,9 +417,9 @@ def test_a_signal_damps() -> None:
         machine,
         seconds=9.0,
         clock=robot,
-        note=steps.append,
-        asked=lambda _: np.zeros(2),
-        stop=lambda: "SIGINT" if robot.time > 3.2 else "",
+        record=steps.append,
+        command=lambda _: np.zeros(2),
+        stop_reason=lambda: "SIGINT" if robot.time > 3.2 else "",
     )
     assert (machine.mode, machine.reason) == (ControlMode.DAMPING, "SIGINT")
     assert machine.began == pytest.approx(3.205)

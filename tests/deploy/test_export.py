@@ -18,8 +18,8 @@ from npmp.actuators.models import ActuatorContract, make
 from npmp.core import artifact
 from npmp.deploy import Bundle, OnnxPolicy
 from npmp.deploy.export import EXCITED, EXCITED_STEPS, contract_of, export, record
+from npmp.deploy.golden_check import check_golden
 from npmp.deploy.onnx_policy import ROLLOUT_TOLERANCE, TOLERANCE, Golden, Readings, check_parity
-from npmp.deploy.rehearsal import rehearse
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.rollout import Transition, rollout
@@ -152,7 +152,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
             found.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
     assert np.ptp(answers[0], 0).max() > 1e-3
-    with pytest.raises(ValueError, match="command must be 110 numbers"):
+    with pytest.raises(ValueError, match=r"command is \(100,\), expected \(110,\)"):
         acting.act(readings[0], np.zeros(100))
 
 
@@ -248,7 +248,7 @@ def test_every_shipped_policy_is_judged_by_its_weights(name: str, tmp_path: Path
     policy, skill = loaded(name)
     env = env_of(policy, skill)
     bundle = export(tmp_path, policy, skill, env, sha256="2", steps=200, about={"seed": 0})
-    assert rehearse(bundle).times_rounding <= TOLERANCE
+    assert check_golden(bundle).times_rounding <= TOLERANCE
     assert np.all(policy.contract.command_range == bundle.contract.command_range.T)
     assert difference(bundle, other_order(bundle.graph), 600) <= TOLERANCE
     for matrix in matrices(bundle.graph):
@@ -305,15 +305,15 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
         scales = [[0.1, 1.0], [0.0, 0.0], 7.0, [45.0, 1.5, 0.1]]
         make(ActuatorContract("mlp", 400.0, ["knee"], [], False, *scales)).save(folder)
     ideal = contract_of(policy, skill, task, sha256="", golden={})
-    with pytest.raises(InputError, match="is not ideal drives, which the policy was trained with"):
+    with pytest.raises(InputError, match=r"actuator=.*ideal drives"):
         contract_of(policy, skill, task, drives=str(drives), sha256="", golden={})
     trained = {"name": "knee", "sha256": artifact.sha256(drives / "actuator.safetensors")}
     policy.contract = replace(
         policy.contract, training={**policy.contract.training, "actuator": trained}
     )
-    with pytest.raises(InputError, match="whose gains are not the robot's: actuator=FOLDER"):
+    with pytest.raises(InputError, match="actuator=knee"):
         contract_of(policy, skill, task, sha256="", golden={})
-    with pytest.raises(InputError, match="is not knee, which the policy was trained with"):
+    with pytest.raises(InputError, match=r"actuator=.*knee"):
         contract_of(policy, skill, task, drives=str(other), sha256="", golden={})
     told = contract_of(policy, skill, task, drives=str(drives), sha256="", golden={"steps": 1})
     assert set(told.per_joint("kp")) == {45.0} and set(told.per_joint("kd")) == {1.5}
@@ -330,6 +330,6 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
         hold=skill.hold, accelerometer=skill.accelerometer, actuator=f"pd+{drives}"
     )
     env = TaskEnv(task, 2, robots=wired, num_threads=1)
-    with pytest.raises(InputError, match="a bundle is for one kind of drives"):
+    with pytest.raises(InputError, match="expected one kind of drives"):
         export(tmp_path / "bundle", policy, skill, env, sha256="", steps=100, about={})
     assert not (tmp_path / "bundle").exists()

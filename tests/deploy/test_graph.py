@@ -1,4 +1,4 @@
-"""Graphs that are refused: they may not end, or read other files."""
+"""Graphs that are refused: they may not terminate, or read other files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from npmp.deploy import OnnxPolicy
-from npmp.deploy.graph import MOST_WEIGHTS, check_graph
+from npmp.deploy.graph import MAX_WEIGHTS, check_graph
 from tests.deploy.standins import toy, toy_graph
 from tests.refusals import refusal
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
-
-OTHER_OPERATOR = "must be one of those that npmp deploy export writes"
 
 
 def changed(change: Callable[[Any], None]) -> bytes:
@@ -46,7 +44,7 @@ def loop() -> Any:
 def test_a_loop() -> None:
     refusal("'Loop'", check_graph, changed(lambda model: model.graph.node.append(loop())), "x.onnx")
     refusal(
-        f"'policy.onnx' has the operator 'Loop': {OTHER_OPERATOR}",
+        "policy.onnx.*'Loop'",
         OnnxPolicy,
         toy(),
         changed(lambda model: model.graph.node.append(loop())),
@@ -84,7 +82,7 @@ def test_a_loop_within_another_operator() -> None:
     def nest(model: Any) -> None:
         model.graph.node[0].attribute.append(helper.make_attribute("body", body))
 
-    refusal("an attribute of MatMul holds a graph", check_graph, changed(nest), "x.onnx")
+    refusal("MatMul: graph or tensor in an attribute", check_graph, changed(nest), "x.onnx")
     branch = helper.make_node("If", ["command"], [], then_branch=body, else_branch=body)
     refusal("'If'", check_graph, changed(lambda model: model.graph.node.append(branch)), "x.onnx")
 
@@ -95,9 +93,7 @@ def test_a_loop_in_a_function() -> None:
 
     imports = [helper.make_opsetid("", 18)]
     function = helper.make_function("", "Add", [], [], [loop()], imports)
-    refusal(
-        "has functions", check_graph, changed(lambda model: model.functions.append(function)), "x"
-    )
+    refusal("functions", check_graph, changed(lambda model: model.functions.append(function)), "x")
 
 
 def test_an_operator_of_another_domain() -> None:
@@ -114,21 +110,19 @@ def test_a_result_whose_size_is_computed() -> None:
     from onnx import helper
 
     node = helper.make_node("Slice", ["obs", "command", "one"], ["part"])
-    refusal(
-        "Slice computes the size", check_graph, changed(lambda m: m.graph.node.append(node)), "x"
-    )
+    refusal("Slice", check_graph, changed(lambda m: m.graph.node.append(node)), "x")
 
 
 def test_too_many_weights() -> None:
     """A dimension below 0 counts as too many."""
-    for dims in ([MOST_WEIGHTS, 2], [1 << 40, 2, 1], [-1]):
+    for dims in ([MAX_WEIGHTS, 2], [1 << 40, 2, 1], [-1]):
         weights = {"dims": dims, "data_type": 1}
         graph = changed(lambda model, more=weights: model.graph.initializer.add(**more))
         refusal("weights: must be at most", check_graph, graph, "x.onnx")
 
 
 def test_no_graph_at_all() -> None:
-    refusal("is no graph of ONNX", check_graph, b"\x3a\xff", "x.onnx")
+    refusal("expected an ONNX graph", check_graph, b"\x3a\xff", "x.onnx")
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -150,7 +144,7 @@ def test_weights_outside_of_the_graph(
         place = matrix.external_data.add()
         place.key, place.value = "location", "weights"
 
-    refusal("has weights in another file", OnnxPolicy, toy(), changed(outside))
+    refusal("weights in another file", OnnxPolicy, toy(), changed(outside))
     if marked:  # onnxruntime itself has no place for them
         monkeypatch.setattr("npmp.deploy.onnx_policy.check_graph", lambda *_: None)
         refusal(r"policy.onnx: .*External data", OnnxPolicy, toy(), changed(outside))

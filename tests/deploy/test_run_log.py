@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.deploy.comparison import channels, compare, difference, in_words
 from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
+from npmp.deploy.log_comparison import channels, compare, difference, summary_lines
 from npmp.deploy.run_log import (
     FILE,
     JOURNAL,
     DeployLog,
     DeployLogger,
+    check_same_joints,
     fastest_joint,
     layout,
     read_log,
-    refuse_other_joints,
     write_log,
 )
 from npmp.deploy.safety import SafetyConfig
@@ -43,39 +43,58 @@ def logged() -> tuple[DeployLog, Controller]:
         machine,
         seconds=1.0,
         clock=robot,
-        note=logger.note,
-        asked=lambda now: np.array([0.4, now / 10]),
+        record=logger.record,
+        command=lambda now: np.array([0.4, now / 10]),
     )
     return logger.log(), machine
+
+
+def drive_still(robot: Ideal, machine: Controller, logger: DeployLogger) -> None:
+    """A run of 1 s of policy, commanded to stand."""
+    drive(
+        robot,
+        machine,
+        seconds=1.0,
+        clock=robot,
+        record=logger.record,
+        command=lambda _: np.zeros(2),
+    )
 
 
 def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     log, _ = logged()
     assert {name: values.shape[1] for name, values in log.columns.items()} == layout(2, 2)
     write_log(tmp_path / FILE, log)
-    found = read_log(tmp_path)  # the run's folder
+    result = read_log(tmp_path)  # the run's folder
     for name, values in log.columns.items():
-        np.testing.assert_array_equal(found.columns[name], values)
+        np.testing.assert_array_equal(result.columns[name], values)
     named = ("robot", "joint_names", "command_names", "rate_hz", "source", "about")
-    assert all(getattr(found, name) == getattr(log, name) for name in named)
-    assert found.acting.sum() == 50
-    assert np.isnan(found.columns["temperature"]).all()  # is not measured
+    assert all(getattr(result, name) == getattr(log, name) for name in named)
+    assert result.acting.sum() == 50
+    assert np.isnan(result.columns["temperature"]).all()  # is not measured
 
 
 def test_a_run_that_was_killed_leaves_its_journal(tmp_path: Path) -> None:
     """The last step was cut in its middle; a log that was written takes the journal's place."""
     robot, machine = Ideal(), controller()
     logger = DeployLogger(two_joints(), "sim", {"task": "walk"}, tmp_path / JOURNAL)
-    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    drive(
+        robot,
+        machine,
+        seconds=1.0,
+        clock=robot,
+        record=logger.record,
+        command=lambda _: np.zeros(2),
+    )
     whole = logger.log()
     with open(tmp_path / JOURNAL, "r+b") as file:
         file.truncate((tmp_path / JOURNAL).stat().st_size - 3)
-    found = read_log(tmp_path)
-    assert (found.about, found.rate_hz, found.source) == ({"task": "walk"}, 50.0, "sim")
+    result = read_log(tmp_path)
+    assert (result.about, result.rate_hz, result.source) == ({"task": "walk"}, 50.0, "sim")
     for name, values in whole.columns.items():
-        np.testing.assert_array_equal(found.columns[name], values[:-1])
+        np.testing.assert_array_equal(result.columns[name], values[:-1])
     (tmp_path / JOURNAL).write_text('{"schema": "another"}\n')
-    refusal("is no log of npmp deploy", read_log, tmp_path)
+    refusal("schema", read_log, tmp_path)
     logger.write(tmp_path / FILE)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     assert len(read_log(tmp_path).columns["mode"]) == len(whole.columns["mode"])
@@ -101,22 +120,36 @@ def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, full: OSError | int)
             self.closed = True
 
     logger.file = Full()  # type: ignore[assignment]
-    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    drive(
+        robot,
+        machine,
+        seconds=1.0,
+        clock=robot,
+        record=logger.record,
+        command=lambda _: np.zeros(2),
+    )
     assert machine.reason == "the time is over" and len(written) == 9 and logger.file is None
     assert logger.write(tmp_path / FILE).acting.sum() == 50
 
 
-def test_what_does_not_fit_is_logged_as_nothing() -> None:
+def test_values_of_a_wrong_width_are_logged_as_nan() -> None:
     robot, logger = Ideal(), DeployLogger(two_joints(), "sim", {})
     machine = controller(np.zeros(2))
     robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
-    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    drive(
+        robot,
+        machine,
+        seconds=1.0,
+        clock=robot,
+        record=logger.record,
+        command=lambda _: np.zeros(2),
+    )
     assert machine.mode is ControlMode.DAMPING
     assert np.isnan(logger.log().columns["gyro"]).all()
 
 
 @pytest.mark.parametrize("wrong", ["gone", "text", "another", "newer", "narrow", "cut"])
-def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / FILE
     write_log(path, logged()[0])
     if wrong == "gone":
@@ -143,12 +176,12 @@ def test_the_fastest_joint_is_held_against_its_drive() -> None:
     # the knee at 6 rad/s in two of fifty steps of the policy, where 5 are its limit; elsewhere any
     acting = np.flatnonzero(log.acting)
     speed[acting[:2], 1], speed[acting, 0], speed[~log.acting] = -6.0, 4.0, 99.0
-    found = fastest_joint(replace(log, columns={**log.columns, "joint_vel": speed}), two_joints())
-    assert (found["name"], found["limit"], found["max"]) == ("knee", 5.0, 6.0)
-    assert found["steps_above"] == pytest.approx(0.04)
+    result = fastest_joint(replace(log, columns={**log.columns, "joint_vel": speed}), two_joints())
+    assert (result["name"], result["limit"], result["max"]) == ("knee", 5.0, 6.0)
+    assert result["steps_above"] == pytest.approx(0.04)
 
 
-def test_distributions_are_told_apart() -> None:
+def test_the_difference_of_two_distributions() -> None:
     first = np.arange(128) / 128
     same = difference("up/z", first, first[::-1])
     assert (same.ks, same.wasserstein, same.relative) == (0.0, 0.0, 0.0)
@@ -168,17 +201,17 @@ def test_the_worst_channels_are_named() -> None:
     second = {
         name: values + shift for (name, values), shift in zip(first.items(), (0.0, 3.0, 1.0, 0.3))
     }
-    found = compare(first, second | {"gyro/x": np.zeros(50)})
-    assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
+    result = compare(first, second | {"gyro/x": np.zeros(50)})
+    assert [one.channel for one in result] == [f"joint_pos/{name}" for name in "bcda"]
     expected = [f"joint_pos/{name}" for name in "bcd"]
-    assert [line.split(":")[0] for line in in_words(found)] == expected
+    assert [line.split(":")[0] for line in summary_lines(result)] == expected
     refusal("no channel", compare, first, {"gyro/x": np.zeros(50)})
-    with pytest.raises(InputError, match="different joints"):
-        refuse_other_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
+    with pytest.raises(InputError, match="joints differ"):
+        check_same_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
 
 
 def test_channels_are_those_of_the_policy() -> None:
-    found = channels(logged()[0])
+    result = channels(logged()[0])
     names = ("joint_pos/hip", "joint_vel/knee", "gyro/x", "up/z", "target/hip", "state_age_s")
-    assert set(names) <= set(found) and "temperature/hip" not in found
-    assert all(len(values) == 50 for values in found.values())
+    assert set(names) <= set(result) and "temperature/hip" not in result
+    assert all(len(values) == 50 for values in result.values())

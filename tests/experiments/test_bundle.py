@@ -49,7 +49,7 @@ def test_from_a_policy_to_a_checked_bundle(
     assert cli.main(["inspect", str(broken)]) == 2
     *shown, last = capsys.readouterr().out.splitlines()
     assert "task: walk" in shown
-    assert last.startswith("problems: ") and "its checksum differs" in last
+    assert last.startswith("problems: ") and "sha256 differs" in last
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_from_a_policy_to_a_checked_bundle(
         (["deploy", "export"], "needs policy="),
         (["deploy", "export", "policy=anymal_b_walk", "steps=0"], "steps"),
         (["deploy", "check"], "needs bundle="),
-        (["deploy", "check", "nowhere"], "no bundle in 'nowhere'"),
+        (["deploy", "check", "nowhere"], "'nowhere': no bundle.json"),
     ],
 )
 def test_what_it_refuses(arguments: list[str], said: str, elsewhere: Path, refused: Says) -> None:

@@ -32,7 +32,7 @@ class Stand:
 @pytest.fixture(autouse=True)
 def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
-    monkeypatch.setattr(bundle_commands, "rehearse", lambda bundle: None)
+    monkeypatch.setattr(bundle_commands, "check_golden", lambda bundle: None)
 
 
 def test_two_trials_are_compared(tmp_path: Path, capsys: CaptureFixture[str]) -> None:

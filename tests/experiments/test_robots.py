@@ -109,7 +109,7 @@ def test_show(place: Path, printed: Says, monkeypatch: MonkeyPatch) -> None:
     assert "data:image/png;base64," in page.read_text()
     printed("robots", "show", "anymal_b", "out=here")
     assert (place / "here" / "anymal_b.png").is_file()
-    assert "None of robot.yaml is guessed" in (place / "here" / "anymal_b.html").read_text()
+    assert "No line of robot.yaml is guessed" in (place / "here" / "anymal_b.html").read_text()
     page.unlink()
     printed("robots", "add", "dog.xml", "name=rex", "replace=true", "show=false")
     assert not page.exists()

@@ -1,4 +1,4 @@
-"""A session drawn with viser, which also says where the mouse drags and clicks."""
+"""Draw a session with viser, and report drags and clicks of the mouse."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import Floats
 from npmp.view.play.session import Session, Snapshot
 
-FOLLOW = 0.1  # share of its way to the robot that the view goes per step
-JUMP_M = 1.0  # a robot that is suddenly so far away was moved
+# share of the distance to the robot that the view moves per step
+FOLLOW = 0.1
+# distance of the robot from the view that counts as a reset [m]
+JUMP_M = 1.0
 GHOST = (90, 140, 220)
 BALL = (240, 140, 40)
 TARGET = (210, 50, 50)
@@ -33,13 +35,13 @@ GROUND = (176, 178, 172)
 SKIN = (245, 242, 236)
 SKY = (255, 255, 255)
 WALL = (201, 192, 178)
-# walls fade in blocks of this side [m], where they hide the robot
+# side of the blocks of walls that fade if they hide the robot [m]
 BLOCK_M = 0.5
-# of a wall that hides the robot
+# opacity of a wall that hides the robot
 FADED = 0.15
-# from the robot's middle to its sides, and more [m]
-BESIDE_M = 0.35
-# above the floor, what is looked at [m]
+# margin around the robot's centre [m]
+MARGIN_M = 0.35
+# height of the point that must be visible above the floor [m]
 AIM_M = 0.25
 COLOURS = {
     "base": (58, 62, 70),
@@ -52,32 +54,32 @@ COLOURS = {
     "foot3": (60, 150, 100),
 }
 
-# called with what the mouse does: "push" (body, point, drag), "release" (), "floor" (x, y);
-# world, [m]
-Pointed = Callable[[str, Any], None]
+# called with an event of the mouse and its arguments in the world [m]: "push" (body, point, drag),
+# "release" (), "floor" (x, y)
+OnPointer = Callable[[str, Any], None]
 
 
 class Scene:
-    """One robot on its ground, the same for all viewers; the view follows it."""
+    """One robot on its ground, shared by all viewers; the view follows the robot."""
 
-    def __init__(self, robot: Robot, pointed: Pointed):
-        """Start viser's server on a free local port. pointed: is called in viser's thread."""
-        # viser does not check origins: a page of another website may not connect, our own server
-        # names none. Malformed requests are no news
+    def __init__(self, robot: Robot, on_pointer: OnPointer):
+        """Start viser's server on a free local port. on_pointer: called in viser's thread."""
+        # viser does not check origins; only our server, which sends none, may connect. Malformed
+        # requests are not logged
         silent = logging.Logger("viser", logging.CRITICAL + 1)
-        closed = functools.partial(serving.serve, origins=[None], logger=silent)
-        with _quiet(), mock.patch.object(serving, "serve", closed):
+        restricted = functools.partial(serving.serve, origins=[None], logger=silent)
+        with _quiet(), mock.patch.object(serving, "serve", restricted):
             self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
-        # no tunnel to elsewhere
+        # no public tunnel
         self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]
         self.port: int = self.server.get_port()
-        self._pointed = pointed
+        self._on_pointer = on_pointer
         self.centre = np.zeros(3)
         self._home = float(robot.home_qpos[2])
         scene = self.server.scene
         gui = self.server.gui
         gui.configure_theme(show_logo=False, show_share_button=False, control_layout="floating")
-        # without a GPU viser's panorama takes three of the five seconds to the first picture
+        # without a GPU viser's environment map delays the first frame by 3 s
         scene.configure_environment_map(None)
         scene.add_light_hemisphere("/sky", sky_color=SKY, ground_color=GROUND, intensity=2.5)
         scene.set_up_direction("+z")
@@ -108,8 +110,8 @@ class Scene:
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
         self._ground: list[Any] = []  # meshes of one period
-        # blocks of walls among them, their boxes (B, 2, 3) [m] from the corner, and whether each
-        # hides the robot in the tiles around it (B, 4)
+        # blocks of walls among them, their boxes (B, 2, 3) relative to the corner [m], and whether
+        # each hides the robot, by tile (B, 4)
         self._walls: list[Any] = []
         self._boxes = np.zeros((0, 2, 3))
         self._hides = np.zeros((0, 4), dtype=bool)
@@ -120,26 +122,27 @@ class Scene:
     def _bodies(
         self, robot: Robot, model: mujoco.MjModel
     ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
-        """Handles of the moving bodies' meshes, with their places among the robot's bodies; the
-        ghost's, too."""
-        looks = shapes(model, robot.foot_bodies)
+        """Handles of the meshes of moving bodies with their indices among the robot's bodies, of
+        the robot and of its ghost."""
+        body_shapes = shapes(model, robot.foot_bodies)
         names = list(robot.body_names)
         solid = []
         ghost = []
         for i, body in enumerate(moving_bodies(model)):
-            parts = [_mesh(look) for look in looks if look["b"] == i]
+            parts = [_mesh(shape) for shape in body_shapes if shape["b"] == i]
             if not parts:
                 continue
             index = names.index(model.body(body).name)
             plain = [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
             mesh = trimesh.util.concatenate(plain)
-            assert isinstance(mesh, trimesh.Trimesh)  # of meshes; for the type checker
+            assert isinstance(mesh, trimesh.Trimesh)  # for the type checker
             handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
             name = f"/world/ghost/{index}"
-            form = (mesh.vertices, mesh.faces)
-            look: Any = {"color": GHOST, "opacity": 0.35, "cast_shadow": False}
-            ghost.append((index, self.server.scene.add_mesh_simple(name, *form, **look)))
+            ghost_handle = self.server.scene.add_mesh_simple(
+                name, mesh.vertices, mesh.faces, color=GHOST, opacity=0.35, cast_shadow=False
+            )
+            ghost.append((index, ghost_handle))
             self._pushable(handle, names[index])
         return solid, ghost
 
@@ -149,13 +152,13 @@ class Scene:
             start = np.array(event.start_position)
             end = np.array(event.end_position)
             if event.phase == "end":
-                self._pointed("release", ())
+                self._on_pointer("release", ())
             else:
-                self._pointed("push", (body, start + self.centre, end - start))
+                self._on_pointer("push", (body, start + self.centre, end - start))
 
     def _listen(self) -> None:
         def on_floor(origin: Floats, direction: Floats) -> tuple[float, float] | None:
-            """Where a ray meets the floor under the robot, world [m]."""
+            """The intersection of a ray with the floor in the world [m]."""
             if direction[2] > -1e-3:
                 return None
             place = origin + self.centre - direction * (origin[2] / direction[2])
@@ -165,18 +168,18 @@ class Scene:
         async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
             eye = np.array(event.client.camera.position)
             if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
-                self._pointed("floor", place)
+                self._on_pointer("floor", place)
 
         @self.server.scene.on_click()
         def _(event: viser.SceneClickEvent) -> None:
             place = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
             if place is not None:
-                self._pointed("floor", place)
+                self._on_pointer("floor", place)
 
     # --- drawing
 
     def ground(self, session: Session) -> None:
-        """Draw the ground of the present mode."""
+        """Draw the ground of the current mode."""
         for part in self._ground:
             part.remove()
         self._ground = []
@@ -201,9 +204,9 @@ class Scene:
         blocks = np.full(len(faces), -1)
         if session.mode.house:
             corner = vertices[faces]
-            place = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
-            stands = corner[..., 2].max(1) > self._floor + 0.01
-            blocks = np.where(stands, place[:, 0] * round(PERIOD_M / BLOCK_M) + place[:, 1], -1)
+            cell = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
+            is_wall = corner[..., 2].max(1) > self._floor + 0.01
+            blocks = np.where(is_wall, cell[:, 0] * round(PERIOD_M / BLOCK_M) + cell[:, 1], -1)
         for block in np.unique(blocks):
             used, part = np.unique(faces[blocks == block], return_inverse=True)
             mesh = self._period(int(block), vertices[used], part.reshape(-1, 3))
@@ -216,69 +219,69 @@ class Scene:
         self._tiles: tuple[int, int] | None = None
 
     def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
-        """A mesh of the ground, four times; block: of walls, -1: floor."""
+        """A mesh of the ground in four tiles. block: of walls, -1: floor."""
         level = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
         tiles = np.zeros((4, 3))
-        look: Any = {"flat_shading": True, "cast_shadow": False, "lod": "off"}
-        look["batched_colors"] = GROUND if block < 0 else WALL
+        options: Any = {"flat_shading": True, "cast_shadow": False, "lod": "off"}
+        options["batched_colors"] = GROUND if block < 0 else WALL
         if block >= 0:
-            look["batched_opacities"] = np.ones(4)
+            options["batched_opacities"] = np.ones(4)
         return self.server.scene.add_batched_meshes_simple(
-            f"/world/ground/{block}", vertices, faces, level, tiles, **look
+            f"/world/ground/{block}", vertices, faces, level, tiles, **options
         )
 
-    def draw(self, seen: Snapshot) -> None:
-        root = seen.bodies[0, :3]
+    def draw(self, snapshot: Snapshot) -> None:
+        root = snapshot.bodies[0, :3]
         aim = np.array([root[0], root[1], root[2] - self._home if self._ground else 0.0])
         far = np.linalg.norm(aim - self.centre) > JUMP_M
         self.centre = aim if far else self.centre + FOLLOW * (aim - self.centre)
         with self.server.atomic():
             self._world.position = -self.centre
-            _pose(self._robot, seen.bodies)
-            self._ghost.visible = seen.ghost is not None
-            if seen.ghost is not None:
-                _pose(self._ghosts, seen.ghost)
-            self._ball.visible = seen.ball is not None
-            self._target.visible = seen.target is not None
-            self._arrow.visible = seen.push is not None
-            if seen.ball is not None:
-                self._ball.position = seen.ball[0][:3]
-                self._ball.wxyz = seen.ball[0][3:]
-                if self._ball.scale != seen.ball[1]:
-                    self._ball.scale = seen.ball[1]
-            if seen.target is not None:
-                self._target.position = (*seen.target, self._floor + 0.006)
-            if seen.push is not None:
-                point, force = seen.push
+            _pose(self._robot, snapshot.bodies)
+            self._ghost.visible = snapshot.ghost is not None
+            if snapshot.ghost is not None:
+                _pose(self._ghosts, snapshot.ghost)
+            self._ball.visible = snapshot.ball is not None
+            self._target.visible = snapshot.target is not None
+            self._arrow.visible = snapshot.push is not None
+            if snapshot.ball is not None:
+                self._ball.position = snapshot.ball[0][:3]
+                self._ball.wxyz = snapshot.ball[0][3:]
+                if self._ball.scale != snapshot.ball[1]:
+                    self._ball.scale = snapshot.ball[1]
+            if snapshot.target is not None:
+                self._target.position = (*snapshot.target, self._floor + 0.006)
+            if snapshot.push is not None:
+                point, force = snapshot.push
                 ends = np.stack((point, point + force / 100.0))[None]
                 self._arrow.points = ends.astype(np.float32)
             if self._ground:
-                self._lay(root)
-                self._fade(root)
+                self._move_tiles(root)
+                self._fade_walls(root)
 
-    def _lay(self, root: Floats) -> None:
-        """The four tiles around the robot."""
+    def _move_tiles(self, root: Floats) -> None:
+        """Place the four tiles around the robot."""
         x, y = (int(v) for v in np.floor((root[:2] - self._corner) / PERIOD_M - 0.5))
         if self._tiles != (x, y):
             self._tiles = x, y
             cells = np.array([(x + i, y + j) for i in (0, 1) for j in (0, 1)])
-            self._places = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
+            self._tile_positions = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
             for part in self._ground:
-                part.batched_positions = self._places.astype(np.float32)
+                part.batched_positions = self._tile_positions.astype(np.float32)
 
-    def _fade(self, root: Floats) -> None:
-        """Let the viewers see through walls between them and the robot."""
+    def _fade_walls(self, root: Floats) -> None:
+        """Make walls between a viewer and the robot translucent."""
         views = [
             np.array(client.camera.position) + self.centre
             for client in self.server.get_clients().values()
         ]
         aim = np.array([root[0], root[1], self._floor + AIM_M])
-        wider = np.array([BESIDE_M, BESIDE_M, 0.0])
+        margin = np.array([MARGIN_M, MARGIN_M, 0.0])
         # (B, 4, 3)
-        low, high = (self._boxes[:, None, end] + self._places for end in (0, 1))
+        low, high = (self._boxes[:, None, end] + self._tile_positions for end in (0, 1))
         hides = np.zeros_like(self._hides)
         for view in views:
-            hides |= between(view, aim, low - wider, high + wider)
+            hides |= between(view, aim, low - margin, high + margin)
         for i in np.flatnonzero((hides != self._hides).any(1)):
             self._walls[i].batched_opacities = np.where(hides[i], FADED, 1.0).astype(np.float32)
         self._hides = hides
@@ -289,16 +292,16 @@ class Scene:
 
 
 def between(start: Floats, end: Floats, low: Floats, high: Floats) -> NDArray[np.bool_]:
-    """Whether the line from start to end (3,) [m] meets boxes from low to high (..., 3) [m]."""
-    way = np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
-    shares = np.stack(((low - start) / way, (high - start) / way))
+    """Whether the line from start to end (3,) intersects boxes from low to high (..., 3) [m]."""
+    direction = np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
+    shares = np.stack(((low - start) / direction, (high - start) / direction))
     enters = shares.min(0).max(-1)
     leaves = shares.max(0).min(-1)
     return np.asarray((enters <= leaves) & (leaves >= 0.0) & (enters <= 1.0))
 
 
 def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
-    """viser prints where it starts and that it stops; users are not to go there."""
+    """Suppress viser's messages, which name its own address."""
     return contextlib.redirect_stdout(io.StringIO())
 
 
@@ -310,14 +313,14 @@ def _pose(handles: list[tuple[int, Any]], bodies: Floats) -> None:
 
 def _glb(parts: list[trimesh.Trimesh]) -> bytes:
     data = trimesh.Scene(parts).export(file_type="glb")
-    assert isinstance(data, bytes)  # of this type; for the type checker
+    assert isinstance(data, bytes)  # for the type checker
     return data
 
 
 def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Trimesh:
-    """Of one colour, and dull: colours of vertices would make it metal, which is black where
-    nothing is mirrored."""
-    linear = (np.array(colour) / 255.0) ** 2.2  # as glTF wants it
+    """The mesh in one matte colour; vertex colours would be metallic, and black without an
+    environment map."""
+    linear = (np.array(colour) / 255.0) ** 2.2  # glTF's colours are linear
     material = trimesh.visual.material.PBRMaterial(
         baseColorFactor=(*linear, 1.0), metallicFactor=0.0, roughnessFactor=0.8
     )
@@ -325,12 +328,12 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
     return mesh
 
 
-def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
-    """A shape of `npmp.robots.visuals.shapes` in its body's frame."""
-    size = look["s"]
-    kind = look["t"]
+def _mesh(shape: dict[str, Any]) -> trimesh.Trimesh:
+    """The mesh of a shape of `npmp.robots.visuals.shapes` in its body's frame."""
+    size = shape["s"]
+    kind = shape["t"]
     if kind == "mesh":
-        mesh = trimesh.Trimesh(look["v"], look["f"])
+        mesh = trimesh.Trimesh(shape["v"], shape["f"])
     elif kind == "sphere":
         mesh = trimesh.creation.icosphere(subdivisions=2, radius=size[0])
     elif kind == "capsule":
@@ -340,7 +343,7 @@ def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
     else:
         mesh = trimesh.creation.box(extents=2.0 * np.array(size))
     if kind in ("box", "cylinder", "mesh"):
-        mesh.unmerge_vertices()  # edges are edges
-    mesh.apply_transform(trimesh.transformations.quaternion_matrix(look["q"]))
-    mesh.apply_translation(look["p"])
-    return _painted(mesh, COLOURS[look["c"]])
+        mesh.unmerge_vertices()  # sharp edges
+    mesh.apply_transform(trimesh.transformations.quaternion_matrix(shape["q"]))
+    mesh.apply_translation(shape["p"])
+    return _painted(mesh, COLOURS[shape["c"]])

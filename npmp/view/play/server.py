@@ -1,9 +1,8 @@
-"""The page and everything it talks to, behind one port: over ssh one tunnel is enough.
+"""Serve the page and its websockets on one port, so that one ssh tunnel suffices.
 
-viser serves its own page and websocket from a port of its own, and takes no other websocket there;
-so this server, in front, has the page, the viewers' wishes (`/steer`) and `/health`, and passes on
-what viser's page and viser say to each other (`/view/...`). Of that it drops drags and clicks of
-viewers that do not steer.
+viser serves its page and websocket on its own port and accepts no other websocket. This server, in
+front of it, serves the page, the viewers' requests (`/steer`) and `/health`, and relays between
+viser and its page (`/view/...`), without the drags and clicks of viewers that do not steer.
 """
 
 from __future__ import annotations
@@ -40,16 +39,21 @@ from npmp.view.play.scene import Scene
 from npmp.view.play.session import Session, Snapshot
 
 ASSETS = Path(__file__).with_name("assets")
-RATE_HZ = 20.0  # of what viewers are told
-SILENCE_S = 1.0  # without a word from the viewer that steers, the command becomes zero
-MOST_VIEWERS = 16
-WISH_BYTES = 2048
+# rate of the state messages [Hz]
+RATE_HZ = 20.0
+# time without a message of the steering viewer after which the command becomes zero [s]
+SILENCE_S = 1.0
+MAX_VIEWERS = 16
+# size limits of messages: requests, of viser's page, and unsent to a viewer [bytes]
+REQUEST_BYTES = 2048
 VIEW_BYTES = 1 << 16
 BACKLOG_BYTES = 1 << 14
-POINTING = (b"Drag", b"Pointer", b"Click")  # in the names of viser's messages of the mouse
-# of viser's page only the view is shown: what else it has is on ours. And it prevents what a press
-# would do in a listener that cannot, as React Three Fiber makes it: an error in the console
-BARE = b"""<style>.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style>
+# parts of the names of viser's mouse messages
+POINTER_MESSAGES = (b"Drag", b"Pointer", b"Click")
+# hides viser's controls, and makes React Three Fiber's listeners of pointerdown not passive, as
+# they call preventDefault
+VIEW_HEAD = b"""<style>
+.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style>
 <script>{
 const add = EventTarget.prototype.addEventListener;
 EventTarget.prototype.addEventListener = function (kind, listener, how) {
@@ -67,16 +71,14 @@ TYPES = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
-# malformed requests are no news: websockets would log a traceback for each
+# websockets would log a traceback for each malformed request
 SILENT = logging.Logger("npmp.view.play", logging.CRITICAL + 1)
 
 
 def allowed(bound: str, host: str, origin: str | None) -> bool:
-    """Whether a request may be answered: no other website may steer.
-
-    Neither by a websocket from its pages (Origin), nor by its own name made to point here (Host;
-    DNS rebinding): a Host is an address, this machine's name, or what host= says.
-    """
+    """Whether to answer a request, so that no other website can steer: neither by a websocket from
+    its pages (Origin), nor by DNS rebinding (Host). Host must be an address, this machine's name,
+    or `bound`."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         netloc = urlsplit(origin or "").netloc
@@ -96,23 +98,23 @@ def _is_address(name: str) -> bool:
 
 @dataclass(eq=False)
 class Viewer:
-    """One page that is open."""
+    """An open page."""
 
     number: int
     connection: ServerConnection
-    # names its view
+    # identifies its view
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    # when it last sent a command [s]
-    heard: float = 0.0
-    # the controls that it was last sent
-    told: str = ""
+    # time of its last command [s]
+    last_command: float = 0.0
+    # the controls it was last sent
+    controls: str = ""
 
 
 class Server:
-    """Serves a player to browsers, from a thread of its own; the first viewer steers."""
+    """Serves a player to browsers in its own thread; the first viewer steers."""
 
     def __init__(self, player: Player, scene: Scene, host: str, port: int):
-        """Bind the port. Raises InputError where it is taken or there is no such host."""
+        """Bind the port. Raises InputError if it is in use, or for an unknown host."""
         self.player = player
         self.scene = scene
         self._host = host
@@ -121,21 +123,21 @@ class Server:
         self.steering: int | None = None
         self._count = 0
         self._samples: deque[list[float | None]] = deque(maxlen=100)
-        self._seen: Snapshot | None = None
-        self._drawn: Mode | None = None  # its ground is drawn
+        self._snapshot: Snapshot | None = None
+        self._drawn: Mode | None = None  # whose ground is drawn
         self._files = {
             path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES
         }
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
-        self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
-        self._refused: list[OSError | UnicodeError] = []  # by the system, to listen
+        self._view = gzip.compress(view.replace(b"<head>", b"<head>" + VIEW_HEAD, 1))
+        self._errors: list[OSError | UnicodeError] = []  # of binding the port
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         serving = self._loop.run_until_complete
         self._thread = threading.Thread(target=lambda: serving(self._serve()), daemon=True)
         self._thread.start()
         self._ready.wait()
-        for error in self._refused:
+        for error in self._errors:
             reason = getattr(error, "strerror", None) or error
             raise InputError(
                 f"cannot serve at {host}:{port} ({reason}); choose another port= or host="
@@ -143,7 +145,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What to type into a browser."""
+        """The address for the browser."""
         return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
 
     async def _serve(self) -> None:
@@ -156,7 +158,7 @@ class Server:
                 process_request=self._answer,
                 max_size=VIEW_BYTES,
                 compression=None,
-                # viser's client says its version by one
+                # viser's client sends its version as one
                 select_subprotocol=lambda _, offered: next(
                     (name for name in offered if name.startswith("viser-v")), None
                 ),
@@ -164,15 +166,15 @@ class Server:
                 logger=SILENT,
             )
         except (OSError, UnicodeError) as error:
-            self._refused.append(error)
+            self._errors.append(error)
             self._ready.set()
             return
         async with server:
             self._port = server.sockets[0].getsockname()[1] if not self._port else self._port
             self._ready.set()
-            telling = asyncio.create_task(self._tell())
+            broadcast = asyncio.create_task(self._broadcast())
             await self._stop.wait()
-            telling.cancel()
+            broadcast.cancel()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -181,7 +183,7 @@ class Server:
     # --- http
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
-        """A page, or None where a websocket is to be opened."""
+        """A response, or None to open a websocket."""
         status = http.HTTPStatus
         try:
             path = urlsplit(request.path).path
@@ -189,24 +191,22 @@ class Server:
             origin = request.headers.get("Origin")
             upgrade = request.headers.get("Upgrade", "")
         except (ValueError, MultipleValuesError):
-            why = "malformed: send one Host and a path\n"
-            return _response(status.BAD_REQUEST, "text/plain", why.encode())
+            message = "malformed request: expected one Host and a path\n"
+            return _response(status.BAD_REQUEST, "text/plain", message.encode())
         if not allowed(self._host, host, origin):
-            why = "not from here: open the page by this machine's address or name, or give host=\n"
-            return _response(status.FORBIDDEN, "text/plain", why.encode())
+            message = "Host not allowed: use this machine's address or name, or set host=\n"
+            return _response(status.FORBIDDEN, "text/plain", message.encode())
         if upgrade.lower() == "websocket":
             exists = path == "/steer" or self._viewer_of(path) is not None
             absent = _response(status.NOT_FOUND, "text/plain", b"no such websocket\n")
             return None if exists else absent
         if path == "/health":
-            seen = self._seen
+            snapshot = self._snapshot
             moves = self.player.moves
-            body = {"moves": moves} | ({} if seen is None else self._state(seen))
-            well = moves or (seen is not None and self.player.paused)
-            answer = json_text(body).encode() + b"\n"
-            return _response(
-                status.OK if well else status.SERVICE_UNAVAILABLE, "application/json", answer
-            )
+            body = {"moves": moves} | ({} if snapshot is None else self._state(snapshot))
+            healthy = moves or (snapshot is not None and self.player.paused)
+            code = status.OK if healthy else status.SERVICE_UNAVAILABLE
+            return _response(code, "application/json", json_text(body).encode() + b"\n")
         if path.startswith("/view/"):
             return _response(status.OK, "text/html", self._view, {"Content-Encoding": "gzip"})
         name = path.removeprefix("/") or "page.html"
@@ -222,19 +222,19 @@ class Server:
     # --- websockets
 
     async def _connected(self, connection: ServerConnection) -> None:
-        assert connection.request is not None  # of a connection that is open
+        assert connection.request is not None  # for the type checker
         path = urlsplit(connection.request.path).path
         try:
             if path == "/steer":
-                await self._attend(connection)
+                await self._serve_viewer(connection)
             elif (viewer := self._viewer_of(path)) is not None:
-                await self._pass_on(connection, viewer)
+                await self._relay(connection, viewer)
         except (ConnectionClosed, OSError):
             pass
 
-    async def _attend(self, connection: ServerConnection) -> None:
-        """A viewer, until it leaves."""
-        if len(self.viewers) >= MOST_VIEWERS:
+    async def _serve_viewer(self, connection: ServerConnection) -> None:
+        """Handle a viewer's requests until it leaves."""
+        if len(self.viewers) >= MAX_VIEWERS:
             await connection.close(1013, "too many viewers")
             return
         self._count += 1
@@ -256,40 +256,42 @@ class Server:
             await connection.send(json_text(hello))
             async for message in connection:
                 try:
-                    self._wish(viewer, _parsed(message))
+                    self._handle(viewer, _parsed(message))
                 except InputError as error:
                     await connection.send(json_text({"type": "refused", "why": str(error)}))
         finally:
             del self.viewers[viewer.number]
             if self.steering == viewer.number:
-                self._let_go()
+                self._stop_steering()
                 self.steering = next(iter(self.viewers), None)
 
-    def _let_go(self) -> None:
-        """Zero command, no push."""
+    def _stop_steering(self) -> None:
+        """Zero the command and stop pushing."""
         self.player.ask("steer", lambda session: session.steer(0.0, 0.0, 0.0))
         self.player.ask("push", lambda session: session.release())
 
-    async def _pass_on(self, connection: ServerConnection, viewer: Viewer) -> None:
-        """Between a viewer's view and viser, both ways."""
+    async def _relay(self, connection: ServerConnection, viewer: Viewer) -> None:
+        """Relay messages between a viewer's view and viser."""
         protocols: Any = None if connection.subprotocol is None else [connection.subprotocol]
-        place = f"ws://127.0.0.1:{self.scene.port}"
+        address = f"ws://127.0.0.1:{self.scene.port}"
         async with connect(
-            place, subprotocols=protocols, compression=None, max_size=None, proxy=None
+            address, subprotocols=protocols, compression=None, max_size=None, proxy=None
         ) as inner:
 
-            async def outwards() -> None:
+            async def to_viewer() -> None:
                 async for message in inner:
                     await connection.send(message)
 
-            async def inwards() -> None:
+            async def to_viser() -> None:
                 async for message in connection:
                     if not isinstance(message, bytes):
                         continue
-                    if viewer.number == self.steering or not any(w in message for w in POINTING):
+                    if viewer.number == self.steering or not any(
+                        w in message for w in POINTER_MESSAGES
+                    ):
                         await inner.send(message)
 
-            tasks = [asyncio.create_task(way()) for way in (outwards, inwards)]
+            tasks = [asyncio.create_task(relay()) for relay in (to_viewer, to_viser)]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -297,29 +299,30 @@ class Server:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what viewers wish
+    # --- requests
 
-    def _wish(self, viewer: Viewer, said: dict[str, Any]) -> None:
-        """Raises InputError for what is none, or of a viewer that does not steer."""
+    def _handle(self, viewer: Viewer, request: dict[str, Any]) -> None:
+        """Apply a request. Raises InputError for an invalid one, or of a viewer that does not
+        steer."""
         player = self.player
-        what = said.get("do")
-        value = said.get("value")
-        if what == "take":
-            self._let_go()
+        action = request.get("do")
+        value = request.get("value")
+        if action == "take":
+            self._stop_steering()
             self.steering = viewer.number
             return
         if viewer.number != self.steering:
             raise InputError("another viewer steers; take over first")
-        match what:
+        match action:
             case "steer":
-                axes = _axes(said.get("axes"))
-                viewer.heard = time.monotonic()
+                axes = _axes(request.get("axes"))
+                viewer.last_command = time.monotonic()
                 player.ask("steer", lambda session: session.steer(*axes))
             case "mode":
-                name = str(said.get("name"))
+                name = str(request.get("name"))
                 player.ask("mode", lambda session: player.open(name))
             case "world":
-                changes = {key: entry for key, entry in said.items() if key != "do"}
+                changes = {key: entry for key, entry in request.items() if key != "do"}
                 player.ask("world", lambda _, /, **world: player.open(**world), **changes)
             case "clip":
                 player.ask("clip", lambda session: session.choose(value))
@@ -335,72 +338,73 @@ class Server:
             case "reset":
                 player.ask("reset", lambda session: session.put_back())
             case _:
-                raise InputError(f"nothing to do: {what!r:.40}")
+                raise InputError(f"do={action!r:.40}: unknown")
 
-    def pointed(self, what: str, where: Any) -> None:
-        """As `npmp.view.play.scene.Pointed`; only those of the viewer that steers are passed on."""
-        if what == "push":
-            self.player.ask("push", lambda session: session.push(*where))
-        elif what == "release":
+    def on_pointer(self, event: str, args: Any) -> None:
+        """As `npmp.view.play.scene.OnPointer`; only events of the steering viewer arrive."""
+        if event == "push":
+            self.player.ask("push", lambda session: session.push(*args))
+        elif event == "release":
             self.player.ask("push", lambda session: session.release())
-        elif np.isfinite(where).all():
-            self.player.ask("point", lambda session: session.mode.point(*where))
+        elif np.isfinite(args).all():
+            self.player.ask("point", lambda session: session.mode.point(*args))
 
-    # --- what viewers are told
+    # --- state messages
 
-    def show(self, seen: Snapshot) -> None:
-        """As `Player` wants it: draw a step, and keep it for the viewers."""
-        if self._seen is None or self._seen.time_s != seen.time_s:
-            command = (None,) * 3 if seen.command is None else seen.command
-            self._samples.append([*(round(v, 4) for v in (seen.time_s, *seen.achieved)), *command])
-        self._seen = seen
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw a step, and keep it for the viewers; the `show` of `Player`."""
+        if self._snapshot is None or self._snapshot.time_s != snapshot.time_s:
+            command = (None,) * 3 if snapshot.command is None else snapshot.command
+            sample = [round(value, 4) for value in (snapshot.time_s, *snapshot.achieved)]
+            self._samples.append([*sample, *command])
+        self._snapshot = snapshot
         if self._drawn is not self.player.session.mode:
             self._drawn = self.player.session.mode
             self.scene.ground(self.player.session)
-        self.scene.draw(seen)
+        self.scene.draw(snapshot)
 
-    def _state(self, seen: Snapshot) -> dict[str, Any]:
+    def _state(self, snapshot: Snapshot) -> dict[str, Any]:
         player = self.player
         return {
-            "mode": seen.mode,
-            "time_s": round(seen.time_s, 3),
+            "mode": snapshot.mode,
+            "time_s": round(snapshot.time_s, 3),
             "real_time_factor": round(player.factor, 3),
             "speed": player.speed,
             "paused": player.paused,
-            "down": seen.down,
-            "falls": seen.falls,
+            "down": snapshot.down,
+            "falls": snapshot.falls,
             "viewers": len(self.viewers),
             "steering": self.steering,
             "busy": player.busy,
-            "pushed": seen.push is not None,
-            "ball": None if seen.ball is None else [round(v, 3) for v in seen.ball[0][:3]],
-            "root": [round(float(v), 3) for v in seen.bodies[0, :3]],
-            "target": seen.target,
-            "eye": None if seen.eye is None else seen.eye.tolist(),
+            "pushed": snapshot.push is not None,
+            "ball": None if snapshot.ball is None else [round(v, 3) for v in snapshot.ball[0][:3]],
+            "root": [round(float(v), 3) for v in snapshot.bodies[0, :3]],
+            "target": snapshot.target,
+            "eye": None if snapshot.eye is None else snapshot.eye.tolist(),
         }
 
-    async def _tell(self) -> None:
-        """All viewers, over and over."""
+    async def _broadcast(self) -> None:
+        """Send the state to all viewers at `RATE_HZ`."""
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
             now = time.monotonic()
             session = self.player.session
             holder = None if self.steering is None else self.viewers[self.steering]
-            if holder is not None and any(session.axes) and now - holder.heard > SILENCE_S:
+            if holder is not None and any(session.axes) and now - holder.last_command > SILENCE_S:
                 self.player.ask("steer", lambda session: session.steer(0.0, 0.0, 0.0))
-            if self._seen is None:
+            if self._snapshot is None:
                 continue
-            also = {"samples": list(self._samples), "note": self.player.note}
+            extras = {"samples": list(self._samples), "note": self.player.note}
             self._samples.clear()
             self.player.note = ""
-            state = json_text({"type": "state", **also, **self._state(self._seen)})
+            state = json_text({"type": "state", **extras, **self._state(self._snapshot)})
             controls = json_text(_controls(session))
             for viewer in list(self.viewers.values()):
                 if viewer.connection.transport.get_write_buffer_size() > BACKLOG_BYTES:
-                    continue  # it does not listen
+                    continue  # the viewer is too slow
                 try:
-                    if controls != viewer.told:
-                        viewer.told = controls
+                    if controls != viewer.controls:
+                        viewer.controls = controls
                         await viewer.connection.send(controls)
                     await viewer.connection.send(state)
                 except ConnectionClosed:
@@ -423,17 +427,17 @@ def _controls(session: Session) -> dict[str, Any]:
 
 
 def _axes(value: Any) -> list[float]:
-    """A command as a viewer sends it. Raises InputError for any other."""
+    """The command of a request. Raises InputError for other values."""
     three = isinstance(value, list) and len(value) == 3
     if not (three and all(type(v) in (int, float) and abs(v) <= 1.0 for v in value)):
-        raise InputError("axes must be three numbers from -1 to 1")
+        raise InputError(f"axes={value!r:.80}: expected three numbers from -1 to 1")
     return list(value)
 
 
 def _parsed(message: str | bytes) -> dict[str, Any]:
-    """A viewer's message. Raises InputError unless it is a small object of JSON without NaN."""
-    if len(message) > WISH_BYTES:
-        raise InputError(f"a message of more than {WISH_BYTES} bytes")
+    """A viewer's message. Raises InputError unless it is a small JSON object without NaN."""
+    if len(message) > REQUEST_BYTES:
+        raise InputError(f"message of {len(message)} bytes: must be at most {REQUEST_BYTES}")
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -441,9 +445,9 @@ def _parsed(message: str | bytes) -> dict[str, Any]:
     try:
         content = json.loads(message, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise InputError("a message that is no JSON") from error
+        raise InputError("message: expected JSON") from error
     if not isinstance(content, dict):
-        raise InputError("a message that is no object")
+        raise InputError("message: expected a JSON object")
     return content
 
 

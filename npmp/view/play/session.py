@@ -1,4 +1,4 @@
-"""One robot in a mode, without a browser and without a clock: wishes in, snapshots out."""
+"""A session of one robot in a mode, without a browser and a clock: requests in, snapshots out."""
 
 from __future__ import annotations
 
@@ -15,95 +15,106 @@ from npmp.envs.policy import Policy, observe
 from npmp.tasks.velocity import heading_velocity
 from npmp.view.play.modes import Cast, Floats, Mode, World
 
-PUT_BACK_S = 1.0  # a robot lies so long before it is put back
-RECOVERY_S = 6.0  # and so long where a recovery policy tries to get it up
-UP_S = 0.5  # it has to stand before the policy continues
-SMOOTH_S = 0.2  # time constant of the velocity that is shown, to hide the sway of strides
-# [N/kg per m, N/kg] of the robot's mass: of a drag by the mouse
+# time that a robot lies before it is reset [s]
+RESET_S = 1.0
+# additional time for a recovery policy [s]
+RECOVERY_S = 6.0
+# time that the robot must be upright before the policy continues [s]
+UP_S = 0.5
+# time constant of the displayed velocity, to hide the oscillation of strides [s]
+SMOOTH_S = 0.2
+# force of a drag by the mouse, and its maximum, relative to the robot's mass [N/kg per m], [N/kg]
 PUSH_PER_M = 4.0
-MOST_PUSH = 8.0
+MAX_PUSH = 8.0
 
 
 class Snapshot(NamedTuple):
-    """What there is to see after a control step; B bodies."""
+    """The state after a control step, for display; B bodies, world frame."""
 
-    time_s: float  # simulated, since the session began
+    time_s: float  # simulated, since the start of the session
     mode: str
-    bodies: Floats  # (B, 7) positions [m] and quaternions of the robot's bodies, world
+    bodies: Floats  # (B, 7) positions [m] and quaternions
     command: list[float] | None  # forward, left [m/s], turn [rad/s]
     achieved: list[float]  # the same, smoothed
     ghost: Floats | None  # (B, 7)
     ball: tuple[Floats, float] | None  # (7,), and its radius [m]
     target: tuple[float, float] | None  # [m]
     eye: NDArray[np.uint8] | None  # `Mode.eye`
-    push: tuple[Floats, Floats] | None  # where [m] and what force [N], world
-    down: bool  # it lies or is lost
-    falls: int  # since the session began
+    push: tuple[Floats, Floats] | None  # point [m] and force [N]
+    down: bool  # the robot lies or is lost
+    falls: int  # since the start of the session
 
 
 class Session:
-    """A robot in a mode. The same wishes between the same steps give the same bits.
+    """A robot in a mode. Equal requests between equal steps give equal bits.
 
-    Not thread-safe: threads hand their wishes to the one that steps (`Player`).
+    Not thread-safe: other threads pass their requests to the stepping one (`Player`).
     """
 
     def __init__(
         self, cast: Cast, mode: str | None = None, world: World | None = None, *, seed: int = 0
     ):
-        """mode: the first that is possible by default. Raises InputError for one that is not."""
+        """mode: by default the first possible one. Raises InputError for an impossible one."""
         self.cast = cast
         self.world = world or World()
         self.seed = seed
         self.time_s = 0.0
         self.falls = 0
-        self._push: tuple[int, Floats, Floats] | None = None  # body, place on it and force
-        self._rescuer: Policy | None = None
+        self._push: tuple[int, Floats, Floats] | None = None  # body, point on it, force
+        self._recovery: Policy | None = None
         self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
         self._bodies = list(cast.robot.body_names)
         self.enter(self.made(mode or cast.modes[0]))
 
-    # --- what viewers wish
+    # --- requests
 
     def made(self, mode: str, world: World | None = None) -> Mode:
-        """A mode to `enter`; takes a while, and changes nothing: any thread may do it."""
+        """A mode to `enter`. Slow, but without side effects, so any thread may call it."""
         return self.cast.mode(mode, world or self.world, self.seed)
 
     def enter(self, mode: Mode, world: World | None = None) -> None:
-        """Switch to a mode. world: that it was made in."""
-        self.mode, self.world = mode, world or self.world
+        """Switch to a mode. world: of that mode."""
+        self.mode = mode
+        self.world = world or self.world
         model = mode.env.robots.model
-        self._data, self._ghost = (mujoco.MjData(model) for _ in range(2))
+        self._data = mujoco.MjData(model)
+        self._ghost = mujoco.MjData(model)
         self._ids = [model.body(name).id for name in self._bodies]
         self.steer(0.0, 0.0, 0.0)
-        self._afresh()
+        self._begin_episode()
 
     def steer(self, forward: float, left: float, turn: float) -> None:
-        """The command until the next one, as shares in [-1, 1] of the policy's range.
+        """Set the command relative to the policy's range, in [-1, 1].
 
         Raises:
-          InputError: for what is no such number.
+          InputError: for other values.
         """
         axes = (forward, left, turn)
         if not all(isinstance(v, int | float) and abs(v) <= 1.0 for v in axes):
-            raise InputError(f"forward, left and turn must lie in -1 to 1, got {axes!r:.80}")
+            raise InputError(f"axes={axes!r:.80}: must be from -1 to 1")
         self.axes = axes
 
     def push(self, body: str, point: Any, drag: Any) -> None:
-        """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged
-        (3,) [m]."""
-        place, way = (np.array(part, dtype=np.float64) for part in (point, drag))
-        sound = place.shape == way.shape == (3,) and np.isfinite([place, way]).all()
-        if body not in self._bodies or not sound:
-            raise InputError(f"no body {body!r:.40} to be pushed there")
+        """Push a body at a point (3,) [m] until `release`, with a force proportional to the drag
+        (3,) [m].
+
+        Raises:
+          InputError: for an unknown body or invalid vectors.
+        """
+        position, vector = (np.array(part, dtype=np.float64) for part in (point, drag))
+        valid = position.shape == vector.shape == (3,) and np.isfinite([position, vector]).all()
+        if body not in self._bodies or not valid:
+            raise InputError(f"push: body {body!r:.40}, point or drag is invalid")
         index = self._bodies.index(body)
-        size = float(np.linalg.norm(way))
-        force = way * self.mass * min(PUSH_PER_M, MOST_PUSH / max(size, 1e-9))
+        size = float(np.linalg.norm(vector))
+        force = vector * self.mass * min(PUSH_PER_M, MAX_PUSH / max(size, 1e-9))
         self.release()
         pose = self._poses()[index]
-        self._push = index, rotations.rotate(rotations.conjugate(pose[3:]), place - pose[:3]), force
+        local = rotations.rotate(rotations.conjugate(pose[3:]), position - pose[:3])
+        self._push = index, local, force
 
     def release(self) -> None:
-        """Push no more."""
+        """Stop pushing."""
         if self._push is not None:
             self._wrench(self._push[0], np.zeros(3), np.zeros(3))
         self._push = None
@@ -111,24 +122,24 @@ class Session:
     def choose(self, clip: str) -> None:
         """Switch to another clip. Raises InputError as `Mode.choose`."""
         self.mode.choose(clip)
-        self._afresh()
+        self._begin_episode()
 
     def put_back(self) -> None:
-        """Upright and at rest, now."""
+        """Reset the robot, upright and at rest."""
         self.mode.put_back()
-        self._afresh()
+        self._begin_episode()
 
-    def _afresh(self) -> None:
-        """The state of an episode that begins."""
+    def _begin_episode(self) -> None:
+        """Reset the state of an episode."""
         self._push = None
         self._hand_over(None)
         self._down_s, self._up_s = 0.0, 0.0
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
-    def _hand_over(self, rescuer: Policy | None) -> None:
-        """To what gets it up, or, with None, to the mode's own policy."""
-        self._rescuer = rescuer
-        self._state = (rescuer or self.mode.policy).initial_state(1)
+    def _hand_over(self, recovery: Policy | None) -> None:
+        """Switch to a recovery policy, or, with None, to the mode's policy."""
+        self._recovery = recovery
+        self._state = (recovery or self.mode.policy).initial_state(1)
         self._is_first = torch.ones(1, dtype=torch.bool)
 
     # --- a step
@@ -139,10 +150,10 @@ class Session:
         env = self.mode.env
         mode.steer((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
-            index, place, force = self._push
+            index, local, force = self._push
             pose = self._poses()[index]
-            self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
-        policy = self._rescuer or mode.policy
+            self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], local))
+        policy = self._recovery or mode.policy
         output, self._state = policy.step(observe(env, self._is_first), self._state)
         step = env.step(output.action)
         self._is_first = torch.zeros(1, dtype=torch.bool)
@@ -153,48 +164,48 @@ class Session:
             self.falls += not self._down_s
             self.put_back()
         elif (fallen := bool(env.fallen(env.state))) or mode.lost(step):
-            # the rescuer starts; without one, or too late, it is put back
+            # the recovery policy takes over; without one, or after too long, the robot is reset
             self.falls += fallen and self._down_s == 0.0
             self._down_s, self._up_s = self._down_s + env.dt, 0.0
-            rescuer = mode.rescuer if fallen else None
-            if rescuer is not None and self._rescuer is None and self._down_s >= PUT_BACK_S:
-                self._hand_over(rescuer)
-            elif self._down_s >= (PUT_BACK_S if rescuer is None else PUT_BACK_S + RECOVERY_S):
+            recovery = mode.rescuer if fallen else None
+            if recovery is not None and self._recovery is None and self._down_s >= RESET_S:
+                self._hand_over(recovery)
+            elif self._down_s >= (RESET_S if recovery is None else RESET_S + RECOVERY_S):
                 self.put_back()
         elif self._down_s:
             self._up_s += env.dt
             if self._up_s >= UP_S:
                 self._down_s = 0.0
-                if self._rescuer is not None:
+                if self._recovery is not None:
                     self._hand_over(None)
                     mode.env.task.reset_memory(self._is_first)
         elif mode.over(step):
             mode.again()
-            self._afresh()
+            self._begin_episode()
 
     def _wrench(self, index: int, force: Floats, point: Floats) -> None:
-        """A force [N] on a body at a point [m] of the world, beside random pushes."""
+        """Apply a force [N] to a body at a point [m], in addition to random pushes."""
         robots = self.mode.env.robots
         body = self._ids[index]
         torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
         robots.set_wrench(0, body, np.concatenate((force, torque)))
 
-    # --- what there is to see
+    # --- display
 
     def _poses(self) -> Floats:
-        """(B, 7) of the robot's bodies, now."""
+        """(B, 7) current poses of the robot's bodies."""
         robots = self.mode.env.robots
         return _poses(robots.model, self._data, robots.scene_qpos[0].numpy(), self._ids)
 
     def snapshot(self) -> Snapshot:
-        """What there is to see now; copies."""
+        """A copy of the current state."""
         mode = self.mode
         bodies = self._poses()
         push = None
         ghost = None
         if self._push is not None:
-            index, place, force = self._push
-            push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], place), force
+            index, local, force = self._push
+            push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], local), force
         if mode.ghost is not None:
             ghost = _poses(mode.env.robots.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(

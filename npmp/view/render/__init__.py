@@ -1,7 +1,7 @@
-"""Films of robots, drawn by MuJoCo without a display: mp4, GIF, WebP, and stills as PNG.
+"""Films of robots, rendered by MuJoCo without a display: mp4, GIF, WebP, and stills as PNG.
 
-A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in another process,
-`write` a file of them.
+A `Shot` is a motion and a `View` of it; `draw` renders its frames in another process, `write`
+writes them to a file.
 """
 
 from npmp.view.render.clip import ReplayClip

@@ -1,5 +1,5 @@
-"""What MuJoCo can draw with here, tried in processes of their own: a driver that is half installed
-may take its process down."""
+"""MuJoCo's rendering backends, tested in separate processes, as a broken driver may crash its
+process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-# In the order in which they are tried; without a display first.
+# in the order of trial; those without a display first
 BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(
     sys.platform, ("glfw",)
 )
@@ -19,7 +19,7 @@ ADVICE = {
     "glfw": "needs a display (DISPLAY) and libglfw3",
     "cgl": "needs a session with a screen",
 }
-# One small frame, by the same class that films use; black would mean that nothing was drawn.
+# a small frame; black means that nothing was rendered
 PROBE = """
 import mujoco
 model = mujoco.MjModel.from_xml_string(
@@ -34,20 +34,20 @@ with mujoco.Renderer(model, 32, 32) as renderer:
 
 
 def candidates() -> tuple[str, ...]:
-    """Backends worth trying: the one that MUJOCO_GL names, else all of this platform."""
+    """The backend of MUJOCO_GL, else all of this platform."""
     named = os.environ.get("MUJOCO_GL", "").strip().lower()
     return (named,) if named in ADVICE else BACKENDS
 
 
 def environment(backend: str) -> dict[str, str]:
-    """The environment of a process that is to draw with a backend."""
+    """The environment of a process that renders with a backend."""
     chosen = {**os.environ, "MUJOCO_GL": backend}
-    chosen.pop("PYOPENGL_PLATFORM", None)  # set by an earlier backend, it would win over MUJOCO_GL
+    chosen.pop("PYOPENGL_PLATFORM", None)  # takes precedence over MUJOCO_GL
     return chosen
 
 
 def reason(code: int, stderr: str) -> str:
-    """Why a process that was to draw did not, by its exit code and what it said."""
+    """Why a rendering process failed, by its exit code and stderr."""
     if code < 0:
         return f"the process died of signal {-code}"
     errors = [line for line in stderr.strip().splitlines() if line.strip()]
@@ -56,7 +56,7 @@ def reason(code: int, stderr: str) -> str:
 
 
 def reasons(timeout_s: float = 20.0) -> Mapping[str, str]:
-    """Backend -> "" where it draws, else why not."""
+    """The reason of failure by backend, "" for one that works."""
     results = {}
     for name in BACKENDS:
         try:

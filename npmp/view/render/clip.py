@@ -1,5 +1,4 @@
-"""One thing to watch: a robot's motion and what is shown with it, in the page's replay and in
-films."""
+"""A robot's motion with what is drawn beside it, for the page's replay and for films."""
 
 from __future__ import annotations
 
@@ -14,23 +13,21 @@ from mocap_data.arrays import Array
 
 @dataclass(frozen=True)
 class ReplayClip:
-    """One thing to watch.
+    """A robot's motion with what is drawn beside it.
 
     Attributes:
-        qpos: (T, nq) the robot; reference: (T, nq) its ghost, or None.
-        rate_hz: frames per second of both.
-        tracked_frames: frames until the robot was lost, None when it never was.
-        command, achieved: (T, 3) forward and lateral velocity [m/s] and yaw rate [rad/s], drawn as
-          arrows, or None.
-        keypoints: (T, M, 3) [m] of the recording, where the robot is; bones: (N, 2) pairs of them
-          to draw rods between.
-        feet: (T, F, 3) [m] the middle of the soles; contacts: (T, F) when they stand; sole_m: the
-          radius [m] of the discs under them.
-        ground: (n, n) heights [m] of one period of rough ground from the origin on, row by y; None:
-          flat, at 0.
-        ground_m: the distance of its points [m].
-        ball: (T, 3) [m] the middle of a ball, or None; ball_m: its radius; target: (T, 2) [m] where
-          it should be.
+      qpos: (T, nq). reference: (T, nq) of its ghost, or None.
+      rate_hz: frames per second.
+      tracked_frames: frames until the robot was lost, None if it never was.
+      command, achieved: (T, 3) forward and lateral velocity [m/s] and yaw rate [rad/s], drawn as
+        arrows, or None.
+      keypoints: (T, M, 3) of the recording, at the robot [m]. bones: (N, 2) pairs of keypoints.
+      feet: (T, F, 3) centres of the soles [m]. contacts: (T, F) whether they stand. sole_m: radius
+        of the discs under them [m].
+      ground: (n, n) heights of one period of rough ground from the origin, row by y [m]; None: flat
+        at 0. ground_m: spacing of its points [m].
+      ball: (T, 3) centre of a ball [m], or None. ball_m: its radius [m]. target: (T, 2) of the ball
+        [m].
     """
 
     name: str
@@ -52,14 +49,13 @@ class ReplayClip:
     target: Array | None = None
 
     def __post_init__(self) -> None:
-        # a trial's are of single precision
+        # a trial's arrays are of single precision
         for name in ("qpos", "reference", "command", "achieved", "ball", "target"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, np.asarray(values, dtype=np.float64))
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Which of `frames` at `rate_hz` to keep for about `fps`, evenly spaced, and the exact rate
-    kept: never above `rate_hz`."""
+    """Indices of evenly spaced frames at about `fps`, and their exact rate, at most `rate_hz`."""
     step = max(1, round(rate_hz / fps))
     return np.arange(0, frames, step), rate_hz / step

@@ -1,7 +1,7 @@
-"""Draw a film in another process: `python -m npmp.view.render.drawing FOLDER`.
+"""Render a shot in another process: `python -m npmp.view.render.drawing FOLDER`.
 
-It reads the files of `film.draw` and writes raw frames, RGB bytes, to its output. MUJOCO_GL names
-the backend.
+It reads the files of `film.draw` and writes raw RGB frames to its standard output. MUJOCO_GL
+selects the backend.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import numpy.typing as npt
 
 from mocap_data import rotations
 from npmp.view.render.shot import ARROW_UP_M, Camera, FloatArray
-from npmp.view.render.stage import EYE, ROBOT_GROUP
+from npmp.view.render.stage import ROBOT_CAMERA, ROBOT_GROUP
 
 CAPSULE, SPHERE, ARROW, CYLINDER = (
     getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")
 )
 MAX_GEOMS = 5000
-GHOST_SHARE = 0.42  # of the picture with the ghost in the one that is shown
-# away from the camera, so that a robot that is where it should be hides its ghost
+# opacity of the ghost
+GHOST_SHARE = 0.42
+# shift of the ghost away from the camera, so that a coinciding robot hides it
 GHOST_BACK_M = 0.05
 COMMANDED = (0.95, 0.45, 0.05, 1.0)
 ACHIEVED = (0.10, 0.42, 0.85, 1.0)
@@ -37,10 +38,14 @@ BALL = (0.96, 0.56, 0.10, 1.0)
 STRIPE = (0.98, 0.97, 0.94, 1.0)
 TARGET = (0.10, 0.65, 0.35, 1.0)
 PATH = (0.10, 0.55, 0.65, 1.0)
-M_PER_MPS = 0.55  # of an arrow's length; of a yaw rate so many radians per rad/s
+# length of a velocity's arrow [m per m/s]
+M_PER_MPS = 0.55
+# radius of a yaw rate's arc [m]
 TURN_RADIUS_M = 0.40
-TARGET_M = 0.16  # of the disc where the ball should be
-STILL = 0.04  # m/s and rad/s: no arrow for less
+# radius of the disc at the ball's target [m]
+TARGET_M = 0.16
+# smallest velocity with an arrow [m/s], [rad/s]
+MIN_VELOCITY = 0.04
 
 
 class Brush:
@@ -57,7 +62,7 @@ class Brush:
         rgba: Sequence[float],
         turn: FloatArray | None = None,
     ) -> mujoco.MjvGeom | None:
-        """One geom, None where the scene is full; turn (3, 3) to the world."""
+        """Add a geom; None if the scene is full. turn: (3, 3) to the world."""
         if self.scene.ngeom >= self.scene.maxgeom:
             return None
         geom = self.scene.geoms[self.scene.ngeom]
@@ -72,9 +77,9 @@ class Brush:
     def between(
         self, kind: int, width: float, start: FloatArray, end: FloatArray, rgba: Sequence[float]
     ) -> None:
-        """A capsule, a line or an arrow from a point to another."""
+        """Add a capsule or an arrow from a point to another."""
         if np.linalg.norm(end - start) > 1e-6 and (geom := self.shape(kind, [0] * 3, start, rgba)):
-            # an arrow is drawn half as long as it is made
+            # MuJoCo draws an arrow half as long
             length = 2.0 if kind == ARROW else 1.0
             mujoco.mjv_connector(geom, kind, width, start, start + length * (end - start))
 
@@ -89,15 +94,17 @@ class Brush:
     def velocity(
         self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float
     ) -> None:
-        """Arrows above a robot of pose root (7,): where it goes, and an arc for how it turns."""
+        """An arrow of the horizontal velocity and an arc of the yaw rate above a root of pose
+        (7,)."""
         heading = rotations.yaw(root[3:7])
         start = root[:3] + [0.0, 0.0, up]
-        pace = np.hypot(velocity[0], velocity[1])
-        if pace > STILL:
-            way = heading + np.arctan2(velocity[1], velocity[0])
-            end = start + M_PER_MPS * pace * np.array([np.cos(way), np.sin(way), 0.0])
+        speed = np.hypot(velocity[0], velocity[1])
+        if speed > MIN_VELOCITY:
+            direction = heading + np.arctan2(velocity[1], velocity[0])
+            unit = np.array([np.cos(direction), np.sin(direction), 0.0])
+            end = start + M_PER_MPS * speed * unit
             self.between(ARROW, 0.026, start, end, rgba)
-        if abs(velocity[2]) > STILL:
+        if abs(velocity[2]) > MIN_VELOCITY:
             angles = heading + np.linspace(0.0, velocity[2] * M_PER_MPS * 1.6, 13)
             circle = np.stack((np.cos(angles), np.sin(angles), 0.0 * angles), axis=1)
             rim = start + TURN_RADIUS_M * circle
@@ -107,15 +114,15 @@ class Brush:
             tip = rim[-2] + 0.10 * np.sign(velocity[2]) * across
             self.between(ARROW, 0.022, rim[-2], tip, rgba)
 
-    def ball(self, place: FloatArray, radius: float, turn: FloatArray) -> None:
-        """A ball with a band, by which it is seen to roll; turn (4,)."""
+    def ball(self, position: FloatArray, radius: float, turn: FloatArray) -> None:
+        """A ball with bands that show its rotation, a quaternion (4,)."""
         matrix = rotations.to_matrix(turn)
-        self.shape(SPHERE, [radius] * 3, place, BALL)
+        self.shape(SPHERE, [radius] * 3, position, BALL)
         for axis in (0, 2):
             order = [axis, (axis + 1) % 3, (axis + 2) % 3]
             band = matrix[:, order[1:] + order[:1]]
             size = [1.004 * radius, 0.09 * radius, 0.0]
-            self.shape(CYLINDER, size, place, STRIPE, band)
+            self.shape(CYLINDER, size, position, STRIPE, band)
 
     def path(self, line: FloatArray) -> None:
         """A line (S, 2) on the floor."""
@@ -124,11 +131,11 @@ class Brush:
             self.between(CAPSULE, 0.012, start, end, PATH)
 
 
-def rolled(way: FloatArray, radius: float) -> FloatArray:
-    """Orientations (T, 4) of a ball that rolls along a way (T, 3)."""
+def rolling(positions: FloatArray, radius: float) -> FloatArray:
+    """Orientations (T, 4) of a ball that rolls along positions (T, 3)."""
     turns = [np.array([1.0, 0.0, 0.0, 0.0])]
     turn = np.array([1.0, 0.0, 0.0, 0.0])
-    for x, y, _ in np.diff(way, axis=0):
+    for x, y, _ in np.diff(positions, axis=0):
         angle = np.hypot(x, y) / radius
         if angle > 1e-9:
             axis = np.array([-y, x, 0.0]) / (angle * radius)
@@ -138,31 +145,34 @@ def rolled(way: FloatArray, radius: float) -> FloatArray:
 
 
 class Film:
-    """Draws the frames of a shot, as `film.draw` left it in a folder."""
+    """Renders the frames of a shot from the folder of `film.draw`."""
 
     def __init__(self, folder: Path):
         self.model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
         with np.load(folder / "shot.npz", allow_pickle=False) as file:
-            self.given = inputs = {name: file[name] for name in file.files}
-        self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
+            inputs = {name: file[name] for name in file.files}
+        self.inputs = inputs
+        self.data = mujoco.MjData(self.model)
+        self.ghost = mujoco.MjData(self.model)
         self.camera = mujoco.MjvCamera()
-        self.look = mujoco.MjvOption()
+        self.options = mujoco.MjvOption()
         self.camera.azimuth, self.camera.elevation, self.camera.distance = inputs["camera"]
-        eye = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_CAMERA, EYE)
-        if eye >= 0:
+        mounted = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_CAMERA, ROBOT_CAMERA)
+        if mounted >= 0:
             self.camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
-            self.camera.fixedcamid = eye
-        self.look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
-        self.look.geomgroup[ROBOT_GROUP] = bool(inputs["robot"])
+            self.camera.fixedcamid = mounted
+        self.options.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
+        self.options.geomgroup[ROBOT_GROUP] = bool(inputs["robot"])
         self.lights = [np.array(self.model.light_pos[i]) for i in range(self.model.nlight)]
-        self.turns = rolled(inputs["ball"], float(inputs["ball_m"])) if "ball" in inputs else None
+        self.turns = rolling(inputs["ball"], float(inputs["ball_m"])) if "ball" in inputs else None
         width, height = (int(v) for v in inputs["size"])
         self.renderer = mujoco.Renderer(self.model, height, width, max_geom=MAX_GEOMS)
-        self.scene, self.brush = self.renderer.scene, Brush(self.renderer.scene)
+        self.scene = self.renderer.scene
+        self.brush = Brush(self.scene)
 
     def draw(self, t: int) -> FloatArray:
-        """The picture (height, width, 3) of frame t."""
-        inputs = self.given
+        """The image (height, width, 3) of frame t."""
+        inputs = self.inputs
         pose(self.model, self.data, inputs["qpos"][t])
         self.camera.lookat[:] = inputs["lookat"][t]
         self._compose(t)
@@ -172,38 +182,40 @@ class Film:
         pose(self.model, self.ghost, inputs["ghost"][t])
         self._compose(t)
         first = self.scene.ngeom
-        only = mujoco.MjvOption()
+        ghost_only = mujoco.MjvOption()
         dynamic = mujoco.mjtCatBit.mjCAT_DYNAMIC.value
-        only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
+        ghost_only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
         perturb = mujoco.MjvPerturb()
-        mujoco.mjv_addGeoms(self.model, self.ghost, only, perturb, dynamic, self.scene)
+        mujoco.mjv_addGeoms(self.model, self.ghost, ghost_only, perturb, dynamic, self.scene)
         back = GHOST_BACK_M * Camera(inputs["lookat"], *inputs["camera"]).axes[2]
         for i in range(first, self.scene.ngeom):
             geom = self.scene.geoms[i]
-            geom.rgba[:], geom.matid, geom.pos[:] = GHOST, -1, geom.pos + back
+            geom.rgba[:] = GHOST
+            geom.matid = -1
+            geom.pos[:] = geom.pos + back
         return (1.0 - GHOST_SHARE) * picture + GHOST_SHARE * self.renderer.render()
 
     def _compose(self, t: int) -> None:
-        """The scene of frame t, without the ghost."""
-        inputs = self.given
+        """Set up the scene of frame t without the ghost."""
+        inputs = self.inputs
         scene = self.scene
         brush = self.brush
-        self.renderer.update_scene(self.data, self.camera, self.look)
+        self.renderer.update_scene(self.data, self.camera, self.options)
         scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
         scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1
         around = np.array([*self.camera.lookat[:2], 0.0])
-        # shadows fall around where directional lights stand, so these go along; the first of the
-        # scene is the headlight
-        for i, place in enumerate(self.lights, scene.nlight - len(self.lights)):
-            scene.lights[i].pos = around + place
+        # shadows are limited to the surroundings of directional lights, so these follow; the
+        # scene's first light is the headlight
+        for i, position in enumerate(self.lights, scene.nlight - len(self.lights)):
+            scene.lights[i].pos = around + position
         if "figure" in inputs:
             brush.figure(inputs["figure"][t], inputs["bones"])
         if "path" in inputs:
             brush.path(inputs["path"])
         if self.turns is not None:
             brush.ball(inputs["ball"][t], float(inputs["ball_m"]), self.turns[t])
-            spot = [*inputs["target"][t], 0.003]
-            brush.shape(CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET)
+            target = [*inputs["target"][t], 0.003]
+            brush.shape(CYLINDER, [TARGET_M, 0.003, 0.0], target, TARGET)
         arrows = ("command", COMMANDED, ARROW_UP_M), ("achieved", ACHIEVED, ARROW_UP_M - 0.07)
         for name, rgba, up in arrows:
             if name in inputs and inputs["robot"]:
@@ -213,13 +225,13 @@ class Film:
 def main(folder: Path, out: BinaryIO) -> None:
     film = Film(folder)
     with film.renderer:
-        for t in range(len(film.given["qpos"])):
+        for t in range(len(film.inputs["qpos"])):
             out.write(np.ascontiguousarray(np.round(film.draw(t)).astype(np.uint8)).tobytes())
         out.flush()
 
 
 def pose(model: mujoco.MjModel, data: mujoco.MjData, q: FloatArray) -> None:
-    """All that drawing needs of a pose."""
+    """The kinematics that rendering needs."""
     data.qpos[:] = q
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
@@ -228,7 +240,7 @@ def pose(model: mujoco.MjModel, data: mujoco.MjData, q: FloatArray) -> None:
 
 if __name__ == "__main__":
     frames = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what drivers print is no picture
+    os.dup2(2, 1)  # drivers may print to stdout
     main(Path(sys.argv[1]), frames)
     frames.close()
-    os._exit(0)  # some drivers fall over their own feet on the way out
+    os._exit(0)  # some drivers crash at exit

@@ -1,4 +1,4 @@
-"""Frames into files: mp4, GIF, WebP or a still, atomically, and no larger than wanted."""
+"""Write frames to files: mp4, GIF, WebP or a still, atomically and within a size limit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mocap_data.errors import InputError, importing
 from mocap_data.files import atomic_path
 from npmp.view.render.film import Frames
 
-# From the best on: what each format's writer is given.
+# quality settings by format, the best first
 QUALITY: dict[str, tuple[int, ...]] = {
     ".webp": (80, 70, 60, 45, 30, 18),
-    # colours
+    # number of colours
     ".gif": (256, 128, 64, 32),
-    # x264's constant rate factor
+    # constant rate factor of x264
     ".mp4": (20, 24, 28, 32, 36),
     ".png": (0,),
 }
@@ -27,15 +27,15 @@ FORMATS = tuple(QUALITY)
 
 
 def check_format(out: Path) -> str:
-    """The format of a file by its name, ".webp" say.
+    """The format of a file by its suffix, such as ".webp".
 
     Raises:
-      InputError: for one that cannot be written here.
+      InputError: for a format that cannot be written here.
     """
     suffix = out.suffix.lower()
     if suffix not in FORMATS:
         raise InputError(
-            f"out={out}: the name of a film ends in {', '.join(FORMATS[:-1])}, of a still in .png"
+            f"out={out}: expected a name in {', '.join(FORMATS[:-1])}, or in .png for a still"
         )
     if suffix == ".mp4":
         needs = "an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and .gif do not"
@@ -45,12 +45,12 @@ def check_format(out: Path) -> str:
 
 
 def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> tuple[int, int]:
-    """Write a film; of a still (.png) the first frame. Returns its size in bytes and its quality.
+    """Write a film, or the first frame as a still (.png). Returns its size [bytes] and quality.
 
-    max_mb: at most so many millions of bytes, by a lower quality.
+    max_mb: limit of the size [1e6 bytes], reached by a lower quality.
 
     Raises:
-      InputError: where that does not suffice, or as `check_format`.
+      InputError: if the lowest quality exceeds it, or as `check_format`.
     """
     suffix = check_format(out)
     with atomic_path(out) as path:
@@ -59,8 +59,8 @@ def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> tuple[in
             if max_mb is None or size <= 1e6 * max_mb:
                 return size, quality
         raise InputError(
-            f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; make it "
-            "shorter (seconds=) or smaller (size=, fps=)"
+            f"max_mb={max_mb:g}: {out.name} has {size / 1e6:.2f} MB at the lowest quality; reduce "
+            "seconds=, size= or fps="
         )
 
 
@@ -73,8 +73,7 @@ def _encode(path: Path, suffix: str, frames: Frames, quality: int) -> int:
     elif suffix == ".mp4":
         _mp4(path, pictures, fps, quality)
     else:
-        # times of frames are whole milliseconds, or hundredths of a second in a GIF: none is lost
-        # over the film
+        # durations are multiples of 1 ms, of 10 ms in a GIF; rounding does not accumulate
         unit = 10 if suffix == ".gif" else 1
         ends = np.round(np.arange(len(pictures) + 1) * 1000.0 / fps / unit).astype(int) * unit
         options: dict[str, Any] = {"save_all": True, "duration": np.diff(ends).tolist(), "loop": 0}
@@ -89,10 +88,10 @@ def _encode(path: Path, suffix: str, frames: Frames, quality: int) -> int:
 
 
 def _paletted(pictures: np.ndarray, colours: int) -> Iterator[Image.Image]:
-    """Frames in one palette for all, made of some of them."""
+    """Frames with a common palette, of some of them."""
     some = np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int)
-    chosen = pictures[some, ::2, ::2]
-    palette = Image.fromarray(chosen.reshape(-1, *chosen.shape[2:])).quantize(colours)
+    sample = pictures[some, ::2, ::2]
+    palette = Image.fromarray(sample.reshape(-1, *sample.shape[2:])).quantize(colours)
     for picture in pictures:
         yield Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
 

@@ -1,5 +1,4 @@
-"""From shots to frames: each is drawn in another process, which a driver may take down without harm
-here, and its words are written on it."""
+"""Render shots to frames, each in another process, as a driver may crash it, and add captions."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ import numpy.typing as npt
 from mocap_data.errors import InputError
 from mocap_data.input_files import require_memory
 from npmp.view.render import backend
+from npmp.view.render.caption import Caption
 from npmp.view.render.clip import frame_choice
 from npmp.view.render.shot import FOVY_DEG, Camera, Shot, camera_of, smoothed
 from npmp.view.render.stage import stage
-from npmp.view.render.words import Caption
 
-# between shots
+# cross-fade between shots [s]
 FADE_S = 0.4
-# a backend that has drawn nothing by then is given up
+# time-out of a backend's first frame [s]
 FIRST_FRAME_S = 60.0
 
 Pictures = npt.NDArray[np.uint8]
@@ -36,11 +35,13 @@ _ROOT = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class Frames:
-    """A film's pictures (N, height, width, 3) in RGB, and how many of them a second has."""
+    """The frames of a film."""
 
+    # (N, height, width, 3) RGB
     pictures: Pictures
     fps: float
-    backend: str  # that drew them
+    # that rendered them
+    backend: str
 
 
 def draw(
@@ -48,57 +49,56 @@ def draw(
     size: tuple[int, int],
     fps: float,
     *,
-    words: bool = True,
+    captions: bool = True,
     progress: Callable[[int, int], object] = lambda done, count: None,
 ) -> Frames:
-    """The frames of shots, one after the other, faded into each other.
+    """The frames of shots with cross-fades.
 
     Args:
-      size: width and height in pixels, both even.
-      fps: at most; whole numbers of the first shot's frames are passed over.
-      words: draw titles, notes and velocities.
-      progress: is called with the frames drawn and their number as they come.
+      size: width and height [pixels], both even.
+      fps: upper limit; the rate divides that of the first shot.
+      captions: add titles, notes and velocities.
+      progress: called with the number of rendered frames and of all.
 
     Raises:
-      InputError: where nothing can draw here, or too much is to be drawn.
+      InputError: if no backend works, or the memory is insufficient.
     """
     fps = frame_choice(1, shots[0].clip.rate_hz, fps)[1]
-    chosen = [_frames_of(shot, fps) for shot in shots]
-    count = sum(map(len, chosen))
-    what = f"{count:,} frames of {size[0]}x{size[1]} pixels"
-    require_memory(2.0 * count * size[0] * size[1] * 3, what)
-    drawn: list[Pictures] = []
-    chosen_backend: str | None = None
-    for shot, frames in zip(shots, chosen, strict=True):
-        before = sum(map(len, drawn))
+    indices = [_frame_indices(shot, fps) for shot in shots]
+    count = sum(map(len, indices))
+    text = f"{count:,} frames of {size[0]}x{size[1]} pixels"
+    require_memory(2.0 * count * size[0] * size[1] * 3, text)
+    rendered: list[Pictures] = []
+    used: str | None = None
+    for shot, frames in zip(shots, indices, strict=True):
+        before = sum(map(len, rendered))
 
-        def progress_here(done: int, before: int = before) -> object:
+        def shot_progress(done: int, before: int = before) -> object:
             return progress(before + done, count)
 
         camera = camera_of(shot, size)
         camera = replace(camera, lookat=camera.lookat[frames])
-        args = shot, frames, camera, size, chosen_backend, progress_here
-        pictures, chosen_backend = _drawn(*args)
-        if words:
-            writer = Caption(shot, camera, size)
+        pictures, used = _render(shot, frames, camera, size, used, shot_progress)
+        if captions:
+            caption = Caption(shot, camera, size)
             pairs = zip(pictures, frames, strict=True)
-            pictures = np.stack([writer.written(picture, t) for picture, t in pairs])
-        drawn.append(pictures)
-    return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))
+            pictures = np.stack([caption.apply(picture, t) for picture, t in pairs])
+        rendered.append(pictures)
+    return Frames(_joined(rendered, round(FADE_S * fps)), fps, str(used))
 
 
-def _frames_of(shot: Shot, fps: float) -> npt.NDArray[np.int64]:
-    """Which frames of a shot to draw, so that it lasts as long as it did."""
+def _frame_indices(shot: Shot, fps: float) -> npt.NDArray[np.int64]:
+    """The frames of a shot to render in real time."""
     count = len(shot.qpos)
-    if shot.moment is not None:
-        return np.array([shot.moment])
+    if shot.frame is not None:
+        return np.array([shot.frame])
     rate = shot.clip.rate_hz
-    drawn = max(1, int((count - 1) / rate * fps + 1e-6) + 1)
-    return np.minimum(np.round(np.arange(drawn) / fps * rate), count - 1).astype(np.int64)
+    length = max(1, int((count - 1) / rate * fps + 1e-6) + 1)
+    return np.minimum(np.round(np.arange(length) / fps * rate), count - 1).astype(np.int64)
 
 
 def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
-    """Parts one after the other, over `fade` frames each into the next."""
+    """The parts joined with cross-fades of `fade` frames."""
     film = parts[0]
     for part in parts[1:]:
         over = min(fade, len(film) // 2, len(part) // 2)
@@ -109,10 +109,10 @@ def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
     return film
 
 
-def _given(
+def _inputs(
     shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tuple[int, int]
 ) -> dict[str, Any]:
-    """Inputs of the process that draws, but for the model."""
+    """Inputs of the rendering process except the model."""
     clip = shot.clip
     inputs: dict[str, npt.ArrayLike] = {
         "qpos": shot.qpos[frames],
@@ -137,7 +137,7 @@ def _given(
     return {name: np.asarray(value) for name, value in inputs.items()}
 
 
-def _drawn(
+def _render(
     shot: Shot,
     frames: npt.NDArray[np.int64],
     camera: Camera,
@@ -145,32 +145,41 @@ def _drawn(
     only: str | None,
     progress: Callable[[int], object],
 ) -> tuple[Pictures, str]:
-    """A shot's frames without words, and the backend that drew them: `only`, or the first able."""
+    """A shot's frames without captions, and the backend that rendered them: `only`, or the first
+    that works."""
     clip = shot.clip
     mount = shot.mount if shot.view.mode == "robot" else None
-    around = clip.ground, clip.ground_m, shot.qpos[:, :2]
-    model = stage(shot.robot, size, camera.distance, *around, mount, glass=shot.glass)
+    model = stage(
+        shot.robot,
+        size,
+        camera.distance,
+        clip.ground,
+        clip.ground_m,
+        shot.qpos[:, :2],
+        mount,
+        glass=shot.glass,
+    )
     model.vis.global_.fovy = FOVY_DEG
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         mujoco.mj_saveModel(model, str(Path(folder) / "model.mjb"), None)
-        np.savez(Path(folder) / "shot.npz", **_given(shot, frames, camera, size))
+        np.savez(Path(folder) / "shot.npz", **_inputs(shot, frames, camera, size))
         for name in (only,) if only else backend.candidates():
-            pictures, failed[name] = _attempt(name, folder, len(frames), size, progress)
+            pictures, failed[name] = _try_backend(name, folder, len(frames), size, progress)
             if pictures is not None:
                 return pictures, name
-    each = [f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()]
-    raise InputError(f"nothing can draw here: {'; '.join(each) or 'no backend to try'}")
+    reasons = [f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()]
+    raise InputError(f"no rendering backend works: {'; '.join(reasons) or 'none to try'}")
 
 
-def _attempt(
+def _try_backend(
     name: str, folder: str, count: int, size: tuple[int, int], progress: Callable[[int], object]
 ) -> tuple[Pictures | None, str]:
-    """The frames as a backend draws them, or None and why not."""
+    """The frames of a backend, or None and the reason."""
     pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
     environment = backend.environment(name)
     environment["PYTHONPATH"] = ":".join(filter(None, (_ROOT, environment.get("PYTHONPATH"))))
-    # -P: nothing of the current folder
+    # -P: no imports from the current folder
     command = [sys.executable, "-P", "-m", "npmp.view.render.drawing", folder]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
@@ -192,8 +201,8 @@ def _attempt(
         errors.seek(0)
         message = errors.read().decode("utf-8", errors="replace")
     if done < count:
-        slow = f"it was too slow ({done} of {count} frames)"
+        slow = f"too slow ({done} of {count} frames)"
         return None, slow if code == -9 else backend.reason(code, message)
     if not pictures.any():
-        return None, "its frames are black"
+        return None, "the frames are black"
     return pictures, ""

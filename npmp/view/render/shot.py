@@ -1,5 +1,4 @@
-"""What a film shows and from where: the robot and what goes with it, and a camera that follows
-smoothly.
+"""A shot of a film: a motion, and a camera that fits and follows it smoothly.
 
 Shapes: T frames, M keypoints. World frame, Z up, metres.
 """
@@ -25,37 +24,49 @@ FloatArray = npt.NDArray[np.float64]
 
 MODES = ("follow", "fixed", "robot")
 PARTS = ("robot", "ghost", "recording")
-FOVY_DEG = 32.0  # vertical field of view: a long lens, legs stay in proportion
-HALF = math.tan(math.radians(FOVY_DEG) / 2.0)  # the picture's half height at a distance of 1
-FOLLOWED_S = 0.5  # the camera's path is smoothed by a Gaussian of this deviation
-FILLED = (0.84, 0.76)  # of the picture's width and height, by what is shown at its largest
-# of half the picture's height: what is shown stands so much below its middle, for words are above
+# vertical field of view, a long lens
+FOVY_DEG = 32.0
+# half height of the image at distance 1
+HALF = math.tan(math.radians(FOVY_DEG) / 2.0)
+# standard deviation of the Gaussian that smooths the camera's path [s]
+SMOOTHING_S = 0.5
+# share of the image's width and height that the motion fills
+FILLED = (0.84, 0.76)
+# downward shift of the motion for the title, of half the image's height
 BELOW = 0.14
-GAP_M = 0.25  # between the recording's figure and the robot beside it
-LIMB_M = 0.07  # around the bodies' origins there is so much of a robot
-FARTHEST_M = 60.0
-ARROW_UP_M = 0.34  # above the root: where arrows of velocities start
+# gap between the recording's figure and the robot [m]
+GAP_M = 0.25
+# extent of the robot around the origins of its bodies [m]
+LIMB_M = 0.07
+MAX_DISTANCE_M = 60.0
+# height of the velocity arrows above the root [m]
+ARROW_UP_M = 0.34
 
 
 @dataclass(frozen=True)
 class View:
-    """Where a film is seen from. Raises InputError for values out of range."""
+    """The camera's position.
 
-    # or fixed: the camera stands, and sees the whole way; robot: what the robot's own camera sees
+    Raises:
+      InputError: for values out of range.
+    """
+
+    # follow; fixed: shows the whole path; robot: the robot's own camera
     mode: str = "follow"
-    # degrees from the robot's first heading; 0 from behind, 90 from its right, 180 from ahead
+    # from the robot's initial heading: 0 behind, 90 right, 180 ahead [deg]
     azimuth: float = 125.0
-    elevation: float = -20.0  # degrees; below 0 the camera looks down
-    # from what it looks at [m]; None: so that what is shown fills the picture
+    # below 0 the camera looks down [deg]
+    elevation: float = -20.0
+    # from the point it looks at [m]; None: the motion fills the image
     distance: float | None = None
 
     def __post_init__(self) -> None:
         check_available("camera", [self.mode], MODES)
         if not (math.isfinite(self.azimuth) and -89.0 <= self.elevation <= 89.0):
-            raise InputError(f"elevation={self.elevation}: from -89 to 89 degrees is expected")
-        if self.distance is not None and not 0.0 < self.distance <= FARTHEST_M:
+            raise InputError(f"elevation={self.elevation}: must be from -89 to 89 [deg]")
+        if self.distance is not None and not 0.0 < self.distance <= MAX_DISTANCE_M:
             raise InputError(
-                f"distance={self.distance}: above 0 and at most {FARTHEST_M:g} m is expected"
+                f"distance={self.distance}: must be above 0 and at most {MAX_DISTANCE_M:g} [m]"
             )
 
 
@@ -83,26 +94,27 @@ class Mount:
     """A camera on a robot."""
 
     # in the root frame [m]
-    place: tuple[float, float, float]
-    # downwards from forwards, and its view from top to bottom [deg]
+    position: tuple[float, float, float]
+    # downward [deg]
     pitch: float
+    # vertical field of view [deg]
     fovy: float
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A stretch of film.
+    """A part of a film.
 
     Attributes:
-        clip: the robot's motion and what goes with it. Its keypoints are drawn as a figure beside
-          the robot, its reference as a ghost.
-        path: (S, 2) a line on the floor, or None.
-        title: in the upper left corner; note: smaller, below.
-        shown: which of `PARTS`, where the clip has them.
-        moment: the one frame to show; None: all.
-        mount: the robot's own camera, None where it has none.
-        marks: points (3,) in the world [m] by name, drawn over the first picture.
-        glass: the robot is translucent, and so are the shapes by which it collides.
+      clip: the motion. Its keypoints are drawn as a figure beside the robot, its reference as a
+        ghost.
+      path: (S, 2) a line on the floor [m], or None.
+      title: in the upper left corner. note: below it.
+      parts: the subset of `PARTS` to draw.
+      frame: for a still; None: all.
+      mount: the robot's camera, or None.
+      marks: points (3,) in the world [m] by name, drawn over the first frame.
+      glass: draw the robot and its collision shapes translucent.
     """
 
     robot: Robot
@@ -111,30 +123,30 @@ class Shot:
     path: FloatArray | None = None
     title: str = ""
     note: str = ""
-    shown: Collection[str] = PARTS
-    moment: int | None = None
+    parts: Collection[str] = PARTS
+    frame: int | None = None
     mount: Mount | None = None
     marks: Mapping[str, FloatArray] = field(default_factory=dict)
     glass: bool = False
 
     def __post_init__(self) -> None:
-        check_available("part to show", self.shown, PARTS)
+        check_available("part", self.parts, PARTS)
         if self.view.mode == "robot" and self.mount is None:
-            raise InputError("camera=robot: what is filmed has no camera; task=mapped has one")
-        if not any(self.has(part) for part in self.shown):
-            there = ", ".join(part for part, there in self._there.items() if there)
-            requested = ", ".join(self.shown) or "nothing"
-            raise InputError(f"nothing to show: {self.clip.name!r} has {there}, not {requested}")
+            raise InputError("camera=robot: the robot has no camera here; task=mapped has one")
+        if not any(self.has(part) for part in self.parts):
+            available = ", ".join(part for part, there in self._available.items() if there)
+            requested = ", ".join(self.parts) or "nothing"
+            raise InputError(f"show={requested}: {self.clip.name!r} has {available}")
 
     @property
-    def _there(self) -> dict[str, bool]:
+    def _available(self) -> dict[str, bool]:
         reference = self.clip.reference is not None
         keypoints = self.clip.keypoints is not None
         return dict(zip(PARTS, (True, reference, keypoints), strict=True))
 
     def has(self, part: str) -> bool:
-        """Whether one of `PARTS` is shown."""
-        return part in self.shown and self._there[part]
+        """Whether one of `PARTS` is drawn."""
+        return part in self.parts and self._available[part]
 
     @property
     def qpos(self) -> FloatArray:
@@ -143,41 +155,40 @@ class Shot:
 
     @cached_property
     def bodies(self) -> FloatArray:
-        """(T, B, 3) where the origins of the robot's bodies are, its feet among them."""
+        """(T, B, 3) positions of the robot's bodies, including its feet [m]."""
         model = self.robot.model(visuals=False)
         data = mujoco.MjData(model)
-        places = np.empty((len(self.qpos), model.nbody - 1, 3))
-        for place, q in zip(places, self.qpos, strict=True):
+        positions = np.empty((len(self.qpos), model.nbody - 1, 3))
+        for t, q in enumerate(self.qpos):
             data.qpos[:] = q
             mujoco.mj_kinematics(model, data)
-            place[:] = data.xpos[1:]
-        return places
+            positions[t] = data.xpos[1:]
+        return positions
 
     @property
     def azimuth(self) -> float:
-        """The camera's, in the world [deg]."""
+        """Of the camera in the world [deg]."""
         return math.degrees(rotations.yaw(self.qpos[0, 3:7])) + self.view.azimuth
 
     @cached_property
     def figure(self) -> FloatArray | None:
-        """(T, M, 3) the recording's keypoints as they are drawn: to the left of the robot in the
-        picture, or where it is without it."""
+        """(T, M, 3) positions of the recording's figure: left of the robot in the image, or in its
+        place without it."""
         points = self.clip.keypoints
         if not self.has("recording") or points is None:
             return None
         if not (self.has("robot") or self.has("ghost")):
             return points
         right = Camera(np.zeros((1, 3)), self.azimuth, 0.0, 1.0).axes[0]
-        # both go the same way: what matters is their extent about the robot at each moment
+        # relative to the robot, as both move along
         here = self.qpos[:, None, :3] @ right
         edge = (self.bodies @ right - here).min() - LIMB_M
         return points - ((points @ right - here).max() - edge + GAP_M) * right
 
 
 def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
-    """The camera for a shot in pictures of size (width, height): it follows what is shown, which
-    fills the picture."""
-    points, followed = _seen(shot)
+    """The camera of a shot for images of size (width, height), which the motion fills."""
+    points, followed = _points(shot)
     count = len(points)
     top = float(np.percentile(points[..., 2].max(axis=1), 95))
     bottom = float(np.percentile(points[..., 2].min(axis=1), 5))
@@ -191,28 +202,28 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
             middle[:, 2] = smoothed(followed[:, 2:], shot.clip.rate_hz)[:, 0]
     camera = Camera(middle, shot.azimuth, shot.view.elevation, 1.0)
     right, up, _ = camera.axes
-    for axis in (right, up):  # in the middle of the picture, by and large
+    for axis in (right, up):  # centres most of the motion in the image
         along = ((points - middle[:, None]) @ axis)[:: max(1, count // 200)]
         ends = np.percentile(along.min(axis=1), 2), np.percentile(along.max(axis=1), 98)
         middle = middle + 0.5 * sum(ends) * axis
     camera = replace(camera, lookat=middle)
-    distance = shot.view.distance or min(_fitting(camera, points, size), FARTHEST_M)
+    distance = shot.view.distance or min(_fitting(camera, points, size), MAX_DISTANCE_M)
     return replace(camera, distance=distance, lookat=middle + BELOW * HALF * distance * up)
 
 
-def smoothed(way: FloatArray, rate_hz: float) -> FloatArray:
-    """A way (T, k) without the sway of steps, extended at its ends by point reflection."""
-    # as far as the filter reaches
-    wide = min(len(way) - 1, math.ceil(4.0 * FOLLOWED_S * rate_hz) + 1)
-    if wide < 1:
-        return way
-    longer = np.pad(way, ((wide, wide), (0, 0)), mode="reflect", reflect_type="odd")
-    filtered = gaussian_filter1d(longer, FOLLOWED_S * rate_hz, axis=0, mode="nearest")
-    return np.asarray(filtered)[wide:-wide]
+def smoothed(values: FloatArray, rate_hz: float) -> FloatArray:
+    """Values (T, k) without the oscillation of steps, extended at the ends by point reflection."""
+    # the reach of the filter
+    reach = min(len(values) - 1, math.ceil(4.0 * SMOOTHING_S * rate_hz) + 1)
+    if reach < 1:
+        return values
+    padded = np.pad(values, ((reach, reach), (0, 0)), mode="reflect", reflect_type="odd")
+    filtered = gaussian_filter1d(padded, SMOOTHING_S * rate_hz, axis=0, mode="nearest")
+    return np.asarray(filtered)[reach:-reach]
 
 
-def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
-    """Points (T, N, 3) that should be in the picture, and (T, 3) what a camera follows."""
+def _points(shot: Shot) -> tuple[FloatArray, FloatArray]:
+    """Points (T, N, 3) that must be in the image, and (T, 3) the position to follow."""
     clip = shot.clip
     parts = []
     followed = []
@@ -235,8 +246,8 @@ def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
 
 
 def _fitting(camera: Camera, points: FloatArray, size: tuple[int, int]) -> float:
-    """The distance [m] at which points (T, N, 3) fill `FILLED` of the picture, but for its rarest
-    moments."""
+    """The distance [m] at which points (T, N, 3) fill `FILLED` of the image, except in 2 % of the
+    frames."""
     x, y, depth = np.moveaxis((points - camera.lookat[:, None]) @ camera.axes.T, -1, 0)
     wide = FILLED[0] * HALF * size[0] / size[1]
     tall = FILLED[1] * HALF

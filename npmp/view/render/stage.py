@@ -1,4 +1,4 @@
-"""The model that films are drawn of: the robot as it looks, on a floor, in light; no physics."""
+"""The model for rendering: the robot's visual geoms on a floor in light, without physics."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from npmp.view.render.shot import Mount
 FLOOR_GROUP = 0
 ROBOT_GROUP = 2
 HIDDEN_GROUP = 5
-EYE = "stage_eye"
-AROUND_M = 9.0  # of rough ground around the robot's way
+ROBOT_CAMERA = "stage_robot_camera"
+# margin of rough ground around the robot's path [m]
+MARGIN_M = 9.0
 SHADOW_PIXELS = 2048
-REACH_M = 3.5  # the length by which MuJoCo measures the nearest and farthest that is drawn
-SHADOWED_M = 2.2  # around what is looked at, where shadows fall
-# of a robot of glass: how opaque it is, and its colliding shapes
-SEEN_THROUGH = 0.35
-COLLIDING = (0.95, 0.45, 0.05, 0.30)
-SKY = (0.80, 0.86, 0.93), (0.96, 0.97, 0.98)  # above and at the horizon
+# `model.stat.extent`, the unit of near and far planes [m]
+EXTENT_M = 3.5
+# range of shadows around the point looked at [m]
+SHADOW_M = 2.2
+# of a translucent robot: opacity, and colour of its collision shapes
+GLASS_ALPHA = 0.35
+COLLISION = (0.95, 0.45, 0.05, 0.30)
+# above and at the horizon
+SKY = (0.80, 0.86, 0.93), (0.96, 0.97, 0.98)
 TILES = (0.82, 0.84, 0.86), (0.73, 0.76, 0.80)
 
 
@@ -32,78 +36,79 @@ def stage(
     distance: float,
     ground: np.ndarray | None,
     ground_m: float,
-    where: np.ndarray,
+    path: np.ndarray,
     mount: Mount | None = None,
     glass: bool = False,
 ) -> mujoco.MjModel:
-    """The robot on its stage, for pictures of size (width, height) from a distance [m].
+    """The model for images of size (width, height) from a distance [m].
 
-    ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as
-    `ReplayClip` has them; where (T, 2): the robot's way [m], around which it is laid.
-    mount: of a camera on the robot, named `EYE`.
-    glass: the robot is translucent, and its colliding shapes are drawn.
+    Args:
+      ground: (n, n) heights of one period of rough ground, with a spacing of ground_m [m], as in
+        `ReplayClip`, for the surroundings of the robot's path (T, 2) [m].
+      mount: of a camera named `ROBOT_CAMERA`.
+      glass: the robot is translucent, and its collision shapes are drawn.
     """
     spec = robot.spec()
-    floor = _tiled(spec)
+    floor = _add_tiles(spec)
     low = 0.0
     if ground is not None:
         low = float(ground.min()) - 0.01
-        _lay(spec, ground, ground_m, where, floor)
+        _add_ground(spec, ground, ground_m, path, floor)
     plane = mujoco.mjtGeom.mjGEOM_PLANE
     spec.worldbody.add_geom(
         name="stage_floor", type=plane, size=[0, 0, 0.05], pos=[0, 0, low], **floor
     )
-    _light(spec)
+    _add_lights(spec)
     if mount is not None:
         down = np.radians(mount.pitch)
         spec.worldbody.first_body().add_camera(
-            name=EYE,
-            pos=mount.place,
+            name=ROBOT_CAMERA,
+            pos=mount.position,
             fovy=mount.fovy,
-            # to the right, and up, in the picture
+            # right and up in the image
             xyaxes=[0.0, -1.0, 0.0, np.sin(down), 0.0, np.cos(down)],
         )
     model = spec.compile()
-    look = model.vis
+    visual = model.vis
     depth = model.vis.map
-    look.global_.offwidth, look.global_.offheight = size
-    look.headlight.ambient[:] = 0.40
-    look.headlight.diffuse[:] = 0.18
-    look.headlight.specular[:] = 0.0
-    look.quality.shadowsize = SHADOW_PIXELS
-    model.stat.extent = REACH_M
+    visual.global_.offwidth, visual.global_.offheight = size
+    visual.headlight.ambient[:] = 0.40
+    visual.headlight.diffuse[:] = 0.18
+    visual.headlight.specular[:] = 0.0
+    visual.quality.shadowsize = SHADOW_PIXELS
+    model.stat.extent = EXTENT_M
     depth.znear = 0.02
     depth.zfar = 40.0
-    depth.shadowclip = SHADOWED_M / REACH_M
-    look.rgba.fog[:] = (*SKY[1], 1.0)
-    # fog, as far tiles flicker
-    depth.fogstart = 1.3 * distance / REACH_M
-    depth.fogend = (4.0 * distance + 8.0) / REACH_M
+    depth.shadowclip = SHADOW_M / EXTENT_M
+    visual.rgba.fog[:] = (*SKY[1], 1.0)
+    # hides far tiles, which flicker
+    depth.fogstart = 1.3 * distance / EXTENT_M
+    depth.fogend = (4.0 * distance + 8.0) / EXTENT_M
     visible = set(drawn_geoms(model))
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
             model.geom_group[geom] = ROBOT_GROUP if geom in visible else HIDDEN_GROUP
     if glass:
-        _see_through(model)
+        _make_translucent(model)
     return model
 
 
-def _see_through(model: mujoco.MjModel) -> None:
-    """Make the robot translucent, its colliding shapes in `COLLIDING`."""
+def _make_translucent(model: mujoco.MjModel) -> None:
+    """Make the robot translucent, with its collision shapes in `COLLISION`."""
     for geom in range(model.ngeom):
         if not model.geom_bodyid[geom]:
             continue
         material = int(model.geom_matid[geom])
         colour = model.geom_rgba[geom] if material < 0 else model.mat_rgba[material]
         model.geom_matid[geom] = -1
-        model.geom_rgba[geom] = [*colour[:3], SEEN_THROUGH]
+        model.geom_rgba[geom] = [*colour[:3], GLASS_ALPHA]
         if model.geom_contype[geom] or model.geom_conaffinity[geom]:
             model.geom_group[geom] = ROBOT_GROUP
-            model.geom_rgba[geom] = COLLIDING
+            model.geom_rgba[geom] = COLLISION
 
 
-def _light(spec: mujoco.MjSpec) -> None:
-    # a steep light: a flatter one leaves specks at the edge of where shadows fall
+def _add_lights(spec: mujoco.MjSpec) -> None:
+    # steep, as a flat light causes artefacts at the edge of the shadows
     lights = (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22))
     for position, shade, bright in lights:
         spec.worldbody.add_light(
@@ -117,8 +122,8 @@ def _light(spec: mujoco.MjSpec) -> None:
         )
 
 
-def _tiled(spec: mujoco.MjSpec) -> dict[str, Any]:
-    """Add sky and tiles; returns the settings of a geom that is a floor of them."""
+def _add_tiles(spec: mujoco.MjSpec) -> dict[str, Any]:
+    """Add sky and tiles; returns the settings of a tiled geom."""
     kinds = mujoco.mjtTexture
     fills = mujoco.mjtBuiltin
     for name, kind, fill, colours, height in (
@@ -133,16 +138,16 @@ def _tiled(spec: mujoco.MjSpec) -> dict[str, Any]:
     return {"material": "stage_tiles", "group": FLOOR_GROUP, "contype": 0, "conaffinity": 0}
 
 
-def _lay(
+def _add_ground(
     spec: mujoco.MjSpec,
     ground: np.ndarray,
     ground_m: float,
-    where: np.ndarray,
+    path: np.ndarray,
     floor: dict[str, Any],
 ) -> None:
-    """Rough ground around a way, as a height field."""
-    low = np.floor((where.min(axis=0) - AROUND_M) / ground_m)
-    high = np.ceil((where.max(axis=0) + AROUND_M) / ground_m)
+    """Add rough ground around a path as a height field."""
+    low = np.floor((path.min(axis=0) - MARGIN_M) / ground_m)
+    high = np.ceil((path.max(axis=0) + MARGIN_M) / ground_m)
     columns, rows = (np.arange(int(low[k]), int(high[k]) + 1) for k in (0, 1))
     heights = ground[np.ix_(rows % len(ground), columns % len(ground))].astype(np.float64)
     bottom = heights.min()

@@ -11,84 +11,86 @@ import numpy as np
 from npmp.actuators.evaluation import Evaluation, Prediction
 from npmp.view.report import figures
 from npmp.view.report.figures import Line
-from npmp.view.report.parts import Cell, Chart, Section, Table, Words, assemble, number
+from npmp.view.report.parts import Cell, Chart, Paragraph, Section, Table, assemble, number
 
-# traces with curves: those of median error and those around it
-SHOWN = 6
-# of each, where its torque moves most
-SECONDS = 4.0
+# traces with curves, those around the median error
+MAX_CURVES = 6
+# stretch of each trace where its torque varies most [s]
+WINDOW_S = 4.0
 COLUMNS = {
     "rmse_nm": "one step (Nm)",
-    "rollout_rmse_nm": "on its own (Nm)",
+    "rollout_rmse_nm": "rollout (Nm)",
     "baseline_rmse_nm": "constant gains (Nm)",
-    "torque_std_nm": "spread of the torque (Nm)",
+    "torque_std_nm": "standard deviation of the torque (Nm)",
 }
 
 
-def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str, Any]) -> Path:
-    """Write the page; returns its path. part: of the log that it was judged on, in words."""
+def write(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str, Any]) -> Path:
+    """Write the page; returns its path. part: the evaluated part of the log, in words."""
     result = evaluation.figures
-    words = (
+    text = (
         f"{result['kind']} on {part}: {number(result['seconds'])} s at {number(result['rate_hz'])} "
-        "Hz. RMSE of the torque, one step ahead of measured torques, and on the model's own "
-        "torques from each trace's first on (equal where a model takes no torque). Constant gains: "
-        "the best PD law, fitted to what the model was fitted to."
+        "Hz. RMSE of the torque: one step ahead of measured torques, and in a rollout from each "
+        "trace's start on the model's own torques (equal for a model without torque input). "
+        "Constant gains: the best PD law, fitted to the same data."
     )
     if result["kind"] in ("pd", "hybrid") and "position_mae_rad" in result:
-        words += " Torques are those at the log's pendulum, without what accelerates the rotor."
+        text += " Torques are those at the log's pendulum, without the rotor's acceleration."
     rollout = result["rollout_rmse_nm"]
     baseline = result["baseline_rmse_nm"]
     rmse = "RMSE of the torque"
     ratio = f"{number(baseline / max(rollout, 1e-12))} times as much"
-    cards = [
-        ("On its own", f"{number(rollout)} Nm", rmse),
-        ("One step", f"{number(result['rmse_nm'])} Nm", rmse),
-        ("Constant gains", f"{number(baseline)} Nm", ratio),
-    ]
-    sections = [
-        Section("torque", "Torque", [Words(words), *_over_seconds(result), *_curves(evaluation)]),
-        *(_table(result, what) for what in ("actuators", "recordings") if len(result[what]) > 1),
-    ]
-    title = f"Actuator model: {result['kind']}"
-    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+    content = [Paragraph(text), *_by_horizon(result), *_curves(evaluation)]
+    tables = [_table(result, key) for key in ("actuators", "recordings") if len(result[key]) > 1]
+    return assemble(
+        out,
+        title=f"Actuator model: {result['kind']}",
+        cards=[
+            ("Rollout", f"{number(rollout)} Nm", rmse),
+            ("One step", f"{number(result['rmse_nm'])} Nm", rmse),
+            ("Constant gains", f"{number(baseline)} Nm", ratio),
+        ],
+        sections=[Section("torque", "Torque", content), *tables],
+        provenance=provenance,
+    )
 
 
-def _over_seconds(found: Mapping[str, Any]) -> list[Chart]:
-    after = found["rollout_rmse_nm_after_s"]
-    if len(after) < 2:
+def _by_horizon(result: Mapping[str, Any]) -> list[Chart]:
+    errors = result["rollout_rmse_nm_after_s"]
+    if len(errors) < 2:
         return []
-    seconds = [float(key) for key in after]
-    constant = Line("constant gains", seconds, [found["baseline_rmse_nm"]] * len(seconds), "ref")
-    own = Line("model on its own", seconds, list(after.values()))
-    title = "Error after so long without a measured torque"
-    return [figures.wide(title, "Nm", constant, own, x_label="time since (s)", height=170)]
+    seconds = [float(key) for key in errors]
+    constant = Line("constant gains", seconds, [result["baseline_rmse_nm"]] * len(seconds), "ref")
+    model = Line("model", seconds, list(errors.values()))
+    title = "Error by time since the last measured torque"
+    return [figures.wide(title, "Nm", constant, model, x_label="time since (s)", height=170)]
 
 
 def _curves(evaluation: Evaluation) -> list[Chart]:
-    """Some traces, the stretch of each where the torque moves most."""
     by_error = sorted(
         evaluation.predictions, key=lambda p: float(np.square(p.rollout - p.trace.torque).mean())
     )
-    middle = max(0, len(by_error) // 2 - SHOWN // 2)
-    rate = evaluation.figures["rate_hz"]
-    return [_curve(p, rate) for p in by_error[middle : middle + SHOWN]]
+    middle = max(0, len(by_error) // 2 - MAX_CURVES // 2)
+    rate_hz = evaluation.figures["rate_hz"]
+    return [_curve(prediction, rate_hz) for prediction in by_error[middle : middle + MAX_CURVES]]
 
 
-def _curve(p: Prediction, rate_hz: float) -> Chart:
-    window = min(len(p.trace), round(SECONDS * rate_hz))
-    moves = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(p.trace.torque)))))
-    first = int(np.argmax(moves[window - 1 :] - moves[: len(moves) - window + 1]))
-    part = slice(first, first + window)
-    time = np.arange(first, first + window) / rate_hz
+def _curve(prediction: Prediction, rate_hz: float) -> Chart:
+    trace = prediction.trace
+    window = min(len(trace), round(WINDOW_S * rate_hz))
+    variation = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(trace.torque)))))
+    start = int(np.argmax(variation[window - 1 :] - variation[: len(variation) - window + 1]))
+    part = slice(start, start + window)
+    time = np.arange(start, start + window) / rate_hz
     lines = [
-        Line("measured", time, p.trace.torque[part], "ref"),
-        Line("constant gains", time, p.baseline[part], "other"),
-        Line("model on its own", time, p.rollout[part]),
+        Line("measured", time, trace.torque[part], "ref"),
+        Line("constant gains", time, prediction.baseline[part], "other"),
+        Line("model", time, prediction.rollout[part]),
     ]
-    return figures.wide(f"{p.trace.recording}, {p.trace.actuator}", "Nm", *lines, height=220)
+    return figures.wide(f"{trace.recording}, {trace.actuator}", "Nm", *lines, height=220)
 
 
-def _table(found: Mapping[str, Any], what: str) -> Section:
-    rows = [(name, *(Cell.of(row[key], 4) for key in COLUMNS)) for name, row in found[what].items()]
-    columns = (what[:-1], *COLUMNS.values())
-    return Section(what, what.capitalize(), [Table(columns, rows, sortable=True)])
+def _table(result: Mapping[str, Any], key: str) -> Section:
+    rows = [(name, *(Cell.of(row[key], 4) for key in COLUMNS)) for name, row in result[key].items()]
+    columns = (key[:-1], *COLUMNS.values())
+    return Section(key, key.capitalize(), [Table(columns, rows, sortable=True)])

@@ -1,10 +1,9 @@
-"""Charts over numbers by matplotlib, as SVG inside the page: lines, histograms, a footfall diagram.
+"""Charts as SVG inside the page, drawn by matplotlib: lines, histograms, gait diagrams.
 
-Each function takes plain arrays and gives a `Chart`. Colours are names of the page's own
-(`assets/page.css` gives each a light and a dark value), so one drawing serves both, and print. The
-page's script reads the curves back from the drawing for its hover read-out and to follow the
-replay; nothing is stored twice. Long curves are thinned to `MAX_POINTS` by keeping the extremes of
-each stretch, so that a spike never disappears.
+Each function takes arrays and returns a `Chart`. Colours are the page's CSS variables
+(`assets/page.css` has a light and a dark value of each). The page's script reads the curves from
+the SVG for its hover read-out and to follow the replay. Long curves are thinned to `MAX_POINTS`,
+keeping the extremes of each stretch.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ from markupsafe import Markup
 from npmp.view.report.parts import FOOT_CSS, Chart, number, visible
 
 MAX_POINTS = 600
-# of drawings that fill the page [pixels]
+# width of charts that fill the page [pixels]
 WIDTH = 940
-# beside and below the axes [pixels]
+# margins right of and below the axes [pixels]
 RIGHT = 10
 BOTTOM = 32
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
-# What matplotlib draws with, and the page's name for it: any colours would do, as long as all
-# differ.
+# colours in matplotlib by CSS variable, which replaces them; they must differ
 COLOURS = {
     "robot": "#0072b2",
     "ref": "#8a8f96",
@@ -80,8 +78,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: x (N,), y (N,) with NaN where there is nothing to draw, its name, and the name of
-    its colour."""
+    """One curve: its name, x (N,), y (N,) with NaN for gaps, and the CSS class of its colour."""
 
     name: str
     x: npt.ArrayLike
@@ -92,8 +89,8 @@ class Line:
 # ---- drawing
 
 
-class Sheet:
-    """A drawing of `size` pixels with one pair of axes in `box` (left, top, width, height)."""
+class Drawing:
+    """A figure of `size` pixels with axes in `box` (left, top, width, height)."""
 
     def __init__(self, width: float, height: float, left: float, top: float) -> None:
         from matplotlib.figure import Figure
@@ -108,22 +105,22 @@ class Sheet:
         self.tags: dict[str, dict[str, str]] = {}
 
     def tag(self, artist: Any, css: str, name: str = "") -> None:
-        """Give an artist a CSS class in the page, and a name for the read-out."""
+        """Set the CSS class of an artist, and its name in the hover read-out."""
         artist.set_gid(f"tag{len(self.tags)}")
         self.tags[artist.get_gid()] = {"class": css, "data-name": visible(name)}
 
-    def text(self, x: float, y: float, words: str, colour: str, **options: Any) -> None:
-        """Words at a place of the axes."""
-        artist = self.axes.text(x, y, visible(words), color=COLOURS[colour], **options)
-        self.tag(artist, f"said {colour}")
+    def text(self, x: float, y: float, text: str, colour: str, **options: Any) -> None:
+        """Text at a position of the axes."""
+        artist = self.axes.text(x, y, visible(text), color=COLOURS[colour], **options)
+        self.tag(artist, f"label {colour}")
 
-    def label_x(self, words: str) -> None:
-        """What x is, under the axes."""
+    def label_x(self, text: str) -> None:
+        """The label under the axes."""
         x, y = (self.box[0] + self.box[2] / 2) / self.size[0], 2 / self.size[1]
-        self.figure.text(x, y, words, ha="center", va="bottom")
+        self.figure.text(x, y, text, ha="center", va="bottom")
 
     def ticks(self, axis: Any, count: int, suffix: str = "") -> None:
-        """Some round numbers on an axis."""
+        """Round ticks on an axis, about `count`."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         def label(value: float, _: object) -> str:
@@ -133,16 +130,16 @@ class Sheet:
         axis.set_major_formatter(FuncFormatter(label))
 
     def shade_lost(self, lost_after: float | None) -> None:
-        """Shade what follows after the robot was lost."""
+        """Shade the time after the robot was lost."""
         start, stop = self.axes.get_xlim()
         if lost_after is not None and lost_after < stop:
             self.tag(self.axes.axvspan(max(lost_after, start), stop, **LOST), "lost")
 
     def svg(self, label: str, **data: str) -> Markup:
-        """The drawing, to stand in a page. data: the element's data- attributes."""
+        """The SVG element for the page. data: its data- attributes."""
         out = io.BytesIO()
         with warnings.catch_warnings():
-            # letters that the font of the measurements lacks; the reader's has them
+            # characters that matplotlib's font lacks; the browser's font may have them
             warnings.simplefilter("ignore")
             self.figure.savefig(out, format="svg", metadata={"Date": None})
         root = ET.fromstring(out.getvalue())
@@ -158,37 +155,39 @@ class Sheet:
         return Markup(ET.tostring(root, encoding="unicode"))
 
 
-_NAMED = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
-_HEX = re.compile("|".join(_NAMED))
-_LONG = re.compile(r"(\d\.\d)\d+")  # a tenth of a pixel is enough
+_VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+_HEX = re.compile("|".join(_VARIABLES))
+# rounds to a tenth of a pixel
+_DIGITS = re.compile(r"(\d\.\d)\d+")
 _GAP = re.compile(r"\s*([MLz])\s*")
 
 
 def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
-    """One element of matplotlib's SVG as the page needs it: no namespaces, no names of its own, the
-    page's colours."""
+    """Convert an element of matplotlib's SVG: no namespaces, no ids, the page's colours."""
     element.tag = element.tag.rpartition("}")[2]
     own = element.attrib.get("id", "")
     element.attrib = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-    if not re.fullmatch(r"[pm][0-9a-f]{8,}", own):  # what others refer to: clips and markers
+    if not re.fullmatch(r"[pm][0-9a-f]{8,}", own):  # ids of clip paths and markers are referenced
         element.attrib.pop("id", None)
     if "style" in element.attrib:
-        element.attrib["style"] = _HEX.sub(lambda found: _NAMED[found[0]], element.attrib["style"])
+        element.attrib["style"] = _HEX.sub(
+            lambda match: _VARIABLES[match[0]], element.attrib["style"]
+        )
     if "d" in element.attrib:
-        element.attrib["d"] = _GAP.sub(r"\1", _LONG.sub(r"\1", element.attrib["d"]))
+        element.attrib["d"] = _GAP.sub(r"\1", _DIGITS.sub(r"\1", element.attrib["d"]))
     element.attrib |= {key: value for key, value in tags.get(own, {}).items() if value}
 
 
 @contextmanager
-def _sheet(width: float, height: float, left: float = 46, top: float = 8) -> Iterator[Sheet]:
+def _drawing(width: float, height: float, left: float = 46, top: float = 8) -> Iterator[Drawing]:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        yield Sheet(width, height, left, top)
+        yield Drawing(width, height, left, top)
 
 
 def tick_label(value: float, span: float) -> str:
-    """A tick's text: short, with SI-like k and M for counts."""
+    """A short tick label, with k and M for large spans."""
     value = 0.0 if abs(value) < 1e-9 * span else value
     text = f"{value:.6g}"
     if abs(value) >= 1e9 or 0 < abs(value) < 1e-4:
@@ -201,8 +200,8 @@ def tick_label(value: float, span: float) -> str:
 
 
 def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatArray, FloatArray]:
-    """At most `limit` of the points (N,), keeping the lowest and the highest of each stretch, the
-    first and last, and one NaN of each stretch that has any (so that gaps stay gaps)."""
+    """At most `limit` of the points (N,): the first, the last, and the lowest, highest and a NaN of
+    each stretch."""
     n = len(x)
     if n <= limit:
         return x, y
@@ -235,51 +234,44 @@ def line_chart(
     y_range: Range | None = None,
     lost_after: float | None = None,
     clip: int | None = None,
-    bands: Sequence[Range] = (),
-    threshold: float | None = None,
     square: bool = False,
 ) -> Chart:
-    """A figure of one or more curves on common axes.
+    """One or more curves on common axes.
 
     Args:
-        lines: the curves, drawn in this order (the reference first, below the robot).
-        title, unit: the caption; unit is shown beside it.
-        log: logarithmic y; values not above zero are left out.
-        x_range, y_range: fixed axes; from the data when None.
-        lost_after: x after which the robot had failed; that part is shaded.
-        clip: the replay's clip whose time x is: chart and replay follow each other.
-        bands: stretches [start, stop) of x to shade, such as stances.
-        threshold: a y to draw a dashed line at. square: one scale for both axes, as on a map.
+      lines: drawn in this order, so the reference first.
+      title, unit: the caption.
+      log: logarithmic y; values not above zero are left out.
+      x_range, y_range: of the axes; None: of the data.
+      lost_after: x from which the chart is shaded, as the robot was lost.
+      clip: the replay's clip whose time is x; chart and replay follow each other.
+      square: the same scale for both axes, as on a map.
     """
     data = []
     for line in lines:
         x, y = (np.array(v, dtype=np.float64).reshape(-1) for v in (line.x, line.y))
         y[~(np.isfinite(x) & np.isfinite(y)) | ((y <= 0) if log else False)] = np.nan
         data.append((line, *thin(x, y)))
-    with _sheet(width, height) as sheet:
-        axes = sheet.axes
-        box = sheet.box
+    with _drawing(width, height) as drawing:
+        axes = drawing.axes
+        box = drawing.box
         (x0, x1), (y0, y1) = _ranges(data, x_range, y_range, log)
         if square:
             (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), box[2] / box[3])
-        _axes(sheet, (x0, x1), (y0, y1), log)
-        for start, stop in bands:
-            sheet.tag(axes.axvspan(start, stop, **LOST | {"color": COLOURS["robot"]}), "band")
-        sheet.shade_lost(lost_after)
+        _axes(drawing, (x0, x1), (y0, y1), log)
+        drawing.shade_lost(lost_after)
         if lost_after is not None and lost_after < x1:
             side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
             place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
-            words = f" lost at {number(lost_after)} s "
-            sheet.text(max(lost_after, x0), 1.0, words, "lost-ink", **place)
-        if threshold is not None and y0 <= threshold <= y1:
-            sheet.tag(axes.axhline(threshold, **DASHED), "threshold")
+            text = f" lost at {number(lost_after)} s "
+            drawing.text(max(lost_after, x0), 1.0, text, "lost-ink", **place)
         for line, x, y in data:
-            _curve(sheet, line, x, y)
+            _curve(drawing, line, x, y)
         if not any(np.isfinite(y).any() for _, _, y in data):
             middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-            sheet.text(0.5, 0.5, "no finite values", "lost-ink", **middle)
-        sheet.label_x(x_label)
-        svg = sheet.svg(title, **_scale(sheet, clip, unit, x_label))
+            drawing.text(0.5, 0.5, "no finite values", "lost-ink", **middle)
+        drawing.label_x(x_label)
+        svg = drawing.svg(title, **_scale(drawing, clip, unit, x_label))
     legend = [(line.name, line.css) for line in lines] if len(lines) > 1 else []
     return Chart(title, unit, svg, legend)
 
@@ -290,8 +282,7 @@ def wide(title: str, unit: str, *lines: Line, height: int = 165, **look: Any) ->
 
 
 def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
-    """Both ranges widened about their middles until a unit is as long on the one as on the other;
-    ratio: width / height."""
+    """The ranges widened about their centres to the same scale. ratio: width / height."""
     span = max(x[1] - x[0], ratio * (y[1] - y[0]))
     half = (span / 2, span / ratio / 2)
     middle = ((x[0] + x[1]) / 2, (y[0] + y[1]) / 2)
@@ -299,40 +290,41 @@ def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
     return wide, (middle[1] - half[1], middle[1] + half[1])
 
 
-def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
-    """A curve with gaps; points that stand alone become dots."""
+def _curve(drawing: Drawing, line: Line, x: FloatArray, y: FloatArray) -> None:
+    """Draw a curve with gaps; isolated points become dots."""
     colour = COLOURS[line.css]
-    (drawn,) = sheet.axes.plot(x, y, color=colour, linewidth=WIDTHS.get(line.css, 1.6))
-    sheet.tag(drawn, f"line {line.css}", name=line.name)
+    (artist,) = drawing.axes.plot(x, y, color=colour, linewidth=WIDTHS.get(line.css, 1.6))
+    drawing.tag(artist, f"line {line.css}", name=line.name)
     finite = np.concatenate([[False], np.isfinite(y), [False]])
-    alone = finite[1:-1] & ~finite[:-2] & ~finite[2:]
-    if alone.any():
-        sheet.axes.plot(x[alone], y[alone], ".", color=colour, markersize=7, markeredgewidth=0)
+    isolated = finite[1:-1] & ~finite[:-2] & ~finite[2:]
+    if isolated.any():
+        drawing.axes.plot(
+            x[isolated], y[isolated], ".", color=colour, markersize=7, markeredgewidth=0
+        )
 
 
 def _scale(
-    sheet: Sheet, clip: int | None, unit: str = "", x_label: str = "time (s)"
+    drawing: Drawing, clip: int | None, unit: str = "", x_label: str = "time (s)"
 ) -> dict[str, str]:
-    """Attributes that tell the page's script what the drawing means: the plot's box, its axes, the
-    replay's clip."""
-    axes = sheet.axes
-    numbers = {"box": sheet.box, "x": axes.get_xlim(), "y": axes.get_ylim()}
+    """Attributes for the page's script: the axes' box and ranges, and the replay's clip."""
+    axes = drawing.axes
+    numbers = {"box": drawing.box, "x": axes.get_xlim(), "y": axes.get_ylim()}
     attrs = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
     attrs |= {"log": str(int(axes.get_yscale() == "log")), "unit": unit, "xlabel": x_label}
     return attrs if clip is None else attrs | {"clip": str(clip)}
 
 
-def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
+def _axes(drawing: Drawing, x: Range, y: Range, log: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes = sheet.axes
+    axes = drawing.axes
     axes.set_yscale("log" if log else "linear")
     axes.set_xlim(*x)
     axes.set_ylim(*y)
     axes.grid(axis="y", linewidth=1, clip_on=False)
-    sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 90)))
+    drawing.ticks(axes.xaxis, max(3, round(drawing.box[2] / 90)))
     if not log:
-        sheet.ticks(axes.yaxis, 4)
+        drawing.ticks(axes.yaxis, 4)
         return
     subs = (1.0,) if y[1] > 100 * y[0] else (1.0, 2.0, 5.0)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=6))
@@ -343,7 +335,7 @@ def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
 def _ranges(
     data: Sequence[tuple[Any, ...]], x_range: Range | None, y_range: Range | None, log: bool
 ) -> tuple[Range, Range]:
-    """The axes, as given or from the data, of lines and their x and y: never empty."""
+    """The ranges of the axes, by default of the data (lines with their x and y); never empty."""
     x, y = (np.concatenate([np.zeros(0), *values]) for values in list(zip(*data, strict=True))[1:])
     x, y = x[np.isfinite(x)], y[np.isfinite(y)]
     x0, x1 = x_range or ((float(x.min()), float(x.max())) if x.size else (0.0, 1.0))
@@ -354,7 +346,7 @@ def _ranges(
 
 
 def _bounds(values: FloatArray, log: bool) -> Range:
-    """Lowest and highest of finite values, with a margin; (0, 1) when there is none."""
+    """The range of finite values with a margin; (0, 1) without values."""
     if not values.size:
         return (1e-1, 1.0) if log else (0.0, 1.0)
     low, high = float(values.min()), float(values.max())
@@ -364,7 +356,7 @@ def _bounds(values: FloatArray, log: bool) -> Range:
         pad = max(abs(high) * 0.1, 1e-3)
         return low - pad, high + pad
     pad = 0.06 * (high - low)
-    # Quantities that start at zero (errors, heights, fractions) are drawn from zero.
+    # errors, heights and fractions are drawn from zero
     return (0.0 if 0 <= low < 0.5 * high else low - pad), high + pad
 
 
@@ -383,36 +375,36 @@ def histogram(
     width: int = 330,
     height: int = 160,
 ) -> Chart:
-    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top`
-    (their 99.5th percentile, at least `least`).
+    """Shares of values (N,) in bins from 0. The last bin includes all values above `top`, which is
+    by default their 99.5th percentile, at least `least`.
 
     threshold: a value to mark.
     """
     value = np.asarray(values, dtype=np.float64).reshape(-1)
     value = value[np.isfinite(value)]
-    with _sheet(width, height, left=40) as sheet:
-        axes = sheet.axes
+    with _drawing(width, height, left=40) as drawing:
+        axes = drawing.axes
         if not value.size:
             axes.axis("off")
-            sheet.text(0.5, 0.5, "nothing to count", "lost-ink", ha="center", va="center")
-            return Chart(title, unit, sheet.svg(title))
+            drawing.text(0.5, 0.5, "no finite values", "lost-ink", ha="center", va="center")
+            return Chart(title, unit, drawing.svg(title))
         most = top if top is not None else max(float(np.percentile(value, 99.5)), least)
         most = max(most, 0.0 if threshold is None else 1.1 * threshold) or 1.0
         counts, edges = np.histogram(np.clip(value, 0.0, most), bins, (0.0, most))
         shares = 100.0 * counts / len(value)
         look: dict[str, Any] = {"facecolor": COLOURS["robot"], "linewidth": 0, "fill": True}
-        sheet.tag(axes.stairs(shares, edges, **look), "fill robot")
+        drawing.tag(axes.stairs(shares, edges, **look), "fill robot")
         axes.set_xlim(0.0, most)
         axes.set_ylim(0.0, 1.08 * float(shares.max()))
         axes.grid(axis="y", linewidth=1, clip_on=False)
-        sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 70)))
-        sheet.ticks(axes.yaxis, 3, "%")
+        drawing.ticks(axes.xaxis, max(3, round(drawing.box[2] / 70)))
+        drawing.ticks(axes.yaxis, 3, "%")
         if threshold is not None:
             axes.axvline(threshold, **DASHED)
         if (value > most).any():
-            words = f"the last bar: all above {number(most)}"
-            sheet.figure.text(1 - 10 / width, 2 / height, words, ha="right", va="bottom")
-        return Chart(title, unit, sheet.svg(title))
+            text = f"the last bar: all above {number(most)}"
+            drawing.figure.text(1 - 10 / width, 2 / height, text, ha="right", va="bottom")
+        return Chart(title, unit, drawing.svg(title))
 
 
 # ---- feet
@@ -421,13 +413,12 @@ def histogram(
 def stance(
     height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice(None)
 ) -> npt.NDArray[np.bool_]:
-    """In which frames a foot is near the lowest it gets.
+    """Whether a foot is within the margin of its lowest height, (T,).
 
     Args:
-        height: (T,) of one foot [m]; what is not finite does not stand.
-        margin_m: how far above [m] the lowest height still counts; the lowest is the 5th
-          percentile.
-        counted: the frames that decide what is lowest: those before a fall.
+      height: (T,) of one foot [m]; NaN is not standing.
+      margin_m: above the lowest height, the 5th percentile.
+      counted: frames of the percentile: those before a fall.
     """
     h = np.asarray(height, dtype=np.float64)
     valid = h[counted][np.isfinite(h[counted])]
@@ -447,25 +438,24 @@ def footfall_chart(
     clip: int | None = None,
     lost_after: float | None = None,
 ) -> Chart:
-    """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey,
-    robot below in its colour.
+    """A gait diagram (Hildebrand): a row per foot with bars while it stands, the reference's above
+    the robot's.
 
     Args:
-        time_s: (T,) seconds; reference, robot: (T, F) standing or not; reference: None where there
-          is none.
+      time_s: (T,) [s]. reference, robot: (T, F) whether each foot stands; reference may be None.
     """
     t = np.asarray(time_s, dtype=np.float64)
     t0, t1 = (float(t[0]), float(t[-1])) if len(t) > 1 else (0.0, 1.0)
     edges = t0 + (t1 - t0) / max(len(t) - 1, 1) * np.arange(len(t) + 1)
-    with _sheet(WIDTH, 6 + 24 * len(names) + 32, top=6) as sheet:
-        axes = sheet.axes
+    with _drawing(WIDTH, 6 + 24 * len(names) + 32, top=6) as drawing:
+        axes = drawing.axes
         axes.set_xlim(t0, t1)
         axes.set_ylim(len(names), 0.0)
         axes.set_yticks([])
-        sheet.ticks(axes.xaxis, 10)
+        drawing.ticks(axes.xaxis, 10)
         place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
         for i, name in enumerate(names):
-            sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
+            drawing.text(t0 - 6 / drawing.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
             rows: list[Any] = [(robot, i + 0.46, 0.38, FOOT_CSS[i % 4], None)]
             if reference is not None:
                 rows.insert(0, (reference, i + 0.08, 0.29, "ref", 0.75))
@@ -475,9 +465,9 @@ def footfall_chart(
                 top = np.where(stands[turns[:-1]], low + tall, low)
                 look: Any = {"fill": True, "facecolor": COLOURS[colour], "alpha": alpha}
                 bars = axes.stairs(top, edges[turns], baseline=low, linewidth=0, **look)
-                sheet.tag(bars, f"fill {colour}")
-        sheet.shade_lost(lost_after)
-        sheet.label_x("time (s)")
-        svg = sheet.svg(title, **_scale(sheet, clip))
+                drawing.tag(bars, f"fill {colour}")
+        drawing.shade_lost(lost_after)
+        drawing.label_x("time (s)")
+        svg = drawing.svg(title, **_scale(drawing, clip))
     keys = [("reference stands", "ref"), ("robot stands, in the foot's colour", "robot")]
     return Chart(title, "", svg, keys if reference is not None else [], wide=True)

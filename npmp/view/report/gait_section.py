@@ -1,4 +1,4 @@
-"""The section of a policy's page that shows its gait command by command."""
+"""The gait of a policy command by command, as a section of its page."""
 
 from __future__ import annotations
 
@@ -8,46 +8,40 @@ from typing import Any
 import numpy as np
 
 from npmp.evaluation.gait import worst
-from npmp.tasks.velocity import COMMAND_CHANNELS
-from npmp.view.report import figures
-from npmp.view.report.figures import Line
-from npmp.view.report.parts import Cell, Charts, Section, Table, Words, foot_labels
+from npmp.view.report.parts import Cell, Paragraph, Section, Table, foot_labels
 
-DEG = 180.0 / np.pi
 _COMMAND = "forward, lateral, yaw"
 _COLUMNS = (_COMMAND, "achieved", "beyond the limits", "falls", "joints", "module", "recorded")
 _FEET = (_COMMAND, "lift (cm)", "stands at (m/s)", "steps (1/s)", "touchdown", "opposite")
 
 
 def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Section | None:
-    """Tables with a row per command (`npmp.evaluation.policy.evaluate_commands`), of the robot and
-    of its feet, and charts of commanded and achieved velocities."""
+    """Tables of the robot and of its feet with a row per command, of
+    `npmp.evaluation.policy.evaluate_commands`."""
     if not rows:
         return None
-    words = (
-        "Robots that each keep one command, after a second of another. Joints: 99.9th percentile "
-        "of the fastest, in velocity limits. Module and recorded: lift (cm) and standing speed "
-        "(m/s) of the worst foot, and opposite, of the module while it tracks recordings at about "
-        "that velocity, and of these."
+    on_robots = (
+        "Robots with one constant command each, after a second with another. Joints: 99.9th "
+        "percentile of the fastest joint, relative to its velocity limit. Module, recorded: lift "
+        "(cm) and standing speed (m/s) of the worst foot, and opposite, of the module while it "
+        "tracks recordings at about that velocity, and of these recordings."
     )
     on_feet = (
-        f"Feet in the order {', '.join(foot_labels(feet))}. Lift: how high a swing gets, median. "
-        "Stands at: mean horizontal speed below 5 mm. Touchdown: phase within the first foot's "
-        "stride. Opposite: correlation of the heights of opposite feet; 1 is a trot, about −0.2 a "
-        "walk in four beats."
+        f"Feet in the order {', '.join(foot_labels(feet))}. Lift: median height of a swing. Stands "
+        "at: mean horizontal speed below 5 mm. Touchdown: phase within the first foot's stride. "
+        "Opposite: correlation of the heights of opposite feet; 1 for a trot, −0.2 for a walk."
     )
-    parts = [
-        Words(words),
+    content = [
+        Paragraph(on_robots),
         Table(_COLUMNS, [_row(row) for row in rows]),
-        Words(on_feet),
+        Paragraph(on_feet),
         Table(_FEET, [_feet_row(row) for row in rows]),
-        Charts([chart for axis in range(3) for chart in _charts(rows, axis)]),
     ]
-    return Section("grid", "Command by command", parts)
+    return Section("grid", "Command by command", content)
 
 
 def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The grid in one line: how many commands are within the limits, and the worst of each."""
+    """The grid in one line: the number of commands within the limits, and the worst of each."""
     moving = [row for row in rows if any(row["command"]) and row.get("achieved")]
     good = sum(not row["faults"] for row in rows)
     error = np.array([np.subtract(r["achieved"], r["command"]) for r in moving] or [[0.0] * 3])
@@ -64,24 +58,26 @@ def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(row: Mapping[str, Any]) -> list[str | Cell]:
     achieved = row.get("achieved")
-    faults = Cell("; ".join(row["faults"]), words=True)
-    cells = [faults, Cell(str(row["falls"]), bad=row["falls"] > 0)]
+    faults = Cell("; ".join(row["faults"]), wrap=True)
+    falls = Cell(str(row["falls"]), bad=row["falls"] > 0)
     if not achieved:
-        return [_command(row), "–", *cells, *["–"] * 3]
-    reached = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
-    beside = (_beside(row.get(key)) for key in ("module", "recorded"))
-    return [_command(row), reached, *cells, _number(row["joint_speed_share"]), *beside]
+        return [_command(row), "–", faults, falls, *["–"] * 3]
+    velocity = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
+    joints = _number(row["joint_speed_share"])
+    module = _worst_foot(row.get("module"))
+    recorded = _worst_foot(row.get("recorded"))
+    return [_command(row), velocity, faults, falls, joints, module, recorded]
 
 
 def _feet_row(row: Mapping[str, Any]) -> list[str]:
     if not row.get("achieved"):
         return [_command(row), *["–"] * 5]
     columns = ("lift_m", 100, 1), ("stance_mps", 1, 2), ("step_rate_hz", 1, 1), ("phase", 1, 2)
-    each = (
+    per_foot = (
         " ".join(_number(None if v is None else scale * v, digits) for v in row[key])
         for key, scale, digits in columns
     )
-    return [_command(row), *each, _number(row["opposite_correlation"])]
+    return [_command(row), *per_foot, _number(row["opposite_correlation"])]
 
 
 def _command(row: Mapping[str, Any]) -> str:
@@ -92,32 +88,9 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _beside(found: Mapping[str, Any] | None) -> str:
-    if not found:
+def _worst_foot(metrics: Mapping[str, Any] | None) -> str:
+    if not metrics:
         return "–"
-    lift = worst(found["lift_m"], min)
-    slide = worst(found["stance_mps"], max)
-    return f"{100 * lift:.1f}, {slide:.2f}, {_number(found['opposite_correlation'])}"
-
-
-def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]:
-    """Along one component of the command, the others at rest."""
-    rest = rows[0]["command"]
-    mine = [r for r in rows if all(r["command"][k] == rest[k] for k in range(3) if k != axis)]
-    mine.sort(key=lambda row: float(row["command"][axis]))
-    if len(mine) < 2:
-        return []
-    title, unit = COMMAND_CHANNELS[axis]
-    x = [row["command"][axis] for row in mine]
-    achieved = [row["achieved"][axis] if row.get("achieved") else np.nan for row in mine]
-    angles = ("roll, RMS", "roll_rms_rad", "robot"), ("pitch, mean", "pitch_rad", "other")
-    leans = [
-        Line(label, x, [DEG * row.get(name, np.nan) for row in mine], css)
-        for label, name, css in angles
-    ]
-    speeds = [Line("commanded", x, x, "ref"), Line("achieved", x, achieved, "robot")]
-    drawn = (title, f"({unit})", speeds), ("Base roll and pitch", "(deg)", leans)
-    along = f"commanded ({unit})"
-    return [
-        figures.line_chart(lines, title=name, unit=of, x_label=along) for name, of, lines in drawn
-    ]
+    lift = worst(metrics["lift_m"], min)
+    slide = worst(metrics["stance_mps"], max)
+    return f"{100 * lift:.1f}, {slide:.2f}, {_number(metrics['opposite_correlation'])}"

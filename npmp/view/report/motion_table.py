@@ -1,4 +1,4 @@
-"""Motions and their figures of quality as a table of a page."""
+"""The table of motions and their retargeting metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npmp.view.report.parts import Cell, Row, Table
 from retarget.motion_summary import aggregate, by_kind, figure_of
 from retarget.quality import BAD, SLIDING
 
-# Key of quality -> heading, factor, decimals.
+# heading, factor and decimals by key of `ReferenceMotion.quality`
 COLUMNS: dict[str, tuple[str, float, int]] = {
     "rms_marker_m": ("marker RMS (cm)", 100.0, 2),
     "max_marker_m": ("marker max (cm)", 100.0, 1),
@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, float, int]] = {
     "jerk_rms": ("jerk (rad/s³)", 1.0, 0),
     "leg_orientation_deg": ("legs off (deg)", 1.0, 1),
 }
-# Key of quality -> how motions are summed up; "mean", weighted by time, where it is not here.
+# how motions are aggregated, by key; by default the mean weighted by time
 SUMMED = {
     "rms_marker_m": "rms",
     "max_marker_m": "max",
@@ -40,19 +40,18 @@ SUMMED = {
     "limit_violations": "sum",
     "velocity_violations": "sum",
 }
-# Key of quality -> the text that its heading shows under the mouse.
+# tooltips of headings, by key
 MEANINGS = {
     "rms_marker_m": "distance of the robot's markers from the recording's, root mean square",
     "max_marker_m": "the largest distance of a marker from the recording's",
     "foot_slide_mps": "mean horizontal speed of standing feet",
     "foot_slide_share": f"share of standing feet's steps above {100 * SLIDING:g} cm/s",
     "near_floor_mps": "mean horizontal speed of contact points below 5 mm",
-    "stance_lost_share": "share of the recording's stances in which the robot's foot is too high "
-    "to stand",
+    "stance_lost_share": "share of the recording's stances in which the robot's foot is in the air",
     "penetration_p99_m": "depth of the deepest contact point, 99th percentile of frames",
     "penetration_m": "depth of the deepest contact point, the greatest",
     "float_m": "height of standing feet, 99th percentile",
-    "body_penetration_m": "greatest depth of anything but the feet",
+    "body_penetration_m": "greatest depth of any other body",
     "limit_violations": "(frame, joint) pairs beyond the position limits",
     "velocity_violations": "(frame, joint) pairs beyond the velocity limits",
     "self_collision_share": "share of frames in which parts of the robot penetrate each other",
@@ -62,9 +61,8 @@ MEANINGS = {
 
 
 def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None) -> Table:
-    """A row per motion, of the first `most` of them; at the end all together, and each kind of
-    movement."""
-    # without a figure of slide it shows that no foot stands
+    """A row for each of the first `most` motions; last all motions, and each kind of movement."""
+    # an empty foot_slide_mps shows that no foot stands
     keys = [
         key
         for key in COLUMNS
@@ -75,7 +73,7 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
     for motion in motions[:most]:
         cells = [_cell(key, figure_of(motion, key), marked=True) for key in keys]
         if "near_floor_mps" in keys and "foot_slide_mps" not in motion.quality:
-            # all of it is sliding
+            # without stances all movement near the floor is sliding
             place = keys.index("near_floor_mps")
             near = figure_of(motion, "near_floor_mps")
             cells[place] = replace(cells[place], bad=near >= BAD["foot_slide_mps"])
@@ -97,11 +95,11 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
 
 
 def overall(motions: Sequence[ReferenceMotion], key: str) -> float:
-    """A figure of all motions together: over frames, weighted by time, the greatest, or the sum."""
+    """A metric of all motions, aggregated as `SUMMED`."""
     return aggregate(motions, key, SUMMED.get(key, "mean"))
 
 
 def _cell(key: str, value: float, *, marked: bool = False) -> Cell:
-    """A figure in its column's unit. marked: so that it is seen where it is bad."""
+    """A value in its column's unit. marked: highlighted if it is bad."""
     _, factor, decimals = COLUMNS[key]
     return Cell.of(value * factor, decimals, bad=marked and value >= BAD.get(key, math.inf))

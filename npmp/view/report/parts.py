@@ -1,9 +1,7 @@
-"""What a page is made of, and writing it: sections of typed parts, put into the templates of
-`templates/`.
+"""The parts of a page, and writing it with the templates of `templates/`.
 
-The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content
-policy forbids the rest. Every word is escaped by the templates; nothing here or in the other
-modules writes HTML.
+The page is one file that fetches nothing, enforced by its content security policy. All text is
+escaped by the templates; no module writes HTML.
 """
 
 from __future__ import annotations
@@ -29,19 +27,18 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 FOOT_CSS = ("lf", "rf", "lh", "rh")
 
 
-# ---- words
+# ---- text
 
 
 def visible(value: object) -> str:
-    """Text without control characters, which SVG and HTML refuse, and without halves of characters:
-    each becomes a visible mark."""
+    """Text with control characters and lone surrogates, which SVG and HTML forbid, replaced."""
     text = str(value).encode("utf-8", "replace").decode("utf-8")
     return "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def number(value: object, digits: int = 3) -> str:
-    """A number for reading: `digits` significant digits, thousands grouped, no exponent between
-    1e-4 and 1e9; n/a if not finite.
+    """A number with `digits` significant digits, grouped thousands, and no exponent from 1e-4 to
+    1e9; n/a if not finite.
 
     >>> number(0.012345), number(1234567.0), number(float("nan")), number(12.0)
     ('0.0123', '1,234,567', 'n/a', '12')
@@ -62,18 +59,17 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def foot_labels(names: Sequence[str]) -> list[str]:
-    """What feet are called in charts: their bodies' names without the words at the end that all
-    share."""
-    words = [name.split("_") for name in names]
-    while len(words) > 1 and all(len(each) > 1 for each in words):
-        if len({each[-1].lower() for each in words}) > 1:
+    """Names of feet in charts: their bodies' names without a common ending."""
+    labels = [name.split("_") for name in names]
+    while len(labels) > 1 and all(len(label) > 1 for label in labels):
+        if len({label[-1].lower() for label in labels}) > 1:
             break
-        words = [each[:-1] for each in words]
-    return ["_".join(each) for each in words]
+        labels = [label[:-1] for label in labels]
+    return ["_".join(label) for label in labels]
 
 
 def scrubbed(value: Any, folder: Path) -> Any:
-    """`scrub` of a text, or of all texts in mappings and lists; numbers stay."""
+    """`scrub` applied to all strings in mappings and lists."""
     if isinstance(value, Mapping):
         return {scrub(str(key), folder): scrubbed(entry, folder) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -82,12 +78,12 @@ def scrubbed(value: Any, folder: Path) -> Any:
     return value if plain else scrub(str(value), folder)
 
 
-# ---- parts: what a section is made of. templates/parts.html has a macro for each class.
+# ---- parts of a section; templates/parts.html has a macro for each class
 
 
 @dataclass(frozen=True)
-class Words:
-    """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
+class Paragraph:
+    """A paragraph (css: lead, note-line), a heading (css: h3), or preformatted text (css: pre)."""
 
     text: str
     css: str = "lead"
@@ -95,7 +91,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing under its caption; legend: (name, CSS class)."""
+    """An SVG under its caption; legend: (name, CSS class)."""
 
     title: str
     unit: str
@@ -114,17 +110,16 @@ class Charts:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. value: what it is sorted by, where that is a number. words: its
-    lines may break."""
+    """A cell of a table. value: to sort by, if it is a number. wrap: lines may break."""
 
     text: str
     value: float | None = None
     bad: bool = False
-    words: bool = False
+    wrap: bool = False
 
     @classmethod
     def of(cls, value: float, decimals: int, *, bad: bool = False) -> Cell:
-        """A number with so many decimals; a dash where there is none."""
+        """A number with so many decimals; a dash if it is not finite."""
         return cls(f"{value:,.{decimals}f}" if math.isfinite(value) else "–", float(value), bad)
 
 
@@ -133,8 +128,8 @@ Row = Sequence["str | Cell"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. last: rows of all rows together, kept at the end. sortable: by a click
-    on a heading. meanings: of headings, what the column holds."""
+    """Rows under headings. last: summary rows, kept at the end. sortable: by a click on a heading.
+    meanings: tooltips of headings."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
@@ -145,8 +140,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the text at its end, its CSS class; an interval and a mark of
-    its own, drawn where the values of all bars have them."""
+    """One horizontal bar: value, text at its end, CSS class, and an interval and a mark on the same
+    scale."""
 
     label: str
     value: float
@@ -158,8 +153,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a
-    light track."""
+    """Horizontal bars; `full` is the value of the full width, drawn as a light track."""
 
     title: str
     bars: Sequence[Bar]
@@ -167,7 +161,7 @@ class Bars:
     unit: str = ""
 
     def share(self, value: float) -> float | None:
-        """A value in per cent of the longest bar, or of the whole; None where there is none."""
+        """A value in per cent of `full` or the longest bar; None if it is not finite."""
         if not math.isfinite(value):
             return None
         finite = [bar.value for bar in self.bars if math.isfinite(bar.value)]
@@ -177,7 +171,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Fold:
-    """Parts that unfold under a summary. screen: not on paper."""
+    """Parts that unfold under a summary. screen: not printed."""
 
     summary: str
     parts: Sequence[Any]
@@ -187,15 +181,15 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Names with what they stand for; `code`: names whose value is set as code."""
+class Definitions:
+    """Names and values; `code`: names whose value is set as code."""
 
     entries: Sequence[tuple[str, str]]
     code: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Lines:
+class BulletList:
     """A list of lines."""
 
     entries: Sequence[str]
@@ -203,17 +197,17 @@ class Lines:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image by its data: address."""
+    """An image. source: a data: URL; text: its alternative text."""
 
     source: str
-    words: str
+    text: str
     css: str = "plot"
 
 
 @dataclass(frozen=True)
 class ReplayPlayer:
-    """The 3-D replay's stage and controls. data: made by `replay.pack`; feet: their names;
-    recording: clips come with what was recorded; end: the badge after a clip's tracked frames."""
+    """The 3-D replay and its controls. data: of `replay.pack`; feet: their names; ghost, recording:
+    whether clips have one; end: the badge after a clip's tracked frames."""
 
     data: Mapping[str, Any]
     feet: Sequence[str]
@@ -235,13 +229,13 @@ class Section:
 
 
 def asset(name: str) -> Markup:
-    """A style or script of ours, as it is."""
+    """The content of a style sheet or script."""
     return Markup((HERE / "assets" / name).read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """The templates, with escaping on."""
+    """The templates, with escaping."""
     jinja_env = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -266,21 +260,22 @@ def assemble(
     sections: Sequence[Section | None] = (),
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a page of sections to `out`, whole or not at all, and return its path.
+    """Write a page atomically and return its path.
 
-    cards: (label, value, caption) at the top. provenance: what made the page, its last section
-    (None: versions and machine); here and in the subtitle paths are cut.
+    cards: (label, value, caption) at the top. provenance: the last section, by default versions and
+    machine; absolute paths are removed here and in the subtitle.
     """
     if provenance is None:
         provenance = {"versions": versions(), "machine": machine_summary()}
-    kept = [part for part in (*sections, _provenance(provenance, out.parent)) if part is not None]
-    replay = any(isinstance(part, ReplayPlayer) for section in kept for part in section.parts)
-    # the charts listen before the replay starts to speak
+    every = (*sections, _provenance(provenance, out.parent))
+    present = [section for section in every if section is not None]
+    replay = any(isinstance(part, ReplayPlayer) for section in present for part in section.parts)
+    # the charts must listen before the replay sends events
     scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
     template = environment().get_template("page.html")
     subtitle = scrub(subtitle, out.parent)
     text = template.render(
-        title=title, subtitle=subtitle, notes=notes, cards=cards, sections=kept, scripts=scripts
+        title=title, subtitle=subtitle, notes=notes, cards=cards, sections=present, scripts=scripts
     )
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -288,7 +283,7 @@ def assemble(
 
 
 def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
-    """What made the page: short values as terms, long ones folded away."""
+    """Short values as definitions, long ones in folds."""
     terms: list[tuple[str, str]] = []
     blocks: list[Fold] = []
     for key, raw in provenance.items():
@@ -301,11 +296,13 @@ def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
             terms.append((name, ", ".join(map(str, value))))
         elif nested or "\n" in str(value):
             text = json_text(value, indent=2, ensure_ascii=False) if nested else str(value)
-            blocks.append(Fold(name, [Words(text, "pre")], screen=nested))
+            blocks.append(Fold(name, [Paragraph(text, "pre")], screen=nested))
         else:
             terms.append((name, str(value)))
-    listed = [Terms(terms, code=("command",))] if terms else []
-    return Section("provenance", "Provenance", [*listed, *blocks]) if provenance else None
+    if not provenance:
+        return None
+    definitions = [Definitions(terms, code=("command",))] if terms else []
+    return Section("provenance", "Provenance", [*definitions, *blocks])
 
 
 def _has_parts(values: Iterable[Any]) -> bool:
@@ -313,7 +310,7 @@ def _has_parts(values: Iterable[Any]) -> bool:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a page of ours."""
+    """Whether a file is a page written by `assemble`."""
     try:
         return FOOTER in path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -321,16 +318,13 @@ def is_report(path: Path) -> bool:
 
 
 def check_replaceable(place: Path, key: str) -> None:
-    """Raise InputError where a page cannot be written: for a folder, or a file that is no page of
-    ours. key: that names the place."""
+    """Raise InputError for a folder, or another file than a report, which is not overwritten. key:
+    the setting of the place."""
     if place.is_dir():
-        raise InputError(
-            f"{key}={place} is a folder; a file name is expected, or null for no {key}"
-        )
+        raise InputError(f"{key}={place}: is a folder, expected a file name or null")
     if place.exists() and not is_report(place):
         raise InputError(
-            f"{key}={place} exists and is no report of npmp, so it is not replaced; name "
-            "another file, or null"
+            f"{key}={place}: exists and is not a report of npmp; give another file name or null"
         )
     if not place.parent.is_dir():
-        raise InputError(f"{key}={place}: there is no folder {place.parent}")
+        raise InputError(f"{key}={place}: no folder {place.parent}")

@@ -1,4 +1,4 @@
-"""The page of `npmp evaluate policy=`: how well a policy does its task."""
+"""The page of `npmp evaluate policy=`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ import torch
 from npmp.envs import Task, Trial
 from npmp.evaluation.gait import CONTACT_M
 from npmp.sim.terrain import PERIOD_M
-from npmp.tasks.dribble import FAR_M, before_jump
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import Line
-from npmp.view.report.gait_section import DEG, grid_section
+from npmp.view.report.gait_section import grid_section
 from npmp.view.report.replay import ReplayClip, replay_section
 
-# of the trial, in the gait diagram
+# time in the trial of the gait diagram [s]
 GAIT_S = (10.0, 16.0)
-# between the replay's points of rough ground
+# spacing of the replay's rough ground [m]
 GROUND_M = 0.1
-_ON_ROUGH = (
-    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled. The field "
-    "repeats itself every 8 m; where the robot fell it is put down elsewhere."
-)
-# of a trial's figures; the rest say all by their names
+# of a task's metrics; the others are explained by their names
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
     "falls": "of all robots together",
@@ -40,115 +35,120 @@ MEANINGS = {
     "torque_rate_nm_s": "mean change of a joint's torque",
     "joint_jerk_rad_s3": "second difference of joint velocities, root mean square",
     "swing_share": f"share of time above {1000 * CONTACT_M:g} mm while the base moves, worst foot",
-    "foot_lift_m": "how high a swing gets, median, worst foot",
+    "foot_lift_m": "height of a swing, median, worst foot",
     "stance_mps": f"horizontal speed below {1000 * CONTACT_M:g} mm, mean, worst foot",
     "path_error_mean_m": "distance from the path, mean",
     "path_error_max_m": "distance from the path, largest",
     "finished": "share of robots at the path's end without a fall",
-    "path_lag_m": "behind the point that is to be followed, mean",
-    "missed": "share of robots that did not arrive in time without a touch",
+    "path_lag_m": "distance behind the point to follow, mean",
+    "missed": "share of robots that did not arrive in time without a collision",
     "collided": "share of robots that touched a wall or fell before they arrived",
     "arrival_s": "mean time of robots that arrived",
     "recovered": "share of robots that got up in time and stayed up",
     "not_recovered": "share of robots that did not get up in time and stay up",
-    "recovery_s": "time until a robot is up for good, median",
+    "recovery_s": "time until a robot stays up, median",
     "ball_target_median_m": "distance of the ball from its target, median over robots and time",
     "ball_target_before_jump_median_m": "the same in the last second before the target jumps",
     "ball_speed_mps": "mean",
     "lost_per_minute": "how often the ball got too far away, per robot",
 }
-_MEASURES = {
-    "slopes": ("Slopes", "deg"),
-    "stairs": ("Stairs, height of a step", "m"),
-    "perlin": ("Perlin noise", "m"),
-}
 
 
-def judged(
-    out: Path, task: Task, found: Mapping[str, Any], trial: Trial, provenance: Mapping[str, Any]
+def write(
+    out: Path, task: Task, result: Mapping[str, Any], trial: Trial, provenance: Mapping[str, Any]
 ) -> Path:
-    """Write the page; returns its path. found: the content of evaluation.json."""
+    """Write the page; returns its path. result: the content of evaluation.json."""
     clip = clip_of(task, trial, task.name)
-    disc = "The disc on the floor is where the ball should be."
-    notes = [(clip.ball, disc), (clip.ground, _ON_ROUGH)]
-    also = " ".join(words for thing, words in notes if thing is not None)
-    sections = [
-        parts.Section("task", "The trial", trial_parts(task, found, trial, 0)),
-        replay_section(task.robot, [clip], also)[0],
-        _gait(task, trial),
-        grid_section(found.get("grid", ()), task.robot.foot_bodies),
-        _pushes(found["pushes"]) if found.get("pushes") else None,
-        _grounds(found["grounds"]) if found.get("grounds") else None,
-    ]
-    trials = f"{found['robots']} robots, {parts.number(found['seconds'])} s"
+    notes = []
+    if clip.ball is not None:
+        notes.append("The disc on the floor is the ball's target.")
+    if clip.ground is not None:
+        notes.append(
+            f"The ground has points {GROUND_M:g} m apart, so edges of steps look beveled. It "
+            "repeats every 8 m; a robot that falls is reset elsewhere."
+        )
+    conditions = f"{result['robots']} robots, {parts.number(result['seconds'])} s"
     cards = [
-        (name.replace("_", " "), parts.number(found[name]), MEANINGS.get(name, trials))
+        (name.replace("_", " "), parts.number(result[name]), MEANINGS.get(name, conditions))
         for name in task.judged
-        if name in found and name.removesuffix("_1s") not in set(task.judged) - {name}
+        if name in result and name.removesuffix("_1s") not in set(task.judged) - {name}
     ]
-    look: Any = {"title": f"{found['policy']}: {task.name}", "subtitle": trials, "cards": cards}
-    return parts.assemble(out, sections=sections, provenance=provenance, **look)
+    return parts.assemble(
+        out,
+        title=f"{result['policy']}: {task.name}",
+        subtitle=conditions,
+        cards=cards,
+        sections=[
+            parts.Section("task", "The trial", trial_parts(task, result, trial, 0)),
+            replay_section(task.robot, [clip], " ".join(notes))[0],
+            _gait(task, trial),
+            grid_section(result.get("grid", ()), task.robot.foot_bodies),
+            _pushes(result["pushes"]) if result.get("pushes") else None,
+            _grounds(result["grounds"]) if result.get("grounds") else None,
+        ],
+        provenance=provenance,
+    )
 
 
 def clip_of(
     task: Task, trial: Trial, name: str, *, steps: int | None = None, spacing_m: float = GROUND_M
 ) -> ReplayClip:
-    """Robot 0 of a trial to watch, with its velocities, ball and ground, for its first `steps`;
-    spacing_m: between points of the ground."""
-    there = [name for name in ("command", "achieved", "target", "ball") if name in trial.metrics]
-    seen: dict[str, Any] = {name: trial.metrics[name][:steps, 0].numpy() for name in there}
-    if "ball" in seen:
-        seen["ball_m"] = radius = float(task.commands.radius[0])
-        seen["ball"] = np.pad(seen["ball"], ((0, 0), (0, 1)), constant_values=radius)
+    """Robot 0 of a trial with its velocities, ball and ground, for its first `steps`. spacing_m: of
+    the ground's points."""
+    available = [key for key in ("command", "achieved", "target", "ball") if key in trial.metrics]
+    channels: dict[str, Any] = {key: trial.metrics[key][:steps, 0].numpy() for key in available}
+    if "ball" in channels:
+        radius = float(task.commands.radius[0])
+        channels["ball_m"] = radius
+        channels["ball"] = np.pad(channels["ball"], ((0, 0), (0, 1)), constant_values=radius)
     ground: np.ndarray | None = None
     if task.env.ground.rough:
-        # (n, n) one period from the origin on, row by y
-        at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
-        grid = torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None]
+        # (n, n) one period from the origin, row by y
+        points = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
+        grid = torch.stack(torch.meshgrid(points, points, indexing="xy"), -1)[None]
         ground = task.env.ground.height_at(grid, torch.tensor([0]))[0].cpu().numpy()
     qpos = trial.qpos[1:][:steps].numpy()
-    return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground, ground_m=spacing_m, **seen)
+    return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground, ground_m=spacing_m, **channels)
 
 
 def trial_parts(
-    task: Task, found: Mapping[str, Any], trial: Trial, clip: int | None
-) -> list[parts.Words | parts.Table | parts.Chart]:
-    """Figures of a trial, and robot 0 over time; clip: its number in the replay."""
-    charts = [*_over_time(task, trial, clip), *_map(task, trial, clip)]
-    return [_words(found), *_tables(found), *charts, *_to_target(task, trial, clip)]
+    task: Task, result: Mapping[str, Any], trial: Trial, clip: int | None
+) -> list[parts.Paragraph | parts.Table | parts.Chart]:
+    """The metrics of a trial, and robot 0 over time. clip: its number in the replay."""
+    charts = [*_over_time(task, trial, clip), *_map(task, trial, clip), *_ball(trial, clip)]
+    return [_lead(result), *_tables(result), *charts]
 
 
-def _words(found: Mapping[str, Any]) -> parts.Words:
+def _lead(result: Mapping[str, Any]) -> parts.Paragraph:
     settled = "Settled: without the first half second after each change of the command. "
-    return parts.Words(
-        f"{found['robots']} robots for {parts.number(found['seconds'])} s, randomization "
-        f"{found.get('randomization', 'none')}. A robot that falls is put back at a start; every "
-        "step counts. "
-        f"{settled if 'velocity_error' in found else ''}The curves are robot 0's."
+    return parts.Paragraph(
+        f"{result['robots']} robots for {parts.number(result['seconds'])} s, randomization "
+        f"{result.get('randomization', 'none')}. A robot that falls is reset; every step counts. "
+        f"{settled if 'velocity_error' in result else ''}The curves are robot 0's."
     )
 
 
-def _tables(found: Mapping[str, Any]) -> list[parts.Table]:
-    """Errors of velocity, a column per way to take them; then all else that is a number."""
-    ways = {
+def _tables(result: Mapping[str, Any]) -> list[parts.Table]:
+    """Velocity errors by kind of mean, then all other numbers."""
+    kinds = {
         "": "at each step",
         "_1s": "over a second",
         "_settled": "settled",
         "_1s_settled": "settled, over a second",
     }
-    errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
+    errors = [key for key in result if f"{key}_1s" in result and not key.endswith("_settled")]
     rows = [
-        [key, *(parts.number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors
+        [key, *(parts.number(result.get(f"{key}{kind}", np.nan)) for kind in kinds)]
+        for key in errors
     ]
-    listed = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
-    plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
+    listed = {f"{key}{kind}" for key in errors for kind in kinds} | {"robots", "seconds", "seed"}
     others = [
-        (key, parts.number(value), parts.Cell(MEANINGS.get(key, ""), words=True))
-        for key, value in plain
-        if key not in listed
+        (key, parts.number(value), parts.Cell(MEANINGS.get(key, ""), wrap=True))
+        for key, value in result.items()
+        if isinstance(value, float | int) and key not in listed
     ]
-    tables = [parts.Table(("mean absolute error", *ways.values()), rows)] if rows else []
-    return [*tables, parts.Table(("figure", "value", ""), others)]
+    tables = [parts.Table(("mean absolute error", *kinds.values()), rows)] if rows else []
+    return [*tables, parts.Table(("metric", "value", ""), others)]
 
 
 def _time(trial: Trial) -> np.ndarray:
@@ -159,83 +159,65 @@ def _time(trial: Trial) -> np.ndarray:
 def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     if (traces := task.traces(trial)) is None:
         return []
-    both = [
+    sides = [
         ("commanded", traces.command.numpy(), "ref"),
         ("achieved", traces.achieved.numpy(), "robot"),
     ]
     charts = []
     for k, (title, unit) in enumerate(traces.channels):
-        lines = [Line(name, _time(trial), values[:, k], css) for name, values, css in both]
+        lines = [Line(name, _time(trial), values[:, k], css) for name, values, css in sides]
         charts.append(figures.wide(title, unit, *lines, clip=clip))
     return charts
 
 
 def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
-    """Of a task with a course: the path from above, and how far from it robots are."""
+    """The path from above and the distance from it, for a task with a path."""
     course: Any = getattr(task.planner, "course", None)
     if course is None:
         return []
     path = course.point.cpu().numpy()
-    place = trial.metrics["place"][:, 0].numpy().copy()
-    jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start
-    place[1:][jumps] = np.nan
+    position = trial.metrics["place"][:, 0].numpy().copy()
+    resets = np.linalg.norm(np.diff(position, axis=0), axis=-1) > 0.5
+    position[1:][resets] = np.nan
     time = _time(trial)
     error = trial.error.numpy()
-    lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
-    errors = [Line("mean of all", time, error.mean(-1), "other")]
-    errors.append(Line("robot 0", time, error[:, 0]))
+    lines = [
+        Line("path", path[:, 0], path[:, 1], "ref"),
+        Line("robot 0", position[:, 0], position[:, 1]),
+    ]
+    errors = [
+        Line("mean of all", time, error.mean(-1), "other"),
+        Line("robot 0", time, error[:, 0]),
+    ]
     return [
         figures.wide("From above", "(m)", *lines, x_label="x (m)", height=420, square=True),
         figures.wide("Distance to the path", "(m)", *errors, clip=clip),
     ]
 
 
-def _to_target(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
-    """Of a task with a ball: its distance to the target over the trial, and for what share of the
-    time."""
+def _ball(trial: Trial, clip: int | None) -> list[parts.Chart]:
+    """The distance of the ball from its target, for a task with a ball."""
     if "to_jump_s" not in trial.metrics:
         return []
     error = trial.error.numpy()
-    far = np.linspace(0.0, FAR_M, 101)
-    late = error[before_jump(trial).numpy()]
-    over = [Line("median of all", _time(trial), np.median(error, axis=-1), "other")]
-    over.append(Line("robot 0", _time(trial), error[:, 0]))
-    times = ("at all times", error, "ref"), ("in the last second before a jump", late, "robot")
-    within = [
-        Line(name, far, [(values <= edge).mean() for edge in far], css)
-        for name, values, css in times
-        if len(values)
-    ]
-    share: dict[str, Any] = {"x_label": "(m)", "y_range": (0.0, 1.05)}
+    time = _time(trial)
+    median = Line("median of all", time, np.median(error, axis=-1), "other")
     return [
-        figures.wide("Ball to target", "(m)", *over, clip=clip),
-        figures.wide("Share of time that the ball is so near", "", *within, **share),
+        figures.wide("Ball to target", "(m)", median, Line("robot 0", time, error[:, 0]), clip=clip)
     ]
 
 
 def _gait(task: Task, trial: Trial) -> parts.Section:
-    """Which feet stand when, and how the base leans."""
+    """The gait diagram of robot 0."""
     length = round((GAIT_S[1] - GAIT_S[0]) / trial.dt)
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
     window = slice(start, start + length)
-    time = _time(trial)[window]
-    stands = (trial.metrics["feet"][window, 0, :, 0] < CONTACT_M).numpy()
+    stance = (trial.metrics["feet"][window, 0, :, 0] < CONTACT_M).numpy()
     names = parts.foot_labels(task.robot.foot_bodies)
-    chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
-    base = trial.metrics["base"][window, 0].numpy()
-    channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
-    charts = [
-        figures.line_chart([Line(title, time, scale * base[:, k])], title=title, unit=unit, clip=0)
-        for k, (title, unit, scale) in enumerate(channels)
-    ]
-    words = (
-        f"A foot stands while it is under {1000 * CONTACT_M:g} mm above the ground under it, as "
-        "for swing_share."
-    )
-    if task.env.ground.rough:
-        words += " The base's height is that above the mean of the ground around."
-    of_base = parts.Charts(charts, small=True)
-    return parts.Section("gait", "Gait", [chart, parts.Words(words), of_base])
+    time = _time(trial)[window]
+    chart = figures.footfall_chart(time, None, stance, names, title="Gait diagram", clip=0)
+    text = f"A foot stands while it is less than {1000 * CONTACT_M:g} mm above the ground."
+    return parts.Section("gait", "Gait", [chart, parts.Paragraph(text)])
 
 
 def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
@@ -249,26 +231,12 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
 
 
 def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
-    """How many stay up, and how far they get, by kind and size of ground."""
-    charts = []
-    went = [row["progress"] for row in rows]
-    y_range = min(0.0, *went), max(1.0, *went) + 0.05
-    for kind, (title, unit) in _MEASURES.items():
-        if not (mine := [row for row in rows if row["terrain"] == kind]):
-            continue
-        lines = [
-            Line(name, [row["value"] for row in mine], [row[name] for row in mine], css)
-            for name, css in (("upright", "robot"), ("progress", "ref"))
-        ]
-        charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=y_range))
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
     cells = [[row["terrain"], *(parts.number(row[name]) for name in columns[1:])] for row in rows]
-    words = (
-        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that "
-        "never fell. Progress: the distance of all over the commanded distance: a robot may stay "
-        "upright in front of a step. Values: the slope in degrees, the height of a step or of the "
-        "noise from its lowest to its highest point in metres."
+    text = (
+        "Trials straight ahead, each on one kind of ground. Value: slope in degrees, height of a "
+        "step or of the noise in metres. Upright: share of robots that never fell. Progress: "
+        "travelled over commanded distance, which is small for a robot that stops at a step."
     )
     table = parts.Table(tuple(name.replace("_", " ") for name in columns), cells)
-    drawn = parts.Charts(charts, small=True)
-    return parts.Section("grounds", "Rough ground", [parts.Words(words), drawn, table])
+    return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), table])

@@ -1,4 +1,4 @@
-"""What made a page: command, versions, machine, and texts without absolute paths."""
+"""The provenance of a page: versions, machine, and text without absolute paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide the numbers, of those that are installed."""
+    """Versions of the installed packages that determine the results."""
     installed = {"python": platform.python_version(), "npmp": __version__}
     for name in VERSIONED_PACKAGES:
         try:
@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def machine_summary() -> dict[str, Any]:
-    """What may be said of the machine: cores and system; no host name, user or path."""
+    """Cores and system of the machine; no host name, user or path."""
     return {"cores": cpus(), "system": f"{platform.system()} {platform.machine()}"}
 
 
@@ -35,7 +35,7 @@ _ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~?/|[A-Za-z]:\\)(?:[^\s/\\'\"=,;:<>|()
 
 
 def scrub(text: str, folder: Path | None = None) -> str:
-    """Text without absolute paths: those inside `folder` become relative to it, the rest keep their
+    """Text without absolute paths: those inside `folder` become relative to it, others keep their
     last part.
 
     >>> scrub("module=/home/ada/runs/demo/module data=x.h5")

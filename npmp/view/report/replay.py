@@ -1,12 +1,9 @@
-"""Packing motions for the page's 3-D replay: what the bodies look like, and where they are in each
-frame.
+"""Pack motions for the page's 3-D replay: shapes of the bodies, and their poses in each frame.
 
-The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for
-each kept frame, then the poses of the moving bodies (welded ones, like feet, ride with their
-parent) as 16-bit integers: positions scaled to the clip's bounding box (0.5 mm over 30 m), unit
-quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving bodies costs 4.5 kB a second, its
-ghost the same again. A recording's keypoints and the soles of standing feet are packed like
-positions.
+The page has no physics engine, so MuJoCo's kinematics is computed here. The poses of moving bodies
+(feet that are welded to them belong to their parent) are 16-bit integers: positions scaled to the
+clip's bounding box (0.5 mm over 30 m), unit quaternions to [-1, 1] (3e-5). At 25 frames/s a robot
+of 13 moving bodies takes 4.5 kB/s, its ghost as much. Keypoints and soles are packed as positions.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from mocap_data.errors import InputError
 from npmp.robots import Robot
 from npmp.robots.visuals import body_poses, moving_bodies, shapes
 from npmp.view.render.clip import ReplayClip, frame_choice
-from npmp.view.report.parts import ReplayPlayer, Section, Words, foot_labels
+from npmp.view.report.parts import Paragraph, ReplayPlayer, Section, foot_labels
 
 FRAMES_PER_S = 25.0
 BUDGET_BYTES = 3_600_000
@@ -50,7 +47,7 @@ def _pack_clip(
     if reference is not None:
         if len(reference) != len(q):
             raise InputError(
-                f"replay, clip {clip.name!r}: the reference has {len(reference)} frames, the robot "
+                f"replay of {clip.name!r}: {len(reference)} frames of the reference, expected "
                 f"{len(q)}"
             )
         if np.isfinite(reference[keep]).all(axis=1).any():
@@ -98,7 +95,7 @@ def _pack_clip(
 
 
 def frame_bytes(bodies: int, points: int) -> int:
-    """Bytes of a frame of the replay: poses of bodies and places of points, 16 bits a number."""
+    """Bytes of a frame: poses of bodies and positions of points, 16 bits per number."""
     return 14 * bodies + 6 * points
 
 
@@ -108,11 +105,8 @@ def pack(
     foot_bodies: Sequence[str] = (),
     budget_bytes: int = BUDGET_BYTES,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Everything the page's replay needs, ready for JSON, and remarks on what was left out.
-
-    Clips over the budget are cut to the same length. A clip without a finite frame is left out
-    with a remark. The clips keep their order.
-    """
+    """The data of the replay for JSON, and remarks on omissions: clips over the budget are cut to
+    the same length, clips without a finite frame are left out."""
     bodies = len(moving_bodies(model))
     chosen, remarks = _within_budget(clips, bodies, budget_bytes)
     packed = []
@@ -129,7 +123,7 @@ def pack(
 def _within_budget(
     clips: Sequence[ReplayClip], bodies: int, budget_bytes: int
 ) -> tuple[list[tuple[npt.NDArray[np.int64], float]], list[str]]:
-    """The frames to keep of each clip and their rate, and a remark where clips are cut."""
+    """The frames to keep of each clip and their rate, and a remark if clips are cut."""
     each = [
         frame_bytes(
             bodies * (1 if clip.reference is None else 2),
@@ -154,17 +148,17 @@ def _within_budget(
 
 
 def replay_section(
-    robot: Robot, clips: Sequence[ReplayClip], words: str = "", *, end: str = "lost"
+    robot: Robot, clips: Sequence[ReplayClip], notes: str = "", *, end: str = "lost"
 ) -> tuple[Section, dict[str, int]]:
-    """The replay, and the number of each clip in it by name.
+    """The replay, and the index of each clip by name.
 
-    words: about these clips. end: the badge that a clip has after its tracked frames.
+    notes: on these clips. end: the badge after a clip's tracked frames.
     """
     packed, remarks = pack(robot.model(), clips, robot.foot_bodies)
-    notes = [Words(remark, "") for remark in remarks]
+    remark_parts = [Paragraph(remark, "") for remark in remarks]
     packed_clips = packed["clips"]
     if not packed_clips:
-        return Section("replay", "Replay", notes), {}
+        return Section("replay", "Replay", remark_parts), {}
     ghost = any(c["layers"] > 1 for c in packed_clips)
     recording = any("points" in c for c in packed_clips)
     if ghost:
@@ -172,11 +166,13 @@ def replay_section(
     else:
         lead = "The robot in blue; the line on the floor is its base's path."
     if recording:
-        lead += " The recording beside the robot, and where its keypoints are on the robot."
+        lead += " The recording is shown beside the robot, and its keypoints on the robot."
     if any("lost" in c for c in packed_clips):
-        lead += f" Faded, with the badge “{end}”: what no figure counts."
+        lead += f" Faded, with the badge “{end}”: frames that are not evaluated."
     if any("velocity" in c for c in packed_clips):
         lead += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
     player = ReplayPlayer(packed, foot_labels(robot.foot_bodies), ghost, recording, end)
-    section = Section("replay", "Replay", [Words(f"{lead} {words}".strip()), player, *notes])
+    section = Section(
+        "replay", "Replay", [Paragraph(f"{lead} {notes}".strip()), player, *remark_parts]
+    )
     return section, {clip["name"]: i for i, clip in enumerate(packed_clips)}

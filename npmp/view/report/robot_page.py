@@ -1,5 +1,5 @@
-"""The page of `npmp robots show`: a robot at home with its markers and collision shapes, and what
-of its robot.yaml is guessed."""
+"""The page of `npmp robots show`: a robot in its home pose with markers and collision shapes, and
+the guessed lines of its robot.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npmp.robots import Robot
 from npmp.robots.check import Check
 from npmp.robots.model import in_world
 from npmp.view.render import ReplayClip, Shot, View, draw, write
-from npmp.view.report.parts import Cell, Picture, Row, Section, Table, Words, assemble
+from npmp.view.report.parts import Cell, Paragraph, Picture, Row, Section, Table, assemble
 
 SIZE = (960, 720)
 _GUESSED = "guessed: "
@@ -25,11 +25,13 @@ _GUESSED = "guessed: "
 
 @dataclass(frozen=True)
 class RobotPage:
-    """The files that were written; why there is no still, where there is none."""
+    """The written files."""
 
     page: Path
+    # None if nothing can render here
     still: Path | None
-    why_not: str = ""
+    # why there is no still
+    problem: str = ""
 
 
 def build(
@@ -39,20 +41,20 @@ def build(
     text: str,
     provenance: Mapping[str, Any] | None = None,
 ) -> RobotPage:
-    """Write NAME.png and NAME.html into a folder; the page alone where nothing can draw here.
+    """Write NAME.png and NAME.html into a folder; only the page if nothing can render here.
 
     text: of robot.yaml.
     """
     still = folder / f"{robot.name}.png"
-    why_not = ""
+    problem = ""
     try:
         write(still, draw([shot_of(robot)], SIZE, 1.0))
         image = base64.b64encode(still.read_bytes()).decode()
-        words = "The home pose. Orange: shapes that collide. Red: markers."
-        home = [Words(words), Picture(f"data:image/png;base64,{image}", words)]
+        caption = "The home pose. Orange: collision shapes. Red: markers."
+        home = [Paragraph(caption), Picture(f"data:image/png;base64,{image}", caption)]
     except InputError as error:
-        why_not = str(error)
-        home = [Words(f"No picture: {why_not}")]
+        problem = str(error)
+        home = [Paragraph(f"No picture: {problem}")]
     guesses = guesses_of(text)
     model = robot.model(visuals=False)
     mass = float(model.body_mass.sum())
@@ -64,7 +66,7 @@ def build(
         cards=[
             ("Mass", f"{mass:.2f} kg", f"{feet} feet"),
             ("Joints", str(len(robot.joint_names)), f"{len(robot.markers)} markers"),
-            ("Height", f"{robot.home_qpos[2]:.3f} m", "of the base at home"),
+            ("Height", f"{robot.home_qpos[2]:.3f} m", "of the base in the home pose"),
             ("Guessed", str(len(guesses)), "lines of robot.yaml"),
         ],
         sections=[
@@ -72,18 +74,17 @@ def build(
             _guesses(guesses),
             _checks(checks),
             _joints(robot),
-            _markers(robot),
         ],
         provenance=provenance,
     )
-    return RobotPage(page, None if why_not else still, why_not)
+    return RobotPage(page, None if problem else still, problem)
 
 
 def shot_of(robot: Robot) -> Shot:
-    """The robot at home, translucent, with its markers."""
-    data = mujoco.MjData(model := robot.model(visuals=False))
+    """The translucent robot in its home pose with its markers."""
+    data = mujoco.MjData(robot.model(visuals=False))
     data.qpos[:] = robot.home_qpos
-    mujoco.mj_kinematics(model, data)
+    mujoco.mj_kinematics(data.model, data)
     marks = {
         name: in_world(data, marker.body, marker.position) for name, marker in robot.markers.items()
     }
@@ -92,7 +93,7 @@ def shot_of(robot: Robot) -> Shot:
 
 
 def guesses_of(text: str) -> list[tuple[int, str, str]]:
-    """Of a robot.yaml each guessed line: its number, what stands there, and why."""
+    """The guessed lines of a robot.yaml: number, content and reason."""
     guesses = []
     for number, line in enumerate(text.splitlines(), 1):
         content, _, why = line.partition(_GUESSED)
@@ -104,13 +105,12 @@ def guesses_of(text: str) -> list[tuple[int, str, str]]:
 
 def _guesses(guesses: Sequence[tuple[int, str, str]]) -> Section:
     rows: list[Row] = [
-        [str(number), Cell(line, words=True), Cell(why, words=True)]
-        for number, line, why in guesses
+        [str(number), Cell(line, wrap=True), Cell(why, wrap=True)] for number, line, why in guesses
     ]
     if not rows:
-        return Section("guessed", "Guessed lines", [Words("None of robot.yaml is guessed.")])
-    words = Words("Lines of robot.yaml that the model does not say. Delete the mark once checked.")
-    return Section("guessed", "Guessed lines", [words, Table(("line", "", "because"), rows)])
+        return Section("guessed", "Guessed lines", [Paragraph("No line of robot.yaml is guessed.")])
+    lead = Paragraph("Values that the model does not contain. Delete the mark once checked.")
+    return Section("guessed", "Guessed lines", [lead, Table(("line", "", "because"), rows)])
 
 
 def _checks(checks: Sequence[Check]) -> Section:
@@ -118,7 +118,7 @@ def _checks(checks: Sequence[Check]) -> Section:
         [
             check.name,
             Cell("ok" if check.passed else "fails", bad=not check.passed),
-            Cell(check.detail, words=True),
+            Cell(check.detail, wrap=True),
         ]
         for check in checks
     ]
@@ -141,14 +141,5 @@ def _joints(robot: Robot) -> Section:
         [name, *(Cell.of(float(v[j]), d) for v, d in zip(figures, decimals, strict=True))]
         for j, name in enumerate(robot.joint_names)
     ]
-    words = Words("Angles in rad, kp in Nm/rad, kd in Nm s/rad.")
-    return Section("joints", "Joints", [words, Table(columns, rows, sortable=True)])
-
-
-def _markers(robot: Robot) -> Section:
-    rows: list[Row] = [
-        [name, marker.body, *(Cell.of(float(value), 3) for value in marker.position)]
-        for name, marker in robot.markers.items()
-    ]
-    words = Words("Points that recordings are matched to, in the frames of bodies [m].")
-    return Section("markers", "Markers", [words, Table(("marker", "body", "x", "y", "z"), rows)])
+    lead = Paragraph("Angles in rad, kp in Nm/rad, kd in Nm s/rad.")
+    return Section("joints", "Joints", [lead, Table(columns, rows, sortable=True)])

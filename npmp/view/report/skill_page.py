@@ -12,30 +12,30 @@ from npmp.evaluation.analysis import Wandering
 from npmp.robots import Robot
 from npmp.view.report import figures
 from npmp.view.report.figures import Line
-from npmp.view.report.parts import Section, Table, Words, assemble, number
+from npmp.view.report.parts import Paragraph, Section, Table, assemble, number
 from npmp.view.report.replay import ReplayClip, replay_section
 
 
-def wandering(
+def write(
     out: Path,
     robot: Robot,
-    found: Mapping[str, Any],
+    result: Mapping[str, Any],
     trial: Wandering,
     provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page of robots on latents of the prior; returns its path.
 
-    found: the content of wander.json.
+    result: the content of wander.json.
     """
     clips = []
     for i in range(trial.qpos.shape[1]):
         qpos = trial.qpos[:, i].numpy()
-        up = trial.up_frames(i)
-        clips.append(ReplayClip(f"prior {i}", qpos, 1.0 / trial.dt, tracked_frames=up))
+        frames = trial.up_frames(i)
+        clips.append(ReplayClip(f"prior {i}", qpos, 1.0 / trial.dt, tracked_frames=frames))
     time = np.linspace(0.0, trial.cap_s, 201)
-    ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
-    up_at = Line("prior", time, (ended[None, :] > time[:, None]).mean(1))
-    chart = figures.wide("Robots still up", "share", up_at, height=240, y_range=(0.0, 1.0))
+    fall_s = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
+    up = Line("prior", time, (fall_s[None, :] > time[:, None]).mean(1))
+    chart = figures.wide("Robots still up", "share", up, height=240, y_range=(0.0, 1.0))
     columns = {
         "up_s_mean": "up, mean (s)",
         "up_s_median": "up, median (s)",
@@ -43,18 +43,31 @@ def wandering(
         "path_m": "path (m)",
         "speed_mps": "speed (m/s)",
     }
-    best = found["latents"]
-    seconds = number(found["seconds"])
-    words = (
-        f"{found['robots']} robots from the {found['starts']}, {seconds} s at most: times of those "
-        "still up then count as that. Latents are samples of the AR(1) prior."
+    latents = result["latents"]
+    seconds = number(result["seconds"])
+    text = (
+        f"{result['robots']} robots from the {result['starts']}, at most {seconds} s, which also "
+        "counts for robots still up then. Latents are samples of the AR(1) prior."
     )
-    table = Table([*columns.values()], [[number(best[key]) for key in columns]])
-    staying = Section("up", "How long they stay up", [Words(words), table, chart])
-    sections = [replay_section(robot, clips, end="fallen")[0], staying]
-    most = f"mean of {found['robots']} robots, {seconds} s at most"
-    path = f"mean until the fall, {number(best['speed_mps'])} m/s"
-    cards = [("Up on the prior", f"{number(best['up_s_mean'])} s", most)]
-    cards.append(("Path", f"{number(best['path_m'])} m", path))
-    title = f"{found['module']}: wandering without a task"
-    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+    table = Table([*columns.values()], [[number(latents[key]) for key in columns]])
+    return assemble(
+        out,
+        title=f"{result['module']}: wandering without a task",
+        cards=[
+            (
+                "Up on the prior",
+                f"{number(latents['up_s_mean'])} s",
+                f"mean of {result['robots']} robots, at most {seconds} s",
+            ),
+            (
+                "Path",
+                f"{number(latents['path_m'])} m",
+                f"mean until the fall, {number(latents['speed_mps'])} m/s",
+            ),
+        ],
+        sections=[
+            replay_section(robot, clips, end="fallen")[0],
+            Section("up", "Time until the fall", [Paragraph(text), table, chart]),
+        ],
+        provenance=provenance,
+    )

@@ -1,4 +1,4 @@
-"""The page of `npmp evaluate suite`: scenarios that a policy passes, red flags, and remedies."""
+"""The page of `npmp evaluate suite`: scenarios, red flags, and remedies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from npmp.core.artifact import short
-from npmp.core.settings import flat
 from npmp.evaluation.dead_zones import LAST_S, MIN_RESPONSE, ROBOTS_PER_COMMAND
 from npmp.evaluation.suite import ScenarioResult
 from npmp.robots import Robot
@@ -16,11 +15,10 @@ from npmp.view.report.parts import (
     Bar,
     Bars,
     Cell,
-    Fold,
+    Definitions,
+    Paragraph,
     Section,
     Table,
-    Terms,
-    Words,
     assemble,
     number,
 )
@@ -33,56 +31,64 @@ UNITS = {"jerk": "1/s", "slip_mps": "m/s", "spread_mps": "m/s"}
 def write(
     out: Path,
     robot: Robot,
-    found: Mapping[str, Any],
-    outcomes: Mapping[str, ScenarioResult],
+    result: Mapping[str, Any],
+    scenarios: Mapping[str, ScenarioResult],
     provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page; returns its path.
 
-    found: the content of suite.json.
+    result: the content of suite.json. scenarios: for the replay, by name.
     """
-    rows = found["scenarios"]
-    raised = [flag for flag in found["red_flags"] if flag["raised"]]
-    clips = [clip_of(outcome.task, outcome.trial, name) for name, outcome in outcomes.items()]
+    rows = result["scenarios"]
+    raised = [flag for flag in result["red_flags"] if flag["raised"]]
+    clips = [clip_of(one.task, one.trial, name) for name, one in scenarios.items()]
     passed = sum(row["passed"] for row in rows)
-    cards = [
-        ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
-        ("red flags", str(len(raised)), f"of {len(found['red_flags'])} looked for"),
-    ]
-    differences = Terms([(row["name"], differs(row["settings"])) for row in rows])
-    fold = Fold("What differs from flat ground", [differences])
-    sections = [
-        Section("scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), fold]),
-        _cures(rows),
-        _flags(found["red_flags"]),
-        _dead_zones(found["dead_zones"]),
-        _joint_speeds(found["joint_speeds"]),
-        replay_section(robot, clips)[0],
-    ]
-    title = f"{found['policy']}: scenario suite"
-    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
-
-
-def _words(found: Mapping[str, Any]) -> Words:
-    scaled = any(row["scaled"] for row in found["scenarios"])
-    edge = " Commands beyond the policy's range are those at its edge." if scaled else ""
-    return Words(
-        "A trial succeeds that never falls and whose mean velocity over its last "
-        f"{number(found['success']['last_s'])} s is near its command, within the bounds of the "
-        f"table. {found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
-        f"actuator={short(found['actuator'])}; robots start leaning a "
-        f"little and moving a little, each with a heading of its own.{edge}"
-        + (f" Learned from: {found['teacher']}." if found["teacher"] else "")
+    return assemble(
+        out,
+        title=f"{result['policy']}: scenario suite",
+        cards=[
+            ("passed", f"{passed} of {len(rows)}", f"scenarios, {result['trials']} trials each"),
+            ("red flags", str(len(raised)), f"of {len(result['red_flags'])}"),
+        ],
+        sections=[
+            Section("scenarios", "Scenarios", [_lead(result), _bars(rows), _table(rows)]),
+            _remedies(rows),
+            _flags(result["red_flags"]),
+            _dead_zones(result["dead_zones"]),
+            _joint_speeds(result["joint_speeds"]),
+            replay_section(robot, clips)[0],
+        ],
+        provenance=provenance,
     )
 
 
+def _lead(result: Mapping[str, Any]) -> Paragraph:
+    text = (
+        "A trial succeeds if the robot never falls and its mean velocity over the last "
+        f"{number(result['success']['last_s'])} s is within the table's bounds of its command. "
+        f"{result['robot']}, randomization {result['randomization']}, seed {result['seed']}, "
+        f"actuator={short(result['actuator'])}; robots start with a random heading, leaning and "
+        "moving a little."
+    )
+    if any(row["scaled"] for row in result["scenarios"]):
+        text += " Commands beyond the policy's range are clipped to it."
+    if result["teacher"]:
+        text += f" Learned from: {result['teacher']}."
+    return Paragraph(text)
+
+
 def _bars(rows: Sequence[Mapping[str, Any]]) -> Bars:
-    bars = []
-    for row in rows:
-        share = f"{100 * row['success']:.0f} %"
-        css = "robot" if row["passed"] else "other"
-        ends = (row["low"], row["high"])
-        bars.append(Bar(row["name"], row["success"], share, css, ends, row["pass_mark"]))
+    bars = [
+        Bar(
+            row["name"],
+            row["success"],
+            f"{100 * row['success']:.0f} %",
+            css="robot" if row["passed"] else "other",
+            interval=(row["low"], row["high"]),
+            mark=row["pass_mark"],
+        )
+        for row in rows
+    ]
     unit = "share of trials, with Wilson's 95 % interval; upright line: the pass mark"
     return Bars("Success", bars, full=1.0, unit=unit)
 
@@ -92,96 +98,75 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns += ["off by (m/s)", "off by (rad/s)", "source"]
     lines = []
     for row in rows:
+        success = Cell.of(row["success"], 2, bad=not row["passed"])
         shares = (Cell.of(row[key], 2) for key in ("pass_mark", "fell", "off_command"))
-        command = ", ".join(number(v) for v in row["command"])
-        off = []
+        command = ", ".join(number(value) for value in row["command"])
+        errors = []
         for unit in ("mps", "rps"):
             error = Cell.of(row.get(f"error_{unit}", math.nan), 3).text
-            off.append(f"{error} of {number(row[f'bound_{unit}'])}")
-        success = Cell.of(row["success"], 2, bad=not row["passed"])
-        lines.append((row["name"], success, *shares, command, *off, f"[{row['source']}]"))
+            errors.append(f"{error} of {number(row[f'bound_{unit}'])}")
+        lines.append((row["name"], success, *shares, command, *errors, f"[{row['source']}]"))
     return Table(columns, lines)
 
 
-def differs(settings: Mapping[str, Any]) -> str:
-    """What of a scenario's settings is not as on an ideal robot on flat ground, as its
-    configuration has it."""
-    changes = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
-    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in changes.items() if key]
-    push = settings["push"]
-    if push["force_n"]:
-        times = f", {push['count']} times every {push['every_s']:g} s" if push["count"] > 1 else ""
-        force = f"{push['force_n']:g} N for {push['duration_s']:g} s"
-        words.append(f"pushed by {force} from a side{times}")
-    return "; ".join([*words, f"{settings['seconds']:g} s"])
-
-
-def _shown(value: Any) -> str:
-    several = isinstance(value, list | tuple)
-    return f"[{', '.join(f'{v:g}' for v in value)}]" if several else str(value)
-
-
-def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
-    """What practice trains with where a scenario is not passed."""
+def _remedies(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    """What practice trains with, for each scenario that is not passed."""
     failed = [row for row in rows if not row["passed"]]
     if not failed:
         return None
-    why = ("is off its command", "falls")
+    reasons = ("is off its command", "falls")
     entries = [
-        (row["name"], f"{why[row['fell'] >= row['off_command']]}: {row['cure']}") for row in failed
+        (row["name"], f"{reasons[row['fell'] >= row['off_command']]}: {row['cure']}")
+        for row in failed
     ]
-    return Section("cures", "Not passed", [Terms(entries)])
+    return Section("cures", "Not passed", [Definitions(entries)])
 
 
 def _joint_speeds(speeds: Mapping[str, Mapping[str, float]]) -> Section:
     rows = list[tuple[str | Cell, ...]]()
     for name, row in speeds.items():
         limit = row["limit_rps"]
-        reached = (Cell.of(row[key], 1, bad=row[key] > limit) for key in ("p999_rps", "max_rps"))
-        rows.append((name, *reached, Cell.of(limit, 1)))
-    words = (
-        "Of all scenarios, at the end of control steps, before falls; the drives' limits are "
-        "robot.yaml's."
-    )
+        values = (Cell.of(row[key], 1, bad=row[key] > limit) for key in ("p999_rps", "max_rps"))
+        rows.append((name, *values, Cell.of(limit, 1)))
+    text = "Over all scenarios, at the end of control steps, before falls."
     columns = ("joint", "99.9th percentile (rad/s)", "maximum (rad/s)", "limit (rad/s)")
-    return Section("speeds", "Joint speeds", [Words(words), Table(columns, rows)])
+    return Section("speeds", "Joint speeds", [Paragraph(text), Table(columns, rows)])
 
 
 def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
-    """Small commands, and what came of them."""
+    """Small commands, and the achieved velocities."""
     if not sides:
         return None
     lines = []
     for side in sides:
         dead = Cell(number(side["up_to"]), side["up_to"], bad=side["up_to"] > 0.0)
-        pairs = ", ".join(f"{command:g}: {got:.2f}" for command, got in side["achieved"])
+        pairs = ", ".join(f"{command:g}: {value:.2f}" for command, value in side["achieved"])
         lines.append((f"{side['axis']} {'-' if side['sign'] < 0 else '+'}", dead, pairs))
-    words = (
-        f"Ground as task= has it, {ROBOTS_PER_COMMAND} robots a command. Not answered is a command "
-        f"of which less than {100 * MIN_RESPONSE:.0f} % comes over the last {LAST_S:g} s, "
-        "or one falls."
+    text = (
+        f"On the ground of task=, {ROBOTS_PER_COMMAND} robots per command. The robot does not "
+        f"respond to a command if it achieves less than {100 * MIN_RESPONSE:.0f} % of it over the "
+        f"last {LAST_S:g} s, or falls."
     )
-    table = Table(("axis", "not answered up to", "asked: achieved (m/s, rad/s)"), lines)
-    return Section("dead_zones", "Dead zones", [Words(words), table])
+    table = Table(("axis", "no response up to", "commanded: achieved (m/s, rad/s)"), lines)
+    return Section("dead_zones", "Dead zones", [Paragraph(text), table])
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
     lines = []
     raised = []
     for flag in flags:
-        name = flag["name"].removesuffix("_mps")
+        name = flag["name"].removesuffix("_mps").replace("_", " ")
         unit = UNITS.get(flag["name"], "")
-        name = name.replace("_", " ")
-        measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
+        measured, limit = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
         cell = Cell(measured, flag["value"], bad=flag["raised"])
-        lines.append((name, cell, most, "raised" if flag["raised"] else "no"))
+        lines.append((name, cell, limit, "raised" if flag["raised"] else "no"))
         if flag["raised"]:
             raised.append((name, f"{flag['symptom']}: {flag['cure']}"))
-    words = (
-        "Measured in simulation, of what goes wrong on robots: on the scenarios that are only a "
-        "command, before falls; falls at the start and joint speeds in all. Where a flag begins is"
-        " our decision."
+    text = (
+        "Simulated symptoms of failures on real robots, in the scenarios that only give a command, "
+        "before falls; falls at the start and joint speeds in all scenarios. The limits are our "
+        "decision."
     )
-    cures = [Terms(raised)] if raised else []
     table = Table(("flag", "measured", "from", ""), lines)
-    return Section("flags", "Red flags", [Words(words), table, *cures])
+    remedies = [Definitions(raised)] if raised else []
+    return Section("flags", "Red flags", [Paragraph(text), table, *remedies])

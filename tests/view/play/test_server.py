@@ -21,7 +21,7 @@ from npmp.view.play import Cast, Session
 from npmp.view.play import server as serving
 from npmp.view.play.realtime import Player
 from npmp.view.play.scene import Scene
-from npmp.view.play.server import MOST_VIEWERS, Server, allowed
+from npmp.view.play.server import MAX_VIEWERS, Server, allowed
 from tests.refusals import refusal
 
 
@@ -31,7 +31,7 @@ class Served:
     def __init__(self, cast: Cast):
         self.session = Session(cast)
         self.player = Player(self.session, lambda seen: self.server.show(seen))
-        self.scene = Scene(cast.robot, lambda what, where: self.server.pointed(what, where))
+        self.scene = Scene(cast.robot, lambda event, args: self.server.on_pointer(event, args))
         self.server = Server(self.player, self.scene, "127.0.0.1", 0)
         self.port = int(self.server.address.rpartition(":")[2])
         self._over = threading.Event()
@@ -167,7 +167,7 @@ def test_an_ambiguous_request_is_refused(served: Served, lines: list[str]) -> No
         assert line.recv(64).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_flood_of_wishes_does_not_stop_it(served: Served) -> None:
+def test_a_flood_of_requests_does_not_stop_it(served: Served) -> None:
     served.go()
     with served.viewer() as viewer:
         at = told(viewer, "state")["time_s"]
@@ -253,8 +253,8 @@ def test_nothing_that_is_said_ends_it(served: Served) -> None:
     with served.viewer() as viewer:
         for said in BAD:
             viewer.send(said)
-        served.server.pointed("floor", (float("nan"), 0.0))
-        served.server.pointed("push", ("base", (0.0, 0.0, 0.5), (1.0, 0.0)))
+        served.server.on_pointer("floor", (float("nan"), 0.0))
+        served.server.on_pointer("push", ("base", (0.0, 0.0, 0.5), (1.0, 0.0)))
         viewer.send(json.dumps({"do": "steer", "axes": [0.5, 0, 0]}))
         told(viewer, "state", lambda said: any(row[4] == 0.75 for row in said["samples"]))
         view = "/view/" + served.server.viewers[1].token
@@ -278,7 +278,7 @@ def test_nothing_that_is_said_ends_it(served: Served) -> None:
 
 
 def test_there_are_only_so_many_viewers(served: Served) -> None:
-    viewers = [served.viewer() for _ in range(MOST_VIEWERS)]
+    viewers = [served.viewer() for _ in range(MAX_VIEWERS)]
     with served.viewer() as late, pytest.raises(Exception, match="1013"):
         late.recv(timeout=20)
     for viewer in viewers:

@@ -7,25 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from mocap_data.store import MotionSet, write_motions
 from npmp.actuators import write_log
 from npmp.actuators.models import PDParameters
-from npmp.deploy.comparison import compare
 from npmp.experiments import cli
 from npmp.robots import Robot
 from npmp.view import report
 from npmp.view.report import parts, retarget_page, suite_page
 from npmp.view.report.gait_section import grid_section
-from npmp.view.report.logs_page import compared_logs
 from npmp.view.report.motion_table import COLUMNS
 from npmp.view.report.retarget_page import RetargetReport
 from retarget import clean
 from tests.actuators.servos import log_of, servo
-from tests.experiments.test_compare import make_run
 from tests.view.report.test_report import full
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -61,27 +57,6 @@ def retargeting(folder: Path, robot: Robot, motions: MotionSet) -> Path:
     whole = replace(motions, motions=tuple(named))
     data = RetargetReport(robot=robot, whole=whole, cleaned=clean(whole, robot, validation=0.5))
     return retarget_page.build(folder / "motions.html", data)
-
-
-def logs(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    names = [
-        f"{what}/{joint}" for what in ("joint_pos", "joint_torque") for joint in robot.joint_names
-    ]
-    low, high = ({name: shift + np.arange(50.0) for name in names} for shift in (0.0, 1e3))
-    path = folder / "comparison.html"
-    compared_logs(path, robot.name, low, high, compare(low, high))
-    return path
-
-
-def runs(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    places = []
-    for beta in (2, 3):
-        settings = {"algo": {"name": "world_model", "model_updates": 12, "beta": [0.1, beta]}}
-        places.append(str(make_run(folder / f"beta={beta}", settings=settings)))
-    out = folder / "comparison"
-    wanted = ["threshold=0.5", "minutes=3", f"out={out}"]
-    assert cli.main(["evaluate", "compare", *places, *wanted]) == 0
-    return out / "comparison.html"
 
 
 def written_by(page: str, *command: str) -> Callable[[Path, Robot, MotionSet], Path]:
@@ -157,8 +132,6 @@ def suite(folder: Path, robot: Robot, motions: MotionSet) -> Path:
 PAGES = {
     "run": run_report,
     "retargeting": retargeting,
-    "logs": logs,
-    "runs": runs,
     "drives": drives,
     "stand": stand,
     "module": written_by("report.html", "evaluate", "module=anymal_b_gaits", "data=DATA"),

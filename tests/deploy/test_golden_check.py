@@ -1,4 +1,4 @@
-"""What a child process finds of a graph before a robot's process loads it."""
+"""The check of a graph in a child process, before a robot's process loads it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npmp.deploy import Bundle, rehearsal
-from npmp.deploy.rehearsal import rehearse
+from npmp.deploy import Bundle, golden_check
+from npmp.deploy.golden_check import check_golden
 from tests.deploy.standins import toy, toy_golden, toy_graph, write_toy
 from tests.refusals import refusal
 
@@ -18,8 +18,8 @@ if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime"
 
 
 def squared(folder: Path, width: int, times: int) -> Bundle:
-    """The toy, whose graph also multiplies a width x width matrix by itself so many times. It is
-    made of two rows, so that the file is small."""
+    """The toy with a width x width matrix that is squared `times` times. It is an outer product, so
+    that the file is small."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -32,8 +32,8 @@ def squared(folder: Path, width: int, times: int) -> Bundle:
     nodes += [helper.make_node("MatMul", ["tall_0", "wide"], ["m0"])]
     nodes += [helper.make_node("MatMul", [f"m{k}", f"m{k}"], [f"m{k + 1}"]) for k in range(times)]
     nodes += [helper.make_node("ReduceSum", [f"m{times}"], ["sum"])]
-    answer = next(node for node in graph.node if node.output[0] == "action")
-    answer.output[0] = "plain"
+    last = next(node for node in graph.node if node.output[0] == "action")
+    last.output[0] = "plain"
     nodes += [helper.make_node("Sum", ["plain", "sum"], ["action"])]
     graph.node.extend(nodes)
     Bundle.write(folder, toy(), model.SerializeToString(), toy_golden()._asdict())
@@ -41,27 +41,27 @@ def squared(folder: Path, width: int, times: int) -> Bundle:
 
 
 def test_a_sound_bundle(tmp_path: Path) -> None:
-    found = rehearse(write_toy(tmp_path))
-    assert found.difference < 1e-7 and 0.0 < found.median_s <= found.p99_s
+    result = check_golden(write_toy(tmp_path))
+    assert result.difference < 1e-7 and 0.0 < result.median_s <= result.p99_s
 
 
 def test_a_large_product_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """8,000 x 8,000 needs no loop: a step takes 1e12 multiplications."""
     bundle = squared(tmp_path, 8000, 3)
     assert len(bundle.graph) < 100_000
-    monkeypatch.setattr(rehearsal, "START_S", 2.0)
-    refusal("did not answer its golden steps within 3 s", rehearse, bundle)
+    monkeypatch.setattr(golden_check, "START_S", 2.0)
+    refusal("golden steps took more than 3 s", check_golden, bundle)
 
 
 def test_more_memory_than_a_policy_needs(tmp_path: Path) -> None:
     """A matrix of 5 GB."""
-    refusal("cannot be answered|ended the process", rehearse, squared(tmp_path, 36_000, 0))
+    refusal("the graph fails|ended with code", check_golden, squared(tmp_path, 36_000, 0))
 
 
 def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = write_toy(tmp_path)
-    monkeypatch.setattr(rehearsal, "MOST_OF_PERIOD", 1e-7)
-    refusal(r"ms a control step: must be at most", rehearse, bundle)
+    monkeypatch.setattr(golden_check, "MAX_PERIOD_SHARE", 1e-7)
+    refusal("ms per control step", check_golden, bundle)
 
 
 def with_one(folder: Path, value: float) -> Bundle:
@@ -76,16 +76,16 @@ def with_one(folder: Path, value: float) -> Bundle:
     return Bundle.read(folder)
 
 
-def test_another_answer(tmp_path: Path) -> None:
-    refusal("answers otherwise than torch, by .*e-05", rehearse, with_one(tmp_path, 1.0001))
+def test_other_outputs(tmp_path: Path) -> None:
+    refusal("differs from torch by .*e-05", check_golden, with_one(tmp_path, 1.0001))
 
 
 def test_a_graph_that_fails(tmp_path: Path) -> None:
     """h_low_next = h_low + infinity."""
-    refusal("cannot be answered: .* is not finite", rehearse, with_one(tmp_path, np.inf))
+    refusal("the graph fails: .* not finite", check_golden, with_one(tmp_path, np.inf))
 
 
 def test_files_that_are_swapped_before_the_child_reads_them(tmp_path: Path) -> None:
     bundle = write_toy(tmp_path)
     write_toy(tmp_path, golden=toy_golden(104)._asdict())
-    refusal("changed while it was read", rehearse, bundle)
+    refusal("changed while it was read", check_golden, bundle)
