@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
-from npmp.actuators.actuator_log import at_rate, doubts
+from npmp.actuators.actuator_log import at_rate, unit_warnings
 from npmp.actuators.evaluation import Evaluation
 from npmp.actuators.evaluation import evaluate as judge
 from npmp.actuators.importers import IMPORTERS
@@ -118,7 +118,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     held = config.validation
     path = config.data
     log, digest = _log(config)
-    for sentence in doubts(log):
+    for sentence in unit_warnings(log):
         warn(f"warning: {path.name}: {sentence}")
     first, last = log.split(held)
     about = {
@@ -146,7 +146,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     for name in ("evaluation.json", "report.html"):  # of an earlier model
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
-    say(f"{run.folder}: {model.in_words()}")
+    say(f"{run.folder}: {model.summary()}")
     if model.contract.baseline[0] < 0.0:
         warn(
             "warning: the log's torque falls where its position error grows; has one of them the "
