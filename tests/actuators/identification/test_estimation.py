@@ -111,7 +111,7 @@ def test_torques_tell_the_drive_from_the_joint(hidden: Floats) -> None:
     known = [ARMATURE, DAMPING, FRICTION, DELAY, KP, KD]
     assert (np.abs(found.estimate - hidden)[0, known] < 3.5 * found.error[0, known]).all()
     assert found.error[0, KP] < 0.02 * 44.0 and 0.0 < found.error[0, KD] < 0.1
-    assert "their sum" not in doubts(found)
+    assert "on their sum" not in doubts(found)
 
 
 def test_a_drive_that_damps_less_than_the_model_s_has_the_rest(hidden: Floats) -> None:

@@ -54,7 +54,7 @@ def test_a_motion_whose_parts_touch_is_refused(
     motions = sys.modules[excitation.__module__]
     monkeypatch.setattr(motions, "_TRIES", 2)
     monkeypatch.setattr(
-        vars(motions)["_Apart"], "touching", lambda self, position: np.arange(12) == 4
+        vars(motions)["_Contacts"], "joints", lambda self, position: np.arange(12) == 4
     )
     still = ExcitationConfig(seconds=8.0, lowest_hz=0.4, amplitude=0.01)  # keeps all other limits
     with pytest.raises(InputError, match=f"amplitude=.*{robot.joint_names[4]}"):

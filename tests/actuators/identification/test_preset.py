@@ -64,7 +64,7 @@ def test_only_angles_leave_damping_and_kd_untold() -> None:
     """With torques a model without kd has none to look for, and nothing to tell apart."""
     for torques in (False, True):
         words = " ".join(summary(replace(found(), torques=torques))["not_told_apart"])
-        assert ("their sum" in words) is not torques
+        assert ("on their sum" in words) is not torques
 
 
 def test_widths_are_the_user_s() -> None:
