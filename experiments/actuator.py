@@ -21,7 +21,7 @@ from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
 from npmp.core.settings import as_plain, from_mapping
-from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
+from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.view.report import actuator_page
 
@@ -66,7 +66,7 @@ class FitActuator(_OfLog):
     # how the model is fitted
     fitting: FitConfig = field(default_factory=FitConfig)
     # the model's folder
-    out: Path | None = Path("runs/actuator/{now}")
+    out: Path | None = Path(f"runs/actuator/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()

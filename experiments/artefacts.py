@@ -10,11 +10,11 @@ from typing import Any, Literal
 from mocap_data import outside, read_motions
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
-from npmp.core.settings import as_text, flat
+from npmp.core.settings import as_text, flat, read_run_settings
 from npmp.core.tables import hours_of
 from npmp.experiments import imitate
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.compose import compose, stored_config
+from npmp.experiments.compose import compose, quoted
 from npmp.experiments.terminal import say, show_table
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -205,7 +205,7 @@ def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
     lines = [data_command] if data_command else []
     if not (folder / "config.yaml").is_file():
         return lines
-    owner, stored = stored_config(folder)
+    owner, stored = read_run_settings(folder)
     if owner != "imitate":
         return lines
     chosen = {"robot": str(stored["robot"])} if stored.get("robot") else {}
@@ -214,7 +214,7 @@ def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
             chosen[key] = str(value["name"])
     usual, defaults = (
         flat(compose("imitate", imitate.main.keys, choices).values)
-        for choices in ([], list(chosen.items()))
+        for choices in ([], [f"{key}={quoted(text)}" for key, text in chosen.items()])
     )
     words = ["npmp imitate", f"data={Path(str(stored['data'])).name}", f"seed={stored['seed']}"]
     for key, text in chosen.items():

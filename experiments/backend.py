@@ -15,7 +15,7 @@ from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
-from npmp.experiments.compose import group
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.robots import Robot
 from npmp.sim.drives import IDEAL
@@ -30,7 +30,7 @@ class Simulating(Computing):
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
-    # what is drawn of physics, pushes and sensors; a file that npmp sysid wrote works, too
+    # the randomization of physics, pushes and sensors; --config-dir adds one that npmp sysid wrote
     randomization: Any = group("none")
     # what moves the joints: pd, which is ideal, or the folder of a fitted model; several, as
     # pd+FOLDER, are shared out among the robots

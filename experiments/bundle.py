@@ -20,7 +20,7 @@ from npmp.deploy.rehearsal import rehearse
 from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import progress_bar, say
 
 SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
@@ -53,7 +53,7 @@ class TryBundle(CheckBundle):
     # control steps of an episode, at most
     steps: int = 1000
     # the folder for trial.json and log.h5
-    out: Path | None = Path("runs/trial/{now}")
+    out: Path | None = Path(f"runs/trial/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()

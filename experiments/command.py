@@ -3,10 +3,10 @@
 A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
 `main = Verb("NAME", Keys, run)`. Around the function a Verb
 
-- makes the typed settings of the command line (`compose`), and checks the device and the output
-  place before any work starts;
-- writes the settings to OUT/config.yaml, not before the function has accepted its inputs
-  (`run.begin()`), and with resume=RUN_FOLDER starts from that run's own;
+- is a Hydra application (`application`), whose settings become typed (`compose`), and checks the
+  device and the output place before any work starts;
+- writes the settings to OUT/config.yaml and OUT/.hydra, not before the function has accepted its
+  inputs (`run.begin()`), and with resume=RUN_FOLDER starts from that run's own;
 - keeps other processes out of OUT meanwhile;
 - seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the
   same bytes;
@@ -20,22 +20,26 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, locked, make_writable, remove_bare
 from npmp.core.devices import check_device, cpus, seed_everything
-from npmp.core.settings import flat, shown
-from npmp.experiments import compose
-from npmp.experiments.compose import Job, Values, stored_config
-from npmp.experiments.terminal import OK, USER_ERRORS, guarded, report_error
+from npmp.core.settings import flat, read_run_settings, shown
+from npmp.experiments.compose import Job, Values
+from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
+# in out=: date and time
+NOW = "${now:%Y-%m-%d_%H-%M-%S}"
+# a run folder's record by Hydra: its config, Hydra's own and the overrides
+HYDRA = ".hydra"
 LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
 
@@ -133,54 +137,35 @@ class Verb:
     # raises InputError for settings that the command refuses
     check: Callable[[Any, Run], object] | None = None
 
-    def __call__(self, arguments: Sequence[str] | None = None, *, job: Job | None = None) -> int:
-        """job: done instead of what the arguments ask for."""
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        """Do what the arguments say. Returns the exit code."""
+        from npmp.experiments import application
+
         argv = list(sys.argv[1:] if arguments is None else arguments)
-        with guarded() as command:
-            todo: Sequence[Job] | int = [job] if job is not None else self.todo(argv)
-            command.code = todo if isinstance(todo, int) else OK
-            # no function of its own: between a command and what it does there are few frames
-            for one in todo if isinstance(todo, Sequence) else ():
-                new_folders: list[Path] = []  # created for this job
-                try:
-                    with contextlib.ExitStack() as held:
-                        config, run = _prepared(self, one, new_folders, held)
-                        code = self.function(config, run) or OK
-                        # of a command without inputs to look at, so of none that resumes
-                        if run.resume is None:
-                            run.begin()
-                    # not every command writes something
-                    if self.out == "optional_folder":
-                        remove_bare(new_folders, "config.yaml")
-                except BrokenPipeError:
-                    raise
-                except USER_ERRORS as error:
-                    # of a run that failed before it had a result
-                    remove_bare(new_folders, "config.yaml")
-                    code = report_error(error)
-                command.code = max(command.code, code)
-        return command.code
+        with guarded() as outcome:
+            outcome.code = application.main(self, argv)
+        return outcome.code
 
-    def todo(self, given: list[str]) -> Sequence[Job] | int:
-        """The jobs of a command line; an exit code where they are done, or only shown."""
-        if "--cfg" in given:  # with Hydra's word for which
-            place = given.index("--cfg")
-            for job in self.jobs(given[:place] + given[place + 2 :]):
-                print(to_yaml(job.verb, job.values), end="")
-            return OK
-        named = dict(entry.partition("=")[::2] for entry in given)
-        sweeps = named.get("sweep", "null") != "null"
-        if sweeps and "resume" in named:
-            raise InputError(
-                f"sweep={named['sweep']} does not change resume={named['resume']}; give the keys "
-                "to change"
-            )
-        multirun = bool(set(compose.MULTIRUN) & set(given))
-        if not (sweeps or multirun):
-            return self.jobs(given)
-        from npmp.experiments.sweeping.launch import launch
-
-        return launch(self, given if multirun else ["-m", *given])
+    def run(self, job: Job) -> int:
+        """Run one job in this process. Returns the exit code. Raises InputError."""
+        new_folders: list[Path] = []  # created for this job
+        try:
+            with contextlib.ExitStack() as held:
+                config, run = _prepared(self, job, new_folders, held)
+                code = self.function(config, run) or OK
+                # of a command without inputs to look at, so of none that resumes
+                if run.resume is None:
+                    run.begin()
+        except BrokenPipeError:
+            raise
+        except USER_ERRORS:
+            # of a run that failed before it had a result
+            remove_bare(new_folders, "config.yaml", HYDRA)
+            raise
+        # not every command writes something
+        if self.out == "optional_folder":
+            remove_bare(new_folders, "config.yaml", HYDRA)
+        return code
 
     @property
     def in_folder(self) -> bool:
@@ -191,10 +176,6 @@ class Verb:
         """Raises InputError for settings that the command refuses. values: them, complete."""
         if self.check is not None:
             self.check(job.config, run_of(job, job.config.out, cpus(), values))
-
-    def jobs(self, given: Sequence[str]) -> list[Job]:
-        """What a command line asks for. Raises InputError as `compose.jobs`."""
-        return compose.jobs(self.name, self.keys, given, self.positional)
 
 
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
@@ -232,8 +213,6 @@ def _prepared(
     Raises:
       InputError: for what the job cannot be run with.
     """
-    if job.name:
-        print(f"[{job.number}] {job.name}", file=sys.stderr, flush=True)
     config = job.config
     if config.device.startswith("cuda") and "cuda" not in command.devices:
         raise InputError(
@@ -241,7 +220,7 @@ def _prepared(
         )
     check_device(config.device)
     resume = getattr(config, "resume", None)
-    place, new = _prepare_out(command, config.out, resume, job.name)
+    place, new = _prepare_out(command, config.out, resume)
     made += new
     folder = place if command.out == "folder" else None
     if folder is not None:
@@ -252,6 +231,7 @@ def _prepared(
     def begin() -> None:
         if folder is not None and not begun:
             write_config(folder, command.name, values)
+            write_hydra(folder, values)
         begun.append(True)
 
     threads, torch_threads = (
@@ -263,7 +243,7 @@ def _prepared(
 
 
 def _prepare_out(
-    command: Verb, out: Path | None, resume: Path | None, job: str
+    command: Verb, out: Path | None, resume: Path | None
 ) -> tuple[Path | None, list[Path]]:
     """The place that out= names, made and known to be writable, and the folders made for it
     (outermost first)."""
@@ -273,10 +253,8 @@ def _prepare_out(
         return None, []
     if len(os.fsencode(out)) > LONGEST_PATH:
         raise InputError(f"out= has {len(os.fsencode(out))} bytes; at most {LONGEST_PATH} work")
-    place = Path(str(out).replace("{now}", datetime.now().strftime("%Y-%m-%d_%H-%M-%S")))
+    place = out
     is_folder = command.in_folder
-    if job:  # each job of a sweep has a folder of its own
-        place = place / job if is_folder else place.parent / job / place.name
     if not is_folder and place.is_dir():
         raise InputError(f"out={place} is a folder; a file name is expected")
     if is_folder and place.exists() and not place.is_dir():
@@ -284,7 +262,7 @@ def _prepare_out(
     continued = resume is not None and resume.resolve() == place.resolve()
     if is_folder and not continued:
         if (place / "config.yaml").is_file():
-            owner, stored = stored_config(place)
+            owner, stored = read_run_settings(place)
             if owner not in (command.name, None):
                 raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
             if owner is None and not {"out", "seed", "device"} <= set(stored):
@@ -301,9 +279,22 @@ def _prepare_out(
 
 
 def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
-    """Write FOLDER/config.yaml, which `compose.stored_config` reads."""
+    """Write FOLDER/config.yaml, which `read_run_settings` reads."""
     with atomic_path(folder / "config.yaml") as path:
         path.write_text(to_yaml(verb, values), encoding="utf-8")
+
+
+def write_hydra(folder: Path, values: Mapping[str, Any], config: DictConfig | None = None) -> None:
+    """Write FOLDER/.hydra as Hydra does. config: Hydra's; by default that of the running job, if
+    Hydra runs it."""
+    config = config or cast(DictConfig | None, HydraConfig.instance().cfg)
+    if config is None:
+        return
+    place = folder / HYDRA
+    place.mkdir(exist_ok=True)
+    OmegaConf.save(OmegaConf.create(dict(values)), place / "config.yaml")
+    OmegaConf.save(OmegaConf.masked_copy(config, "hydra"), place / "hydra.yaml")
+    OmegaConf.save(config.hydra.overrides.task, place / "overrides.yaml")
 
 
 def to_yaml(verb: str, values: Mapping[str, Any]) -> str:

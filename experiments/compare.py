@@ -28,7 +28,7 @@ from npmp.evaluation.comparison import (
     shared_end,
     short,
 )
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import console, say, show_table
 from npmp.view.report import compare_page
 from npmp.view.report.compare_page import apart_rows, cell
@@ -60,7 +60,7 @@ class Compare(Keys):
     # of the plot and the page; null: the score's name
     title: str | None = None
     # the folder for comparison.json, .png and .html
-    out: Path | None = Path("runs/compare/{now}")
+    out: Path | None = Path(f"runs/compare/{NOW}")
 
     def __post_init__(self) -> None:
         for axis in AXES:

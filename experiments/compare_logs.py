@@ -8,7 +8,7 @@ from pathlib import Path
 from mocap_data.files import write_json
 from npmp.deploy.comparison import QUANTILES, channels, compare, in_words
 from npmp.deploy.run_log import read_log, refuse_other_joints
-from npmp.experiments.command import Keys, Run, Verb
+from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import say
 
 
@@ -25,7 +25,7 @@ class CompareLogs(Keys):
     # the same, compared with the first
     second: Path
     # the folder for comparison.json and comparison.html
-    out: Path | None = Path("runs/compare-logs/{now}")
+    out: Path | None = Path(f"runs/compare-logs/{NOW}")
 
 
 def run(config: CompareLogs, run: Run) -> None:

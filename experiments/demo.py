@@ -23,7 +23,7 @@ from npmp import robots
 from npmp.core import ranges
 from npmp.core.devices import seed_everything
 from npmp.core.progress import phase
-from npmp.core.settings import as_text, changes, shown
+from npmp.core.settings import as_text, changes, read_run_settings, shown
 from npmp.core.signals import Stopped
 from npmp.envs import load_motions
 from npmp.evaluation.module import evaluate_module
@@ -35,14 +35,16 @@ from npmp.evaluation.policy import (
 )
 from npmp.experiments import evaluate, imitate, retarget, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
-from npmp.experiments.compose import Job, compose, split, stored_config
+from npmp.experiments.compose import Job, compose, quoted
 from npmp.experiments.recordings import SYNTHETIC
+from npmp.experiments.store import sizes
 from npmp.experiments.terminal import INTERRUPTED, console, say
 from npmp.learning.imitation import train_module
 from npmp.learning.live import LiveLine
 from npmp.learning.reuse import train_policy
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.view import report
@@ -168,37 +170,38 @@ def jobs_of(
     """
     out = run.folder
     is_long = config.source != SYNTHETIC
-    shared = [("debug", config.debug), ("robot", config.robot), ("seed", str(run.seed))]
-    learning = [*shared, ("torch_threads", str(torch.get_num_threads()))]
-    learning += [("data", str(out / "motions.h5"))]
-    learning += [("threads", str(config.threads))] if config.threads else []
-    walk = [*learning, ("task", "walk"), ("module", str(out / "imitate" / "module"))]
+    shared = [f"debug={config.debug}", f"robot={quoted(config.robot)}", f"seed={run.seed}"]
+    motions = quoted(str(out / "motions.h5"))
+    learning = [*shared, f"torch_threads={torch.get_num_threads()}", f"data={motions}"]
+    learning += [f"threads={config.threads}"] if config.threads else []
+    walk = [*learning, "task=walk", f"module={quoted(str(out / 'imitate' / 'module'))}"]
     stages = {
-        "retarget": (retarget.main, [*shared, ("out", str(out / "motions.h5"))]),
-        "imitate": (imitate.main, learning + [("experiment", "module")] * is_long),
+        "retarget": (retarget.main, [*shared, f"out={motions}"]),
+        "imitate": (imitate.main, learning + ["experiment=module"] * is_long),
         "reuse": (reuse.main, walk),
-        "harden": (reuse.main, [*walk, ("policy", str(out / "reuse" / "policy"))]),
+        "harden": (reuse.main, [*walk, f"policy={quoted(str(out / 'reuse' / 'policy'))}"]),
     }
     own = {"retarget": config.retarget, "imitate": config.imitate, "reuse": config.reuse}
     own["harden"] = [setting for setting in config.reuse if not setting.startswith("steps=")]
     recipe = {
-        name: split(below) for name, below in (RECIPE if is_long else SHORT[config.size]).items()
+        name: list(below) for name, below in (RECIPE if is_long else SHORT[config.size]).items()
     }
     if config.source == "gaits":  # mirrored gaits are gaits as well, also held-out ones
-        recipe["retarget"] = [pair for pair in recipe["retarget"] if pair[0] != "mirrors"]
+        recipe["retarget"].remove("mirrors=left_right")
     if commands is not None:
         for name in ("reuse", "harden"):
-            recipe[name].append(("task.command_range", str(commands)))
-        recipe["harden"].append(("randomization.pushes.force", f"{force:.0f}"))
+            recipe[name].append(f"task.command_range={commands}")
+        recipe["harden"].append(f"randomization.pushes.force={force:.0f}")
     jobs = {}
     for name, below in recipe.items():
         verb, settings = stages[name]
+        small = sizes(verb.name, config.debug)
+        below = [setting for setting in below if setting.partition("=")[0] not in small]
         if any(setting.startswith("algo=") for setting in own[name]):  # with values of its own
-            settings = [pair for pair in settings if pair != ("experiment", "module")]
-            below = [(key, value) for key, value in below if not key.startswith("algo.")]
-        place = [] if verb is retarget.main else [("out", str(out / name))]
-        chosen = [*settings, *split(own[name]), *place]
-        jobs[name] = compose(verb.name, verb.keys, chosen, variant=below)
+            settings = [setting for setting in settings if setting != "experiment=module"]
+            below = [setting for setting in below if not setting.startswith("algo.")]
+        place = [] if verb is retarget.main else [f"out={quoted(str(out / name))}"]
+        jobs[name] = compose(verb.name, verb.keys, [*below, *settings, *own[name], *place])
     jobs["retarget"].values["source"] = config.source
     for job in jobs.values():
         _ = job.config  # of the right types
@@ -228,7 +231,7 @@ def clear(config: Demo, run: Run) -> None:
             f"out={out} holds a finished demo ({out / 'report.html'}); replace=true deletes it, or "
             "choose another out="
         )
-    stored = stored_config(out)[1]
+    stored = read_run_settings(out)[1]
     for key, (before, value) in changes(stored, run.values, ignore=["replace"]).items():
         raise InputError(
             f"out={out} holds a demo with {key}={shown(before)}, this one has {shown(value)}; "
@@ -245,7 +248,7 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
     out = run.folder / name
     same = False
     if (out / "config.yaml").is_file():
-        verb, stored = stored_config(out)
+        verb, stored = read_run_settings(out)
         same = verb == job.verb and not changes(stored, job.values)
     begun = same and any((out / "checkpoints").glob("checkpoint_*.json"))
     out.mkdir(parents=True, exist_ok=True)
@@ -383,7 +386,7 @@ def judge(
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
     with phase("judging the policy"):
         judged = evaluate_policy(
-            PolicyActor(policy, skill),
+            over(policy, skill),
             task_for(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
             motions=motions,

@@ -42,7 +42,7 @@ from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
 from npmp.deploy.unitree_recording import FILE as RECORDING
 from npmp.deploy.unitree_recording import SUFFIX, Recorder
 from npmp.experiments.bundle import show_fastest
-from npmp.experiments.command import Keys, Run, Verb, refuse_idle
+from npmp.experiments.command import NOW, Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
 from npmp.tasks.recover import Recover, RecoverConfig
 
@@ -88,7 +88,7 @@ class Deploy(Keys):
     # the line to the simulated robot, each way, and the robot's own watchdog
     sim: SimulatedConfig = field(default_factory=SimulatedConfig)
     # the folder for deploy.json and log.h5
-    out: Path | None = Path("runs/deploy/{now}")
+    out: Path | None = Path(f"runs/deploy/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluationConfig, as_asked, evaluate_policy, task_for
+from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_for
 from npmp.experiments.backend import (
     Simulating,
     judged_by,
@@ -23,11 +23,10 @@ from npmp.experiments.backend import (
     note_other_drives,
     policy_of,
 )
-from npmp.experiments.command import Run, Verb, made_by, refuse_idle
-from npmp.experiments.compose import group
-from npmp.experiments.groups import task_of
+from npmp.experiments.command import NOW, Run, Verb, made_by, refuse_idle
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table, warn
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import over
 from npmp.skills.skill_module import SkillModule
 from npmp.view import report
 from npmp.view.report import policy_page
@@ -70,7 +69,7 @@ class Evaluate(Simulating):
     # how much a policy is tried
     evaluation: PolicyEvaluationConfig = field(default_factory=PolicyEvaluationConfig)
     # the evaluation folder
-    out: Path | None = Path("runs/evaluate/{now}")
+    out: Path | None = Path(f"runs/evaluate/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,10 +156,10 @@ def run_policy(config: Evaluate, run: Run) -> None:
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
     note_other_drives(policy.contract.training, config.actuator)
-    name = task_of(str(run.chosen["task"]))
-    policy = as_asked(policy, robot, name, config.task)
+    name = str(run.chosen["task"])
+    policy = at_task(policy, robot, name, config.task)
     task = task_for(policy, robot, name, config.task, motions)
-    actor = PolicyActor(policy, skill)
+    actor = over(policy, skill)
     place = {"seed": run.seed, **run.place}
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()

@@ -16,7 +16,7 @@ from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
 from npmp.experiments.backend import Simulating, policy_of
 from npmp.experiments.command import Run, Verb
-from npmp.experiments.compose import group
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 
 RECORDED = 4  # robots of a golden rollout, one after another: as many resets at the least

@@ -11,8 +11,8 @@ from npmp.core import ranges
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
 from npmp.experiments.backend import robots_config_of
-from npmp.experiments.command import Run, Verb
-from npmp.experiments.compose import group
+from npmp.experiments.command import NOW, Run, Verb
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.learning.imitation import ImitationSettings, train_module
@@ -66,7 +66,7 @@ class ImitateKeys(Training):
     # how the module is judged while it learns
     evaluation: ImitationEvaluation = field(default_factory=ImitationEvaluation)
     # the run folder
-    out: Path | None = Path("runs/imitate/{now}")
+    out: Path | None = Path(f"runs/imitate/{NOW}")
 
 
 def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:

@@ -16,11 +16,11 @@ from npmp.core.signals import Stopped, signals_noted
 from npmp.envs import load_motions
 from npmp.experiments.backend import Simulating, robots_config_of
 from npmp.experiments.command import Computing, Run, Verb
-from npmp.experiments.compose import compose, group
-from npmp.experiments.groups import task_of
+from npmp.experiments.compose import compose, quoted
+from npmp.experiments.store import group
 from npmp.robots import Robot
 from npmp.view.play import Cast, Session
-from npmp.view.play.casting import actors_of, recovery_of
+from npmp.view.play.casting import policies_of, recovery_of
 from retarget import retarget_many
 
 # the modes that are tasks
@@ -99,15 +99,14 @@ def run(config: Play, run: Run) -> int:
     raise Stopped("stopped", 128 + signals[0])
 
 
-def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
-    """What the configuration names, and the mode to begin with; chosen: the task. Raises InputError
-    for what does not go together."""
+def cast_of(config: Play, task: str | None) -> tuple[Cast, str | None]:
+    """What the configuration names, and the mode to begin with. Raises InputError for what does not
+    go together."""
     robot = robots.load(config.robot)
-    task = None if chosen is None else task_of(chosen)
-    actors, skill = actors_of(robot, config.policy, config.module, task)
+    actors, skill = policies_of(robot, config.policy, config.module, task)
     presets = {}  # of reuse
     for name in ("none", "paper", "wide"):
-        overrides = [("robot", config.robot), ("randomization", name)]
+        overrides = [f"robot={quoted(config.robot)}", f"randomization={name}"]
         presets[name] = robots_config_of(compose("reuse", Simulating, overrides).config, skill)
     cast = Cast(
         robot,

@@ -23,14 +23,14 @@ from npmp.core import ranges
 from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.experiments.backend import Simulating, module_of, motions_of, note_other_drives, policy_of
-from npmp.experiments.command import Run, Verb
-from npmp.experiments.compose import compose, group, split
-from npmp.experiments.groups import task_of
+from npmp.experiments.command import NOW, Run, Verb
+from npmp.experiments.compose import compose
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
+from npmp.experiments.store import group
 from npmp.experiments.terminal import progress_bar, say
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import PolicyActor
-from npmp.tasks import Imitation
+from npmp.skills.composition import over
+from npmp.tasks import Imitation, ImitationConfig
 from npmp.view import films
 from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
 from retarget.sources import excerpts, read_recordings
@@ -102,7 +102,7 @@ class Render(Simulating, Reading):
     # of setpoints, first_order or zero_order; null: as the module was trained
     hold: str | None = None
     # the file; its name says as what: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
-    out: Path | None = Path("runs/render/{now}.webp")
+    out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +155,7 @@ def told(story: Path, run: Run) -> list[Shot]:
     for number, line in enumerate(read_text(story).splitlines(), 1):
         try:
             if arguments := shlex.split(line, comments=True):
-                job = compose("render", Render, split(arguments))
+                job = compose("render", Render, arguments)
                 shot = replace(run, seed=job.config.seed, chosen=job.chosen, given=job.given)
                 shots.append(shot_of(job.config, shot))
         except ValueError as error:
@@ -189,14 +189,14 @@ def shot_of(config: Render, run: Run) -> Shot:
 def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A policy at its task."""
     folder, policy, _, skill, like = policy_of(config, run, robot)
-    kind: Any = tasks.find(task_of(str(run.chosen["task"])))
+    kind: Any = tasks.find(str(run.chosen["task"]))
     policy.check_task(kind)
     motions = motions_of(config.data, robot)
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     note_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
-    shot, fell = films.of_policy(PolicyActor(policy, skill), env, seed=run.seed, **args)
+    shot, fell = films.of_policy(over(policy, skill), env, seed=run.seed, **args)
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s, where the film ends")
     return shot, f"{folder.name}: {task.name}"
@@ -208,7 +208,9 @@ def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     [motion] = motions.motions
     folder, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
-    env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **run.place)
+    observed = ImitationConfig(future_frames=skill.contract.context_horizon)
+    task = Imitation(robot, observed, motions)
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
     if lost is not None:
         say(f"the robot lost the motion after {lost:.1f} s, where the film ends")

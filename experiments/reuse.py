@@ -13,9 +13,8 @@ from npmp import robots, tasks
 from npmp.core import ranges
 from npmp.core.settings import as_plain
 from npmp.experiments.backend import motions_of, robots_config_of
-from npmp.experiments.command import Run, Verb
-from npmp.experiments.compose import group
-from npmp.experiments.groups import task_of
+from npmp.experiments.command import NOW, Run, Verb
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.learning.reuse import ReuseSettings, check_task, train_policy
@@ -85,7 +84,7 @@ class Reuse(Training):
     # iterations between checkpoints
     checkpoint_every: int = 100
     # the run folder
-    out: Path | None = Path("runs/reuse/{now}")
+    out: Path | None = Path(f"runs/reuse/{NOW}")
 
 
 def inputs(config: Reuse, run: Run) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     Raises:
       InputError: for settings out of range, or a module or dataset that does not fit.
     """
-    kind: Any = tasks.find(task_of(str(run.chosen["task"])))
+    kind: Any = tasks.find(str(run.chosen["task"]))
     check_task(kind)
     robot = robots.load(config.robot)
     module = modules.find(config.module)
@@ -164,7 +163,7 @@ def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection
 def run(config: Reuse, run: Run) -> None:
     """Train, and say what came out."""
     summary = train_policy(**inputs(config, run))
-    figure = tasks.find(task_of(str(run.chosen["task"]))).main_figure
+    figure = tasks.find(str(run.chosen["task"])).main_figure
     error = summary[figure]
     say(
         f"{figure}: {error['random_latents']:.3f} with random latents, {error['after']:.3f} after"

@@ -119,7 +119,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior."""
     motions, setup = _set_up(config, run)
     trial = analysis.wander(
-        config.module, motions, seconds=config.seconds, shown=config.shown, **setup
+        config.module, motions, seconds=config.seconds, kept=config.shown, **setup
     )
     robot = setup["robot"]
     figures = {

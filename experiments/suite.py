@@ -15,12 +15,11 @@ from npmp.evaluation import dead_zones, suite
 from npmp.evaluation.handover import load_recovery
 from npmp.evaluation.policy import teacher_of
 from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
-from npmp.experiments.command import Run, Verb, made_by
-from npmp.experiments.compose import group
-from npmp.experiments.groups import task_of
+from npmp.experiments.command import NOW, Run, Verb, made_by
+from npmp.experiments.store import group
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import over
 from npmp.tasks.commands import as_command_range
 from npmp.tasks.walk import Walk
 from npmp.view.report import suite_page
@@ -62,7 +61,7 @@ class Suite(Simulating):
     # of setpoints, first_order or zero_order; null: as the module was trained
     hold: str | None = None
     # the folder for suite.json and suite.html
-    out: Path | None = Path("runs/suite/{now}")
+    out: Path | None = Path(f"runs/suite/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +70,7 @@ class Suite(Simulating):
 
 def run(config: Suite, run: Run) -> int:
     """Try all scenarios, write the files, say which passed."""
-    if task_of(str(run.chosen["task"])) != Walk.name:
+    if run.chosen["task"] != Walk.name:
         raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
     robot = robots.load(config.robot)
     success = config.success
@@ -89,7 +88,7 @@ def run(config: Suite, run: Run) -> int:
         for name, scenario in scenarios.items()
     }
     run.begin()
-    actor = PolicyActor(policy, skill)
+    actor = over(policy, skill)
     outcomes = dict[str, suite.ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):

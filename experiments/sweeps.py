@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from npmp.experiments.cli import command_of
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import typed
-from npmp.experiments.groups import run_named_task
+from npmp.experiments.store import run_named_task
 from npmp.experiments.sweeping.drive import jobs_table
 from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STOPPED, Sweep
@@ -64,7 +64,7 @@ def run_resume(config: ResumeSweep, run: Run) -> int:
         sweep.launcher = replace(sweep.launcher, kind=config.launcher, **of_ray)
     sweep.check_foreign()
     if config.task is not None:
-        run_named_task(sweep.verb, config.task)
+        run_named_task(config.task)
     keys = command_of(sweep.verb).keys
     for job, values in zip(sweep.jobs, sweep.configs, strict=True):
         try:

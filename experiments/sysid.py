@@ -26,8 +26,8 @@ from npmp.actuators.identification.robot_log import match_robot
 from npmp.actuators.identification.stand import KINDS, stand_of
 from npmp.actuators.identification.truth import compare, read_truth, write_truth
 from npmp.core import ranges
-from npmp.experiments.command import Keys, Run, Verb, made_by
-from npmp.experiments.compose import group
+from npmp.experiments.command import NOW, Keys, Run, Verb, made_by
+from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table
 from npmp.view import report
 from npmp.view.report import sysid_page
@@ -64,10 +64,10 @@ class FitJoints(_OnStand):
     randomization: Any = group("paper")
     # how it is estimated
     identification: IdentificationConfig = field(default_factory=IdentificationConfig)
-    # how wide preset.yaml is about the estimate
+    # how wide the preset is about the estimate
     preset: PresetConfig = field(default_factory=PresetConfig)
-    # the folder for sysid.json, preset.yaml and report.html
-    out: Path | None = Path("runs/sysid/{now}")
+    # the folder for sysid.json, the preset (randomization/) and report.html
+    out: Path | None = Path(f"runs/sysid/{NOW}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ExciteJoints(_OnStand):
     # true: the log has the drives' torques too, with 1 % of noise
     torque: bool = False
     # the folder for commands.csv, log.npz and truth.json
-    out: Path | None = Path("runs/excite/{now}")
+    out: Path | None = Path(f"runs/excite/{NOW}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +123,7 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
 
 
 def run_fit(config: FitJoints, run: Run) -> None:
-    """OUT/sysid.json, preset.yaml and report.html, and a line per joint."""
+    """OUT/sysid.json, randomization/NAME.yaml and report.html, and a line per joint."""
     robot = robots.load(config.robot)
     log = match_robot(read_stand_log(config.data), robot)
     truth = None if config.truth is None else read_truth(config.truth, robot)
@@ -146,11 +146,13 @@ def run_fit(config: FitJoints, run: Run) -> None:
     write_json(run.folder / "sysid.json", result)
     name = f"{robot.name}_identified"
     randomization = preset(identified, run.values["randomization"], name, widths)
-    write_preset(run.folder / "preset.yaml", randomization, config.data)
+    file = run.folder / "randomization" / f"{name}.yaml"
+    file.parent.mkdir(exist_ok=True)
+    write_preset(file, randomization, config.data)
     sysid_page.identified(run.folder / "report.html", stand, log, identified, result, made_by(run))
     show(identified, result)
     say(
-        f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; "
+        f"use it: npmp imitate --config-dir {run.folder} randomization={name} ...; "
         f"{run.folder / 'report.html'}"
     )
 

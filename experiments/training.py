@@ -26,9 +26,9 @@ class Training(Simulating):
     logger: str = "tensorboard"
     # a run folder to continue; its config.yaml holds, keys given here change it
     resume: Path | None = None
-    # settings that differ, by the name of a file in conf/experiment, or a file of one's own
+    # settings that differ: a file of conf/experiment, or of experiment/ in --config-dir
     experiment: str | None = None
-    # several runs, by the name of a file in conf/sweep
+    # several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
     # what collects: null, the learner's process; ray, processes of their own; inline, for tests
     actors: str | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.core.settings import as_plain, as_text, default_of, help_of
+from npmp.core.settings import as_text, default_of, help_of
 
 Row = tuple[str, str]
 
@@ -34,10 +34,13 @@ def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
 
 def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     """What `npmp VERB ACTION --help` prints; of choices that are given (algo=vmpo) the keys."""
-    from npmp.experiments import compose, groups
+    from npmp.experiments import store
+    from npmp.experiments.application import composed
+    from npmp.experiments.command import NOW
 
     keys = command.keys
-    fields = dataclasses.fields(command.keys)
+    fields = dataclasses.fields(keys)
+    groups = (*store.groups_of(keys), *store.GLOBAL)
     places = "".join(
         f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."
         for key in command.positional
@@ -48,26 +51,25 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
     about = help_of(keys)
-    chosen = dict(compose.split(given, command.positional))
-    groups.run_named_task(name, chosen.get("task", ""))
+    job = composed(command, given)
     rows = []
     choices = []
     inner = []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
-        if "group" not in field.metadata:
-            value = as_plain(default_of(field))
-            value = "???" if value is dataclasses.MISSING else value
+        value = job.values[field.name]
+        if field.name == "out" and "out" not in job.given:
+            value = default_of(field) and str(default_of(field)).replace(NOW, "DATE_TIME")
+        if field.name not in groups:
             rows += _settings(field.name, field, value, about.get(field.name, ""))
             continue
-        listed = groups.names(name, field.name)
-        preset = chosen.get(field.name, field.metadata["group"])
+        listed = store.names(name, field.name)
+        preset = value["name"] if isinstance(value, dict) else value
         description = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
         choices.append((f"{field.name}={_shown(preset)}", description))
-        if preset in listed and field.name != "scenario":
-            values = compose.group_values(name, field.name, preset, {name, str(preset)})
-            schema = groups.schema_of(name, field.name, preset)
+        if isinstance(value, dict) and field.name != "scenario":
+            schema = store.schema_of(name, field.name, value["name"])
             inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
-            inner += _rows(_inner(field.name, schema, values))
+            inner += _rows(_inner(field.name, schema, value))
     lines += ["", "keys (??? must be given):", *_rows(rows)]
     if choices:
         lines += ["", "choices:", *_rows(choices), *inner]
@@ -100,7 +102,7 @@ def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
 
 def _shown(value: Any) -> str:
     """A value as text, "..." for a long one."""
-    text = as_text(value).replace("{now}", "DATE_TIME")
+    text = as_text(value)
     return text if len(text) < 40 else "..."
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,11 +69,11 @@ def make_writable(folder: Path) -> list[Path]:
 
 
 def remove_bare(folders: Sequence[Path], *files: str) -> None:
-    """Take back folders that hold nothing but these files; the innermost is last."""
+    """Take back folders that hold nothing but these entries; the innermost is last."""
     for folder in reversed(folders):
         if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(files):
-            for file in folder.iterdir():
-                file.unlink()
+            for entry in folder.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             folder.rmdir()
 
 

@@ -25,21 +25,20 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from mocap_data.errors import InputError
-from npmp.core.settings import flat
 from npmp.evaluation.dead_zones import ANSWERED
 from npmp.evaluation.suite import SuccessConfig
-from npmp.experiments import cli, compose
-from npmp.experiments.sweeping.launch import chosen
+from npmp.experiments import cli, store
 from npmp.sim.rooms import DOOR_M, WALL_M
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import MODES
+from tests.experiments.jobs import job_of, jobs_of
 from tests.refusals import refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SUCCESS = SuccessConfig()
 # what commands earlier on a page have made
-MADE = ("runs/sysid/preset.yaml", "robots/my_dog/robot.yaml")
+MADE = ("runs/sysid/randomization/anymal_b_identified.yaml", "robots/my_dog/robot.yaml")
 
 
 def named(path: Path) -> str:
@@ -85,9 +84,9 @@ def commands(block: str) -> Iterator[list[str]]:
 
 
 @cache
-def tiny(command: str) -> dict[str, Any]:
+def tiny(command: str) -> set[str]:
     """What debug=tiny sets of a command."""
-    return flat(compose.small(command, "tiny", {command, *command.split()}))
+    return store.sizes(command, "tiny")
 
 
 def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, Any]:
@@ -132,8 +131,7 @@ def composed(words: list[str]) -> None:
     if "--help" in words:
         return
     name, rest = cli.named(words)
-    _, given = chosen(rest)
-    for job in cli.command_of(name).jobs(given):
+    for job in jobs_of(name, *rest):
         assert job.config
 
 
@@ -145,7 +143,7 @@ def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     for name in MADE:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("{}\n")
+        (tmp_path / name).write_text("name: made\n")
     for language, block in blocks(document.read_text(encoding="utf-8")):
         for words in commands(block) if language == "" else ():
             if tuple(words) in known_to_compose:
@@ -234,7 +232,7 @@ def test_defaults_are_those_of_the_configuration() -> None:
     [table] = re.findall(
         r"^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
     )
-    config = cli.command_of("retarget").jobs([])[0].values
+    config = job_of("retarget").values
     for row in table.splitlines():
         names, defaults = (
             cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3]
@@ -278,7 +276,7 @@ def test_every_scenario_and_mode_is_in_its_table() -> None:
     scenarios = first_column("suite.md", "| scenario | command | what differs |")
     known = yaml.safe_load(practice.read_text(encoding="utf-8")).keys() - {"for"}
     assert sorted(scenarios) == sorted(known)
-    assert first_column("play.md", "| mode | needs | what is asked |") == list(MODES)
+    assert first_column("play.md", "| mode | needs | command |") == list(MODES)
 
 
 COUNT = r"\b(?:[a-z]+teen|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\d+) "
@@ -301,4 +299,4 @@ def test_the_commands_of_cards_compose(card: Path) -> None:
     for words in shell.stdout.split("\0\n\0")[:-1]:
         name, rest = cli.named(words.split("\0"))
         given = [word for word in rest if not word.startswith("policy=runs/")]
-        assert cli.command_of(name).jobs(given), words
+        assert jobs_of(name, *given), words

@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml as load
 from npmp import robots
 from npmp.core import artifact, checkpoint, state
-from npmp.experiments.compose import load
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import NetConfig

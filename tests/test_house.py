@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from mocap_data.safe_yaml import read_yaml
 from npmp.core.settings import as_plain, flat
-from npmp.experiments import groups
-from npmp.experiments.compose import load
+from npmp.experiments import store
 from npmp.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,18 +63,14 @@ def test_no_branch_hangs_on_a_task() -> None:
 
 def test_a_preset_says_only_what_differs() -> None:
     """No value of conf/GROUP is the default of its dataclass, too."""
-    for group in groups.GROUPS:
-        for name in groups.presets(group) if group != "scenario" else ():
-            verb = "imitate" if name in groups.names("imitate", group) else "reuse"
-            usual = flat(as_plain(groups.schema_of(verb, group, name)()))
-            said = flat(load_preset(group, name))
-            twice = [key for key, value in said.items() if usual.get(key, object()) == value]
-            assert not twice, f"conf/{group}/{name}.yaml: {twice}"
-
-
-def load_preset(group: str, name: str) -> dict[str, object]:
-    content = load(groups.CONF / group / f"{name}.yaml")
-    return {key: value for key, value in content.items() if key not in ("defaults", "for")}
+    for group in set(store.GROUPS) - {"scenario"}:
+        for file in sorted((store.CONF / group).glob("*.yaml")):
+            name = read_yaml(file).pop("name", file.stem)
+            verb = "imitate" if name in store.names("imitate", group) else "reuse"
+            usual = flat(as_plain(store.schema_of(verb, group, name)()))
+            content = flat(read_yaml(file))
+            twice = [key for key, value in content.items() if usual.get(key, object()) == value]
+            assert not twice, f"{file}: {twice}"
 
 
 def classes_named(ending: str) -> list[str]:

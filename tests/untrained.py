@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs.features import true_state
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
-from npmp.skills.nets import NetConfig
+from npmp.skills.nets import DecoderState, NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
+from npmp.skills.prior import Prior
 from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -55,3 +61,20 @@ def policy(robot: Robot, skill: SkillModule, walking: WalkConfig) -> HighLevelPo
     torch.manual_seed(1)
     net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
     return HighLevelPolicy.for_task(skill, Walk(robot, walking), net=net, module="0" * 64)
+
+
+def stub_module(decode: Any, prior: Prior, encode: Any = None) -> Any:
+    """What a composition needs of a skill module, by functions in place of networks."""
+
+    def posterior(context: Tensor, z_before: Tensor, observed: Tensor) -> Gaussian:
+        mu, sigma = encode(context, z_before)
+        return Gaussian(prior.step(z_before, observed).mean + mu, sigma)
+
+    return SimpleNamespace(
+        prior=prior,
+        latent_dim=len(prior.bound),
+        encode=encode,
+        posterior=posterior,
+        initial_state=lambda n: DecoderState(torch.zeros(n, 1), torch.zeros(n, 1)),
+        step=lambda o, state: decode(o.task, o.proprioception, state),
+    )

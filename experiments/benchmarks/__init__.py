@@ -16,7 +16,7 @@ from mocap_data.files import json_text
 from npmp.core.devices import cpus, seed_everything
 from npmp.envs import load_motions
 from npmp.experiments.command import Run, Verb, run_of
-from npmp.experiments.compose import compose, split
+from npmp.experiments.compose import compose
 from npmp.robots import Robot
 from retarget import retarget_many
 
@@ -31,9 +31,9 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     return options
 
 
-def settings(command: Verb, keys: list[str], required: list[tuple[str, str]]) -> tuple[Any, Run]:
+def settings(command: Verb, keys: list[str], required: list[str]) -> tuple[Any, Run]:
     """A command's settings and its run, without an output place."""
-    job = compose(command.name, command.keys, [*required, *split(keys)])
+    job = compose(command.name, command.keys, [*required, *keys])
     config = job.config
     threads, torch_threads = (
         getattr(config, key, None) or cpus() for key in ("threads", "torch_threads")

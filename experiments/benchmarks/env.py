@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from npmp import robots, tasks
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
-from npmp.learning.timing import bare, finished, noted
 
 # control steps of a block
 BLOCK = 16
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--num-envs", type=int, default=1024, help="simulations stepped at once")
     options.add_argument("--seconds", type=float, default=10.0, help="measuring time in all")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("env", config.robot, measure(config, run, args))
 
 
@@ -43,7 +43,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     )
     steps = resets = 0
     spent = physics = 0.0
-    with noted(env.sim) as recorded:
+    with recorded_physics(env) as recorded:
         # the first block pays for imports, caches and threads
         for block in range(10**9):
             done = []
@@ -55,7 +55,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 done.append(step.terminated | step.truncated)
                 env.reset(done[-1])
             seconds = finished(env.device) - begin
-            repeated = bare(env.sim, recorded)
+            repeated = repeat_physics(env, recorded)
             if block == 0:
                 continue
             steps = steps + BLOCK * env.num_envs
@@ -66,10 +66,10 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 break
     return {
         "steps_per_s": round(steps / spent, 1),
-        "raw_physics_steps_per_s": round(steps / physics * env.sim.substeps, 1),
+        "raw_physics_steps_per_s": round(steps / physics * env.robots.substeps, 1),
         "ratio": round(physics / spent, 4),
         "raw_control_steps_per_s": round(steps / physics, 1),
-        "substeps": env.sim.substeps,
+        "substeps": env.robots.substeps,
         "num_envs": env.num_envs,
         "steps": steps,
         "resets": resets,

@@ -12,12 +12,13 @@ import torch
 
 from npmp import robots
 from npmp.envs import TaskEnv
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
 from npmp.learning.imitation import make_trainer
 from npmp.learning.model_based import ModelBasedTrainer
-from npmp.learning.timing import bare, finished, noted, timed
+from npmp.learning.timing import timed
 from npmp.tasks import Imitation
 
 
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=10.0, help="of iterations")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("imitate", config.robot, measure(config, run, args))
 
 
@@ -43,7 +44,6 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         seed=run.seed,
         **training_settings.place,
     )
-    sim = env.sim
     device = env.device
     trainer = make_trainer(training_settings, env, run.seed)
     if isinstance(trainer, ModelBasedTrainer):
@@ -55,12 +55,12 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
     spent = 0.0
     raw = 0.0
     count = 0
-    with noted(sim) as recorded, timed(trainer, device) as parts:
+    with recorded_physics(env) as recorded, timed(trainer, device) as parts:
         while spent < given.seconds:
             begin = finished(device)
             trainer.iteration(0.5)
             spent += finished(device) - begin
-            raw += bare(sim, recorded)
+            raw += repeat_physics(env, recorded)
             count += 1
     sampler = parts["sampler"]
     steps = count * trainer.steps_each
@@ -75,7 +75,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "learner_share": round(learner / spent, 4),  # overlapped, it counts both threads
         "ratio_to_raw_physics": round(raw / sampler, 4),
         "sampler_steps_per_s": round(steps / sampler, 1),
-        "raw_physics_steps_per_s": round(steps / raw * sim.substeps, 1),
+        "raw_physics_steps_per_s": round(steps / raw * env.robots.substeps, 1),
         "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
         "first_two_iterations_s": round(first_s, 2),
         "iterations": count,

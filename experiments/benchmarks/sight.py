@@ -12,9 +12,9 @@ from npmp import robots
 from npmp.core.settings import as_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
+from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
-from npmp.learning.timing import bare, finished, noted
 from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz looks five times
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
     options.add_argument("--blocks", type=int, default=8, help="of each kind of eyes")
     args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, [("data", "none")])
+    config, run = settings(imitate.main, args.keys, ["data=none"])
     show("sight", config.robot, measure(config, run, args))
 
 
@@ -48,7 +48,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     physics = dict.fromkeys(envs, 0.0)
     for block in range(given.blocks + 1):
         for name, env in envs.items():
-            with noted(env.sim) as recorded:
+            with recorded_physics(env) as recorded:
                 begin = finished(env.device)
                 for _ in range(BLOCK):
                     env.task.observe()
@@ -57,7 +57,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 seconds = finished(env.device) - begin
                 if block:  # the first pays for caches
                     spent[name] += seconds
-                    physics[name] += bare(env.sim, recorded)
+                    physics[name] += repeat_physics(env, recorded)
     steps = given.blocks * BLOCK * given.num_envs
     result: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
     for name in envs:

@@ -36,15 +36,15 @@ COLOURS = {
 }
 
 
-def drive(sweep: Sweep, workers: Workers) -> int:
-    """Run the jobs that are not finished. The caller holds the sweep's lock.
+def drive(sweep: Sweep, workers: Workers, first: int = 0) -> int:
+    """Run the jobs from the first that are not finished. The caller holds the sweep's lock.
 
     Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
     stopped them.
     """
     watch = _Shown(sweep)
     with watch.live if watch.on_terminal else nullcontext():
-        stopped = SweepRun(sweep, workers, watch).run()
+        stopped = SweepRun(sweep, workers, watch).run(first)
     if stopped is not None:
         warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
         return 128 + stopped

@@ -30,7 +30,7 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
     from mocap_data.files import locked
     from npmp.experiments.cli import command_of
     from npmp.experiments.compose import Job
-    from npmp.experiments.groups import run_named_task
+    from npmp.experiments.store import run_named_task
     from npmp.experiments.sweeping.sweep import Sweep
     from npmp.experiments.terminal import guarded
 
@@ -38,22 +38,20 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
         sweep = Sweep.load(folder.resolve())
         sweep.check_foreign()
         place = sweep.place(number)
-        name = sweep.jobs[number].name
         command = command_of(sweep.verb)
         values = dict(sweep.configs[number])
         for task in tasks:
-            run_named_task(sweep.verb, task)
+            run_named_task(task)
         # not as it was composed: the folder may have been moved
         file = "" if command.in_folder else Path(str(values["out"])).name
-        values["out"] = str(sweep.folder / file)
+        values["out"] = str(place / file)
         # an attempt before may live for a moment more
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
             begun = (place / "config.yaml").is_file()
             kept = any(place.glob("checkpoints/*.json"))
             if "resume" in values and begun and (kept or values["resume"] is None):
                 values["resume"] = str(place)
-            job = Job(command.name, command.keys, values, name=name, number=number)
-            outcome.code = command([], job=job)
+            outcome.code = command.run(Job(command.name, command.keys, values))
     return outcome.code
 
 

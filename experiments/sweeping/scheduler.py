@@ -55,14 +55,14 @@ class SweepRun:
         self.progress: dict[int, SweepProgress] = {}
         self.disk_full = False
 
-    def run(self) -> signal.Signals | None:
-        """Run the jobs that are not finished. The caller holds the sweep's lock.
+    def run(self, first: int = 0) -> signal.Signals | None:
+        """Run the jobs from the first that are not finished. The caller holds the sweep's lock.
 
         Returns: the signal that stopped them, if one did.
         """
         jobs = self.sweep.jobs
         workers = self.workers
-        waiting = [i for i, job in enumerate(jobs) if job.state != FINISHED]
+        waiting = [i for i in range(first, len(jobs)) if jobs[i].state != FINISHED]
         for i in waiting:
             jobs[i].state = WAITING
             jobs[i].message = ""

@@ -4,6 +4,7 @@ their own folders."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from npmp.core.settings import from_mapping
 from npmp.core.tables import as_number, read_table
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
+KINDS = ("local", "ray")
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES
 
 PLAN = "jobs.json"
@@ -48,7 +50,7 @@ class Launcher:
     lower: bool | None = None
 
     def __post_init__(self) -> None:
-        check_known("launcher", [self.kind], ("local", "ray"))
+        check_known("launcher", [self.kind], KINDS)
         ranges.at_least_one(self, "cores", "jobs")
         ranges.not_negative(self, "retries", "gpus")
         if self.kind == "local" and (self.gpus or self.resources):
@@ -123,26 +125,32 @@ class Sweep:
     configs: list[dict[str, Any]] = field(repr=False)
     jobs: list[SweptJob]
 
-    def create(self) -> None:
-        """Write a new sweep's files. Raises InputError where the folder holds one already."""
-        if any((self.folder / name).exists() for name in (PLAN, STATE)):
+    def add(self, configs: Sequence[dict[str, Any]], jobs: Sequence[SweptJob]) -> None:
+        """Add jobs and write the sweep's files.
+
+        Raises:
+          InputError: where the folder holds another sweep, or that of a job anything.
+        """
+        if not self.jobs and any((self.folder / name).exists() for name in (PLAN, STATE)):
             raise InputError(
                 f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} continues "
                 "it, or choose another out="
             )
-        for job in self.jobs:
+        for job in jobs:
             place = self.folder / job.name
             if place.is_dir() and any(place.iterdir()):
                 raise InputError(
                     f"{place} holds something already; choose another out=, or remove it"
                 )
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.configs = [*self.configs, *configs]
+        self.jobs = [*self.jobs, *jobs]
         self.save()
-        jobs = [
+        planned = [
             Planned(job.name, job.overrides, config)
             for job, config in zip(self.jobs, self.configs, strict=True)
         ]
-        write_json(self.folder / PLAN, asdict(Plan(self.verb, jobs)))
+        write_json(self.folder / PLAN, asdict(Plan(self.verb, planned)))
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:

@@ -7,7 +7,6 @@ import logging
 import math
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +28,16 @@ from npmp.deploy.contract import (
     observation_layout,
 )
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy, check_parity
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.robot_batch import RobotBatchConfig, imu_position
-from npmp.envs.rollout import PolicyOutput, Transition, rollout
+from npmp.envs.rollout import Transition, rollout
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.robots.model import posed
 from npmp.sim.drives import IDEAL
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
+from npmp.skills.composition import Composition, CompositionState, over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import DecoderState
 from npmp.skills.skill_module import SkillContract, SkillModule
 
@@ -264,13 +265,12 @@ def _level_depths(task: Task) -> list[float]:
 # --- the graph ---
 
 
-class _BothLevels(nn.Module):
-    """One control step of one robot by the mean of z_t: the policy, then its decoder."""
+class _Step(nn.Module):
+    """One control step of one robot, with the state as tensors."""
 
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+    def __init__(self, policy: Composition):
         super().__init__()
         self.policy = policy
-        self.skill = skill
 
     def forward(
         self,
@@ -282,11 +282,11 @@ class _BothLevels(nn.Module):
         h_low: Tensor,
         c_low: Tensor,
     ) -> tuple[Tensor, ...]:
-        seen = PolicyInput(obs, command, z)
-        before = DecoderState(h_high, c_high)
-        latent, high = self.policy.step(seen, before)
-        action, low = self.skill.decode(latent.mean, obs, DecoderState(h_low, c_low))
-        return action, latent.mean, *high, *low
+        high = DecoderState(h_high, c_high)
+        low = DecoderState(h_low, c_low)
+        observation = Observation(obs, command)
+        output, after = self.policy.step(observation, CompositionState(high, z, low))
+        return output.action, after.z, *after.upper, *after.lower
 
 
 def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContract) -> bytes:
@@ -308,7 +308,7 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             program = torch.onnx.export(
-                _BothLevels(policy, skill).eval(),
+                _Step(over(policy, skill)).eval(),
                 tuple(torch.zeros(1, width) for width in widths.values()),
                 dynamo=True,
                 opset_version=OPSET,
@@ -332,50 +332,49 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
 # --- the golden rollout ---
 
 
-class _Memory(NamedTuple):
-    memory: PolicyMemory
+class _DeployedState(NamedTuple):
+    policy: CompositionState
     action: Tensor  # (n, nu) of the step before, 0 at first
 
 
-class _AsDeployed:
-    """A policy's mean, shown its own last action as the last setpoint, as on a robot; its notes are
-    what it observed of the robot and of the task."""
+class _OwnSetpoint:
+    """A policy that observes its own last action as the last setpoint, as on a robot; the info is
+    that observation."""
 
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        self.actor = PolicyActor(policy, skill)
-        self.joints = len(skill.contract.joint_names)
+    def __init__(self, policy: Composition):
+        self.policy = policy
+        self.joints = len(policy.lower.contract.joint_names)
 
-    def initial_memory(self, n: int) -> _Memory:
-        memory = self.actor.initial_memory(n)
-        return _Memory(memory, memory.skill.z.new_zeros(n, self.joints))
+    def initial_state(self, n: int) -> _DeployedState:
+        state = self.policy.initial_state(n)
+        return _DeployedState(state, state.z.new_zeros(n, self.joints))
 
-    def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> PolicyOutput:
-        seen = env.observe().clone()
-        task_inputs = env.task.observe().clone()
+    def step(
+        self, observation: Observation, state: _DeployedState
+    ) -> tuple[PolicyOutput, _DeployedState]:
         nu = self.joints
-        seen[:, nu : 2 * nu] = memory.action
-        task = SimpleNamespace(observe=lambda: task_inputs)
-        view: Any = SimpleNamespace(observe=lambda: seen, task=task)
-        decision = self.actor.act(view, memory.memory, first)
-        return PolicyOutput(
-            decision.action, _Memory(decision.memory, decision.action), (seen, task_inputs)
-        )
+        proprioception = observation.proprioception.clone()
+        proprioception[:, nu : 2 * nu] = state.action
+        task = observation.task.clone()
+        observation = observation._replace(proprioception=proprioception, task=task)
+        output, policy = self.policy.step(observation, state.policy)
+        return PolicyOutput(output.action, observation), _DeployedState(policy, output.action)
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
-    """What torch answers in simulation: at least so many control steps, one robot's after
-    another's, and then in `EXCITED` episodes of random readings. `Golden.rounding` is not known."""
+    """What torch computes in simulation: at least so many control steps, one robot's after
+    another's, and then in `EXCITED` episodes of random readings. `Golden.rounding` is zero yet."""
     rows: list[_Row] = []
+    whole = over(policy, skill)
     env.reset()
 
-    def note(moment: Transition) -> None:
-        senses, command = moment.decision.note
-        memory = moment.memory.memory
-        rows.append(_Row(senses, command, moment.first, moment.decision.action, memory))
+    def keep(t: Transition) -> None:
+        o: Observation = t.output.info
+        rows.append(_Row(o.proprioception, o.task, o.is_first, t.output.action, t.state.policy))
 
-    rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
+    rollout(_OwnSetpoint(whole), env, math.ceil(steps / env.num_envs), keep)
     simulated = _one_after_another(rows)
-    excited = _one_after_another(_excited(PolicyActor(policy, skill), simulated))
+    excited = _one_after_another(_excited(whole, simulated))
     senses, command, reset, action, memory = (
         torch.cat(pair) for pair in zip(simulated, excited, strict=True)
     )
@@ -396,7 +395,7 @@ class _Row(NamedTuple):
     command: Tensor  # (n, c) the task's inputs
     reset: Tensor  # (n,) bool
     action: Tensor  # (n, nu) [rad]
-    memory: Any  # before the step: `PolicyMemory`, or (T, m) in the order of `MEMORY`
+    memory: Any  # before the step: `CompositionState`, or (T, m) in the order of `MEMORY`
 
 
 def _one_after_another(rows: list[_Row]) -> _Row:
@@ -406,13 +405,13 @@ def _one_after_another(rows: list[_Row]) -> _Row:
     return _Row(*(torch.stack(part, 1).flatten(0, 1) for part in zip(*flat, strict=True)))
 
 
-def _in_order(memory: Any) -> Tensor:
+def _in_order(state: CompositionState) -> Tensor:
     """(n, m) z, then hidden state and cell of the policy, then of the decoder."""
-    return torch.cat((memory.z, *memory.policy, *memory.skill.decoder), -1)
+    return torch.cat((state.z, *state.upper, *state.lower), -1)
 
 
 @torch.no_grad()
-def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
+def _excited(policy: Composition, simulated: _Row) -> list[_Row]:
     """Steps of `EXCITED` episodes. simulated: whose readings have mean and spread."""
     generator = torch.Generator().manual_seed(0)
 
@@ -422,7 +421,7 @@ def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
 
     memory = map_tree(
         lambda part: MEMORY_SPREAD * torch.randn(part.shape, generator=generator),
-        actor.initial_memory(EXCITED),
+        policy.initial_state(EXCITED),
     )
     nu = simulated.action.shape[-1]
     setpoint = torch.zeros(EXCITED, nu)
@@ -431,8 +430,9 @@ def _excited(actor: PolicyActor, simulated: _Row) -> list[_Row]:
         senses = readings(simulated.senses)
         command = readings(simulated.command)
         senses[:, nu : 2 * nu] = setpoint
-        answer = actor.answer(senses, command, memory)
-        rows.append(_Row(senses, command, torch.full((EXCITED,), step == 0), answer.action, memory))
-        setpoint = answer.action
-        memory = answer.memory
+        output, after = policy.step(Observation(senses, command), memory)
+        is_first = torch.full((EXCITED,), step == 0)
+        rows.append(_Row(senses, command, is_first, output.action, memory))
+        setpoint = output.action
+        memory = after
     return rows

@@ -21,11 +21,12 @@ from mocap_data.errors import InputError
 from npmp import actuators
 from npmp.core import artifact, geometry, ranges
 from npmp.core.memory import require_robots
+from npmp.envs.free_body import FreeBody
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
 from npmp.robots import Robot
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, randomization
+from npmp.sim import Simulator, randomization, simulate
 from npmp.sim.drives import IDEAL
 
 HOLDS = ("zero_order", "first_order")
@@ -106,10 +107,16 @@ class RobotBatch:
         *,
         num_threads: int = 0,
         device: torch.device | str = "cpu",
+        engine: str = "",
     ):
         """All simulations in the model's default state; `place` them before use.
 
-        device: of all tensors. Raises: InputError for an actuator that cannot be used.
+        Args:
+          device: of all tensors.
+          engine: as `npmp.sim.simulate`.
+
+        Raises:
+          InputError: for an actuator that cannot be used, and an unknown engine.
         """
         self.robot = robot
         self.config = config
@@ -124,28 +131,30 @@ class RobotBatch:
                 f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
                 f" rate, {robot.control_rate_hz:g} Hz (so must what a task's scene says)"
             )
-        require_robots(model, num_envs, substeps=round(substeps))
+        self.substeps = round(substeps)  # physics steps of a control step
+        require_robots(model, num_envs, substeps=self.substeps)
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
             self.imu_cross = geometry.skew(imu_position(model, robot)).to(self.device)
         if config.real_drives:
             _refuse_gains(config.physics)
-        options: dict[str, Any] = {"control_rate_hz": robot.control_rate_hz}
-        options |= {"num_threads": num_threads}
-        options["actuators"] = [None if at == IDEAL else actuators.load(at) for at in config.drives]
-        self.sim: Simulator
-        if self.device.type == "cpu":
-            self.sim = BatchSim(model, num_envs, **options)
-        else:
-            self.sim = StagedBatchSim(model, num_envs, device=self.device, **options)
+        self.sim: Simulator = simulate(
+            model,
+            num_envs,
+            device=self.device,
+            engine=engine,
+            control_rate_hz=robot.control_rate_hz,
+            num_threads=num_threads,
+            actuators=[None if at == IDEAL else actuators.load(at) for at in config.drives],
+        )
         # which drives each robot has, (n, K); (n, 0) where all have the same
         kinds = torch.arange(num_envs, device=self.device)
         count = len(config.drives)
         self._drives = torch.nn.functional.one_hot(kinds % count, count).float()[:, count == 1 :]
         self.randomizer = randomization.PhysicsRandomizer(self.sim, robot, config.physics)
-        root = model.body(robot.body_names[0]).id
-        self.pusher = randomization.Pusher(self.sim, root, config.pushes, self.dt)
+        self._root = model.body(robot.body_names[0]).id
+        self.pusher = randomization.Pusher(self.sim, self._root, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         device = self.device
         width = RobotState.width(len(self.home))
@@ -160,6 +169,42 @@ class RobotBatch:
         # what was known of the latest of them
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._all = torch.arange(num_envs, device=self.device)
+
+    # --- the scene ---
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The compiled scene."""
+        return self.sim.model
+
+    @property
+    def scene_qpos(self) -> Tensor:
+        """A copy of the positions of the whole scene, (n, nq) float64."""
+        return self.sim.qpos.to(torch.float64, copy=True)
+
+    def free_body(self, name: str) -> FreeBody:
+        """A free body of the scene beside the robots."""
+        return FreeBody(self.sim, name)
+
+    def sensor(self, name: str) -> Tensor:
+        """A sensor's readings, (n, dim), as of the last physics step."""
+        return self.sim.sensor(name)
+
+    def push(self, force: Tensor) -> None:
+        """Push the roots by horizontal forces (n, 2) [N] in the world frame, until the next
+        call."""
+        wrench = self.sim.wrench(self._root)
+        wrench[:, :2] = force.to(wrench)
+
+    def set_wrench(self, robot: int, body: int, wrench: np.ndarray) -> None:
+        """Set the force [N] and torque [Nm] (6,) in the world frame on a body of one robot, beside
+        its random push."""
+        acting = self.sim.wrench(body)[robot]
+        acting[:] = torch.from_numpy(wrench).to(acting)
+        if body == self._root and self.config.pushes.force > 0:
+            acting[:2] += self.pusher.force[robot].to(acting)
+
+    # --- the robots ---
 
     @property
     def physics_size(self) -> int:

@@ -148,8 +148,8 @@ class Task(ABC):
     achieved: ClassVar[Any] = None
     # makes of an environment of the task the actor that shows how it is done there
     teacher: ClassVar[Any] = None
-    # settings of the script that commands a walking policy (`HighLevelPolicy.commanded`)
-    commander: Any = None
+    # a `npmp.envs.scripts.Script` that makes commands of what the task shows, for a policy below
+    script: Any = None
     # whether it has `commands`, velocities that a caller may fix
     steerable: ClassVar[bool] = False
     # other tasks whose inputs it gives, so that their policies can do it

@@ -42,6 +42,7 @@ class TaskEnv(Generic[T]):
         seed: int = 0,
         num_threads: int = 0,
         device: torch.device | str = "cpu",
+        engine: str = "",
         episode_s: float | None = None,
     ):
         """Build the simulations, each reset; where episodes end by time, at random moments of them,
@@ -52,6 +53,7 @@ class TaskEnv(Generic[T]):
             held as the task's settings ask.
           num_threads: of the physics; 0: all cores. No result depends on it.
           device: where all tensors are, those that go in included.
+          engine: of the physics, as `npmp.sim.simulate`.
           episode_s: after which episodes end, where the task's own are longer or do not end by
             time.
 
@@ -65,14 +67,17 @@ class TaskEnv(Generic[T]):
         self.task = task
         self.robot = task.robot
         self.ground = make_ground(task.config)
-        self._place: dict[str, Any] = {"num_threads": num_threads, "device": device}
+        self._place: dict[str, Any] = {
+            "num_threads": num_threads,
+            "device": device,
+            "engine": engine,
+        }
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
         self.robots = batch = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
         self.num_envs = num_envs
         self.num_threads = num_threads
-        self.sim = batch.sim
         self.device = batch.device
         self.home = batch.home  # joint angles of the home pose (nu,) [rad]
         self.dt = batch.dt  # control period [s]

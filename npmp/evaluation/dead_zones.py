@@ -1,4 +1,4 @@
-"""Dead zones: small commands that a walking policy does not answer."""
+"""Dead zones: small commands that a walking policy does not obey."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -39,7 +39,7 @@ class Side(NamedTuple):
         return f"{way}: up to {self.up_to:g} not answered, {then}"
 
 
-def asked_for(within: CommandRange) -> Tensor:
+def commands_of(within: CommandRange) -> Tensor:
     """Commands of one axis each, (k, 3), as far as a range has them."""
     commands = [
         sign * size * torch.eye(3)[axis]
@@ -52,7 +52,7 @@ def asked_for(within: CommandRange) -> Tensor:
 
 
 def find(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     config: WalkConfig,
     robots: RobotBatchConfig,
@@ -63,33 +63,33 @@ def find(
 ) -> list[Side]:
     """Both sides of each axis, as far as the policy's range has them, on ground as `config` has it.
     place: as `TaskEnv` takes it."""
-    commands = asked_for(within).repeat_interleave(ROBOTS, 0)
+    commands = commands_of(within).repeat_interleave(ROBOTS, 0)
     if not len(commands):
         return []
     env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
-    trial = run_trial(actor, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
+    trial = run_trial(policy, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
     return sides(trial, commands)
 
 
-def sides(trial: Trial, asked: Tensor) -> list[Side]:
-    """As `find`, of a trial of robots that were asked for (n, 3) all the time, `ROBOTS` in a row
-    for the same. One that falls does not answer."""
+def sides(trial: Trial, commands: Tensor) -> list[Side]:
+    """As `find`, of a trial of robots with commands (n, 3) all the time, `ROBOTS` in a row
+    with the same. One that falls does not obey."""
     last = trial.seen["achieved"][-round(LAST_S / trial.dt) :].mean(0).view(-1, ROBOTS, 3).mean(1)
     upright = ~trial.fell.any(0).view(-1, ROBOTS).any(1)
-    asked = asked[::ROBOTS]
+    commands = commands[::ROBOTS]
     results = []
     for axis, name in enumerate(AXES):
         for sign in (1, -1):
-            mine = torch.nonzero(sign * asked[:, axis] > 0.0).squeeze(-1)
+            mine = torch.nonzero(sign * commands[:, axis] > 0.0).squeeze(-1)
             if not len(mine):
                 continue
-            both = torch.stack((asked[mine, axis], last[mine, axis]), -1)
+            both = torch.stack((commands[mine, axis], last[mine, axis]), -1)
             pairs = [(round(want, 4), round(got, 4)) for want, got in both.tolist()]
-            answers = [
+            obeys = [
                 got / want >= ANSWERED and up
                 for (want, got), up in zip(pairs, upright[mine].tolist(), strict=True)
             ]
-            dead = (*answers, True).index(True)
+            dead = (*obeys, True).index(True)
             up_to = abs(pairs[dead - 1][0]) if dead else 0.0
             first = abs(pairs[dead][0]) if dead < len(pairs) else None
             results.append(Side(name, sign, up_to, first, pairs))

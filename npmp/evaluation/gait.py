@@ -21,7 +21,7 @@ from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Trial
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.actors import TrackingActor
+from npmp.skills.composition import tracking
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import mean_velocities
 from npmp.tasks.imitation import Imitation, ImitationConfig
@@ -211,7 +211,7 @@ def worst_foot(trial: Trial) -> dict[str, float]:
     Returns: `swing_share`, `foot_lift_m` and `stance_mps`, which `stepping_figures` has for each
       foot (the second as `lift_m`).
     """
-    moving = (trial.seen["base"][..., 3] > MOVING) & ~(trial.fell | trial.seen["first"])
+    moving = (trial.seen["base"][..., 3] > MOVING) & ~(trial.fell | trial.seen["is_first"])
     figures = stepping_figures(stepping_of(trial, slice(None), moving), ())
     if not figures:
         return {}
@@ -227,10 +227,12 @@ def module_stepping(
 ) -> tuple[Stepping, Floats]:
     """How a module steps while it tracks recordings from random frames, and its mean velocities
     over the half second around each step (T, n, 3). place: of the robots, as `TaskEnv` takes it."""
-    task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+    frames = skill.contract.context_horizon
+    config = ImitationConfig(uniform_starts=1.0, future_frames=frames)
+    task = Imitation(robot, config, motions)
     env = TaskEnv(task, TRACKED, seed=seed, **place)
-    trial = run_trial(TrackingActor(skill), env, seconds=TRACKED_S, seed=seed)
-    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["first"]))
+    trial = run_trial(tracking(skill), env, seconds=TRACKED_S, seed=seed)
+    seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["is_first"]))
     return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
 
 

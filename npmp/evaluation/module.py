@@ -34,17 +34,21 @@ class TrackingTrial:
         robot: Robot,
         motions: MotionSet,
         robots: RobotBatchConfig,
+        future_frames: int,
         *,
         starts: int,
         seed: int,
         **place: Any,
     ):
-        """place: `sim`, `device` and `num_threads` of the environment."""
-        config = ImitationConfig(uniform_starts=1.0)
+        """Args:
+        future_frames: of the reference that the modules observe, `context_horizon`.
+        place: `sim`, `device` and `num_threads` of the environment.
+        """
+        config = ImitationConfig(uniform_starts=1.0, future_frames=future_frames)
         self.env = TaskEnv(
             Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
         )
-        # drawn on the CPU: the same starts on every device
+        # sampled on the CPU: the same starts on every device
         sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
         self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
         self.seed = seed
@@ -87,14 +91,19 @@ def evaluate_module(
     skill.check_robot(robot)
     like = like or RobotBatchConfig().like(skill)
     place: dict[str, Any] = {"device": device, "num_threads": threads}
+    frames = skill.contract.context_horizon
     env = TaskEnv(
-        Imitation(robot, motions=motions), len(motions.motions), robots=like, seed=seed, **place
+        Imitation(robot, ImitationConfig(future_frames=frames), motions),
+        len(motions.motions),
+        robots=like,
+        seed=seed,
+        **place,
     )
     skill.to(env.device)
     clip = torch.arange(env.num_envs, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
     clips = write_rollouts(out / "rollouts.h5", result, env, motions)
-    trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
+    trial = TrackingTrial(robot, motions, like, frames, starts=starts, seed=seed + 1000, **place)
     return {
         "robot": robot.name,
         "seed": seed,

@@ -16,17 +16,18 @@ from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.core.tree import Tree
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyContract
+from npmp.skills.composition import Composition
+from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
-from npmp.tasks.teachers.dribbling import CommanderConfig
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig
 from npmp.tasks.velocity import SETTLING_S
 
 # a script commands at least so much either way [m/s, rad/s]
@@ -76,43 +77,43 @@ def teacher_of(contract: PolicyContract) -> str:
     """What showed a policy the task: another policy, or a script of ours; "" for neither."""
     if contract.training.get("algorithm") == "clone":
         return str(contract.training.get("teacher", f"scripted teacher of task={contract.task}"))
-    return f"scripted commander of task={contract.task}" if contract.commander else ""
+    return f"script of task={contract.task}" if contract.script else ""
 
 
-def as_asked(policy: HighLevelPolicy, robot: Robot, name: str, asked: Any) -> HighLevelPolicy:
+def at_task(policy: HighLevelPolicy, robot: Robot, name: str, config: Any) -> HighLevelPolicy:
     """The policy; of a walking policy, at a task with a script that commands one, both together:
-    what the script does alone, within the policy's commands. asked: the task's settings."""
+    what the script does alone, within the policy's commands. config: the task's settings."""
     kind: Any = tasks.find(name)
-    has_script = isinstance(getattr(asked, "teacher", None), CommanderConfig)
+    has_script = isinstance(getattr(config, "teacher", None), DribbleScriptConfig)
     if policy.contract.task == name or not has_script:
         return policy
     # the script asks for what the policy was trained for
     low, high = zip(*policy.contract.command_range, strict=True)
     script = replace(
-        asked.teacher,
-        lowest=tuple(min(max(pair), -LEAST) for pair in zip(asked.teacher.lowest, low)),
-        highest=tuple(max(min(pair), LEAST) for pair in zip(asked.teacher.highest, high)),
+        config.teacher,
+        lowest=tuple(min(max(pair), -LEAST) for pair in zip(config.teacher.lowest, low)),
+        highest=tuple(max(min(pair), LEAST) for pair in zip(config.teacher.highest, high)),
     )
-    return policy.for_other_task(kind(robot, replace(asked, teacher=script)))
+    return policy.for_other_task(kind(robot, replace(config, teacher=script)))
 
 
 def task_for(
     policy: HighLevelPolicy,
     robot: Robot,
     name: str,
-    asked: Any = None,
+    config: Any = None,
     motions: MotionSet | None = None,
 ) -> Callable[[], Task]:
-    """What makes a task for a policy, over the commands that it was trained for where `asked`, the
+    """What makes a task for a policy, over the commands that it was trained for where `config`, the
     task's settings, names none. Raises InputError for a task that it was not trained for."""
     kind: Any = tasks.find(name)
     policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.input_settings)
+    settings = kind.resolve(config, None, policy.contract.input_settings)
     return lambda: kind(robot, settings, motions)
 
 
 def evaluate_policy(
-    actor: PolicyActor,
+    policy: Composition,
     make_task: Callable[[], Task],
     config: PolicyEvaluationConfig,
     robots: RobotBatchConfig | None = None,
@@ -136,8 +137,8 @@ def evaluate_policy(
         takes no velocities.
     """
     task = make_task()
-    robots = robots or RobotBatchConfig().like(actor.skill)
-    actor.policy.check_task(task)
+    robots = robots or RobotBatchConfig().like(policy.lower)
+    policy.upper.check_task(task)
     place = {"seed": seed, **place, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
@@ -145,19 +146,19 @@ def evaluate_policy(
             f"velocities, not for {task.name}"
         )
     env = TaskEnv(task, config.robots, **place)
-    trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
+    trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
         commands = grid_of(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        figures["grid"] = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
+        figures["grid"] = by_command(policy, env, commands, seconds=config.short_s, seed=seed)
         if motions is not None:
-            beside(figures["grid"], actor.skill, task.robot, motions, **place)
+            beside(figures["grid"], policy.lower, task.robot, motions, **place)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
         figures["pushes"] = under_pushes(
-            actor, env, config.pushes, seconds=config.short_s, seed=seed
+            policy, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
         kind: Any = type(task)
@@ -165,7 +166,7 @@ def evaluate_policy(
         def on(settings: Any) -> TaskEnv[Any]:
             return TaskEnv(kind(task.robot, settings), config.robots, **place)
 
-        figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
+        figures["grounds"] = on_terrains(policy, on, task.config, seconds=config.short_s, seed=seed)
     return PolicyEvaluation(figures, trial, task)
 
 
@@ -191,7 +192,7 @@ def grid_of(command_range: CommandRange) -> Tensor:
 
 
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
+    """Commands (n, 3) to keep, after `LEAD_S` of others sampled as in training: (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
     others = env.task.commands.draw(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
@@ -202,7 +203,7 @@ def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
 
 
 def by_command(
-    actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Robots that each keep one of the commands (k, 3) after a second of others.
 
@@ -215,7 +216,7 @@ def by_command(
     each = env.num_envs // len(commands)
     robot = env.robot
     schedule = led(env, commands.repeat_interleave(each, 0), seed)
-    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
+    trial = run_trial(policy, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     pairs = gait.opposite(robot)
@@ -280,32 +281,35 @@ def beside(
 
 
 class Pushed:
-    """An actor whose robots are pushed on a schedule."""
+    """A policy whose robots are pushed on a schedule."""
 
-    def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
+    def __init__(self, policy: Policy, env: TaskEnv[Any], force: Tensor, *, turned: bool = False):
         """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
         frame or, where `turned`, forwards and to the left in each robot's heading frame."""
-        self.actor = actor
+        self.policy = policy
+        self.env = env
         self.force = force
         self.turned = turned
         self._t = 0
-        self.initial_memory = actor.initial_memory
+        self.initial_state = policy.initial_state
 
-    def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Tree) -> tuple[PolicyOutput, Tree]:
+        env = self.env
         force = (
             self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
         )
         if self.turned:
             yaw = geometry.yaw_matrix(geometry.yaw_of(env.state.root_rot))[:, :2, :2]
             force = geometry.to_world(yaw, force.to(yaw))
-        root = env.sim.model.body(env.robot.body_names[0]).id
-        env.sim.wrench(root)[:, :2] = force.to(env.sim.wrench(root))
+        env.robots.push(force)
         self._t += 1
-        return self.actor.act(env, memory, first)
+        output: PolicyOutput
+        output, state = self.policy.step(observation, state)
+        return output, state
 
 
 def under_pushes(
-    actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
+    policy: Policy, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
     """Robots that walk straight on, at the middle of their range, each pushed once, from evenly
     spread directions.
@@ -326,7 +330,7 @@ def under_pushes(
     start = round(PUSHED_AT_S / dt)
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
-    pushed = Pushed(actor, schedule)
+    pushed = Pushed(policy, env, schedule)
     trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, size in enumerate(forces):

@@ -19,11 +19,11 @@ from mocap_data.errors import InputError, check_known
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
 from npmp.evaluation import gait
-from npmp.evaluation.handover import HandoverActor, Recovery
+from npmp.evaluation.handover import Handover, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import run_trial
@@ -194,9 +194,9 @@ def setting_of(
 
 
 def chosen(
-    known: Mapping[str, Scenario], asked: Sequence[str] | None, *, recovers: bool
+    scenarios: Mapping[str, Scenario], names: Sequence[str] | None, *, recovers: bool
 ) -> dict[str, Scenario]:
-    """The scenarios that are asked for, by name; None: all that can be tried.
+    """The scenarios of these names; None: all that can be tried.
 
     Args:
       recovers: whether there is a policy that gets up, for fallen starts.
@@ -204,20 +204,20 @@ def chosen(
     Raises:
       InputError: for one that there is not, none, or fallen starts that nothing gets up from.
     """
-    names = list(known) if asked is None else asked
-    if not names:
-        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
-    check_known("scenario", names, known)
-    fallen = [name for name in names if known[name].fallen]
+    selected = list(scenarios) if names is None else names
+    if not selected:
+        raise InputError(f"scenarios=[] names none; there are: {', '.join(scenarios)}")
+    check_known("scenario", selected, scenarios)
+    fallen = [name for name in selected if scenarios[name].fallen]
     if recovers and not fallen:
         raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
-    if fallen and not recovers and asked is not None:
+    if fallen and not recovers and names is not None:
         raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
-    return {name: known[name] for name in names if recovers or name not in fallen}
+    return {name: scenarios[name] for name in selected if recovers or name not in fallen}
 
 
 def run_scenario(
-    actor: Actor,
+    policy: Policy,
     robot: Robot,
     setting: Setting,
     success: SuccessConfig,
@@ -232,25 +232,26 @@ def run_scenario(
     On slopes and stairs that are climbed all trials face up.
 
     Args:
-      recovery: what the actor hands over to in a scenario whose starts have fallen.
+      recovery: what the policy hands over to in a scenario whose starts have fallen.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
       InputError: for fallen starts without a recovery, or with one of another wiring.
     """
     scenario = setting.scenario
-    acting = actor
     if not scenario.fallen:
         task = Walk(robot, setting.task)
     elif recovery is None:
         raise InputError("a scenario with fallen starts takes a policy that gets up: recovery=NAME")
     else:
         task = WalkOn(robot, setting.task, recovery.task)
-        acting = HandoverActor(actor, recovery.actor, robot)
     env = TaskEnv(task, trials, robots=setting.robots, seed=seed, **place)
+    acting = policy
+    if recovery is not None and scenario.fallen:
+        acting = Handover(policy, recovery.policy, env)
     if scenario.push.force_n > 0:
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
-        acting = Pushed(acting, force.to(env.device), turned=True)
+        acting = Pushed(acting, env, force.to(env.device), turned=True)
     command = torch.tensor(setting.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = row_of(scenario, trial, setting.command, success)

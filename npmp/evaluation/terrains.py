@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.trial import run_trial
@@ -46,7 +46,7 @@ def terrains(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
 
 
 def on_terrains(
-    actor: Actor,
+    policy: Policy,
     make_env: Callable[[WalkConfig], TaskEnv[Walk]],
     config: WalkConfig,
     *,
@@ -65,7 +65,7 @@ def on_terrains(
     """
     rows = []
     for terrain, value, task in terrains(config):
-        trial = run_trial(actor, make_env(task), seconds=seconds, seed=seed)
+        trial = run_trial(policy, make_env(task), seconds=seconds, seed=seed)
         minutes = trial.fell.numel() * trial.dt / 60.0
         row = {"terrain": terrain, "value": value}
         row["upright"] = (~trial.fell.any(0)).float().mean().item()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs.rollout import Transition, rollout
-from npmp.skills.actors import TrackingActor
+from npmp.skills.composition import tracking
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.imitation import ImitationEnv
 
@@ -21,7 +21,7 @@ class Tracking(NamedTuple):
     qpos: Tensor  # (T + 1, n, nq) float64, including the start
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
-    latents: Tensor  # (T, n, d) what the decoder was given
+    latents: Tensor  # (T, n, d) what the decoder took
 
     @property
     def fraction(self) -> Tensor:
@@ -36,7 +36,8 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     Args:
       clip, frame: (num_envs,) clip index and global start frame, on any device.
 
-    Skill and environment are on one device.
+    Skill and environment are on one device; the task shows as many frames ahead as the module's
+    encoder takes, `context_horizon`.
 
     Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
     """
@@ -51,17 +52,17 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     errors: list[Tensor] = []
     latents: list[Tensor] = []
 
-    def record(moment: Transition) -> bool:
+    def record(transition: Transition) -> bool:
         """Keep the step, and end the rollout when all episodes are over."""
-        alive.logical_and_(~moment.step.terminated & (steps < remaining))
+        alive.logical_and_(~transition.step.terminated & (steps < remaining))
         steps.add_(alive)
         qpos.append(robots.qpos.clone())
         frames.append(task.frame.clone())
-        errors.append(moment.step.error)
-        latents.append(moment.decision.note.z)
+        errors.append(transition.step.error)
+        latents.append(transition.next_state.z)
         return not alive.any()
 
-    rollout(TrackingActor(skill), env, int(remaining.max()), record, resets=None)
+    rollout(tracking(skill), env, int(remaining.max()), record, resets=None)
     kept = (torch.stack(part).cpu() for part in (qpos, frames, errors, latents))
     whole = Tracking(steps.cpu(), remaining.cpu(), *kept)
     return whole._replace(qpos=whole.qpos.double())

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from mocap_data.outside import require_memory
 from npmp.core import geometry
-from npmp.envs.rollout import Actor, Transition, at_end_but_time, rollout
+from npmp.envs.policy import Policy
+from npmp.envs.rollout import Transition, at_end_but_time, rollout
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.tasks.velocity import heading_velocity
 
 
 def run_trial(
-    actor: Actor,
+    policy: Policy,
     env: TaskEnv[Any],
     *,
     seconds: float = 20.0,
@@ -25,17 +26,17 @@ def run_trial(
 ) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
 
-    A robot that fails is put back at a start and goes on with the schedule that was drawn in
-    advance (`Task.schedule`), its memory reset. Every step of every robot counts, the fall's and
+    A robot that fails is put back at a start and goes on with the schedule sampled in
+    advance (`Task.schedule`), its state reset. Every step of every robot counts, the fall's and
     those from the new start included. So falling neither ends the accounting nor is it hidden: it
     costs what the robot loses until it moves again, and is reported as falls per minute.
     Episodes do not end by time.
 
     Args:
       env: is reset first, and left wherever the trial ends. Its generator is reseeded.
-      seed: of what is asked and of the starts. The same seed asks the same of every policy, from
+      seed: of the commands and the starts. The same seed gives the same to every policy, from
         the same first starts.
-      commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
+      commands: (T, n, c) instead, then for the last of them, of a task that takes some
         (`Commands.fix`).
     """
     steps = max(1, round(seconds / env.dt))
@@ -50,7 +51,7 @@ def run_trial(
         env.generator.manual_seed(seed + 1)
         env.reset()
         recorder = _TrialRecorder(env)
-        rollout(actor, env, steps, recorder, resets=at_end_but_time)
+        rollout(policy, env, steps, recorder, resets=at_end_but_time)
     finally:
         env.schedule(0, None)
     return recorder.trial()
@@ -76,7 +77,7 @@ def effort(trial: Trial) -> dict[str, float]:
         "torque_max_nm": torque.abs().max().item(),
         "joint_speed_max_rps": speed.abs().max().item(),
     }
-    begun = trial.seen["first"]
+    begun = trial.seen["is_first"]
     # steps whose two predecessors belong to the same episode
     within = ~(begun[1:-1] | begun[2:])
     if within.any():
@@ -114,10 +115,10 @@ class _TrialRecorder:
         soles = torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1)
         return soles.nan_to_num(0.0)
 
-    def __call__(self, moment: Transition) -> None:
+    def __call__(self, transition: Transition) -> None:
         state = self.env.state
-        step = moment.step
-        own = {"first": moment.first, "joint_vel": state.joint_vel_end}
+        step = transition.step
+        own = {"is_first": transition.observation.is_first, "joint_vel": state.joint_vel_end}
         own["torque"] = self.env.robots.torque.nan_to_num(0.0)
         before, self.soles = self.soles, self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt

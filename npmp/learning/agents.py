@@ -4,46 +4,36 @@ its output moves the robots."""
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from npmp.core.progress import phase
 from npmp.core.state import Part
 from npmp.core.tree import Tree
+from npmp.envs.policy import Observation
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
-from npmp.learning.cloning import fit_behavior, goal_steps, shown_by
+from npmp.learning.cloning import demonstration_of, fit_behavior, goal_steps
 from npmp.learning.world_model.behavior import BehaviorPrior
-from npmp.skills import prior
-from npmp.skills.actors import SkillMemory, skill_memory
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput, PolicyMemory, policy_memory
-from npmp.skills.nets import Decoder, DecoderState, JointDecoder
+from npmp.skills.composition import Composition, CompositionState, TrackingPolicy
+from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets import JointDecoder
 from npmp.skills.skill_module import SkillModule
-from npmp.skills.unroll import unroll_lstm
 
-# habits are learned from so many control steps of the module per robot, with this noise of its
-# actions [rad], in so many updates [D]
-HABIT_STEPS = 256
-HABIT_NOISE = 0.03
-HABIT_UPDATES = 3000
-
-
-class AgentMemory(NamedTuple):
-    """What an agent carries from step to step; zero at an episode's start."""
-
-    network: Tree  # (n, ...) the learning network's state
-    skill: Any  # (n, ...) `SkillMemory` of a frozen decoder, () where none is used
-    z: Tensor  # (n, d) the latent of the step before
+# a behaviour prior is learned from so many control steps of the module per robot, with this noise
+# of its actions [rad], in so many updates [D]
+BEHAVIOR_STEPS = 256
+BEHAVIOR_NOISE = 0.03
+BEHAVIOR_UPDATES = 3000
 
 
 class Agent(ABC):
     """A network that learns, as `npmp.learning.rl.Learner` calls it, and the robots that it moves;
-    by default its output is joint targets and its state holds the latent."""
+    by default a composition whose output is joint targets."""
 
     network: Any  # what learns
     outputs: int  # width of the network's output
@@ -52,22 +42,28 @@ class Agent(ABC):
     parts: Mapping[str, Part] = {}  # what else of it a checkpoint keeps
 
     @abstractmethod
-    def observe(self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator) -> Tree:
-        """What the network observes now, a tree (n, ...)."""
+    def observe(
+        self, observation: Observation, state: CompositionState, generator: torch.Generator
+    ) -> Observation:
+        """What the network gets at a step, and a learner stores: no more than that."""
 
-    def initial_memory(self, n: int) -> AgentMemory:
-        """The memory of n fresh episodes."""
-        state = self.network.initial_state(n)
-        return AgentMemory(state, (), state.z)
+    def initial_state(self, n: int) -> CompositionState:
+        """The state of n fresh episodes."""
+        state: CompositionState = self.network.initial_state(n)
+        return state
+
+    def network_state(self, state: CompositionState) -> Tree:
+        """The part of a state that is the network's."""
+        return state
 
     def drive(
-        self, output: Tensor, given: Any, memory: AgentMemory, state: Any
-    ) -> tuple[Tensor, AgentMemory]:
-        """The action (n, nu) [rad] that an output (n, a) is, and the memory after it.
+        self, output: Tensor, observation: Observation, state: CompositionState, after: Tree
+    ) -> tuple[Tensor, CompositionState]:
+        """The action (n, nu) [rad] of an output (n, a), and the state after it.
 
-        given: what `observe` said. state: of the network, after the step.
+        state: before the step. after: the network's, after it.
         """
-        return output, AgentMemory(state, (), state.z)
+        return output, after
 
 
 class LatentAgent(Agent):
@@ -75,46 +71,39 @@ class LatentAgent(Agent):
     by its mean."""
 
     def __init__(
-        self,
-        policy: HighLevelPolicy,
-        skill: SkillModule,
-        behavior: BehaviorPrior | None = None,
-        share: float = 0.0,
+        self, policy: HighLevelPolicy, skill: SkillModule, behavior: BehaviorPrior | None = None
     ):
-        """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
-        its KL, as `learn_habits` fits it."""
+        """skill: a copy of it is used, frozen. behavior: what the policy is regularized towards,
+        as `learn_behavior` fits it; None: the module's prior."""
         self.network = policy
+        self.policy = policy
         self.behavior = behavior
-        self.share = share
+        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+        policy.regularize_towards(self.skill)
         if behavior is not None:
             self.parts = {"behavior": behavior}
-        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+            policy.regularize(behavior)
         self.outputs = skill.latent_dim
         if isinstance(self.skill.decoder, JointDecoder):
             self.unit = self.skill.decoder.scale
 
-    def initial_memory(self, n: int) -> AgentMemory:
-        memory = skill_memory(self.skill, n)
-        return AgentMemory(self.network.initial_state(n), memory.decoder, memory.z)
+    def initial_state(self, n: int) -> CompositionState:
+        return Composition(self.policy, self.skill).initial_state(n)
 
     def observe(
-        self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
-    ) -> PolicyInput:
-        habit = None
-        if self.behavior is not None:
-            goal = env.task.goal()
-            if self.behavior.goal_width:
-                goal = env.task.see(env.state, goal)
-            habit = self.behavior.habit(env.state, goal, memory.z, self.share)
-        return PolicyInput(env.observe(), env.task.observe(), memory.z, habit)
+        self, observation: Observation, state: CompositionState, generator: torch.Generator
+    ) -> Observation:
+        proprioception, task = observation.proprioception, observation.task
+        observed = self.policy.prior.observe(observation.state, task)
+        return Observation(proprioception, task, z_before=state.z, prior=observed)
 
-    def learn_habits(
+    def learn_behavior(
         self, env: TaskEnv[Any], recordings: Task | None, generator: torch.Generator, *, seed: int
     ) -> dict[str, float]:
         """Fit the behaviour prior to what the module does of itself. Returns figures of it."""
         assert self.behavior is not None  # called only with a behaviour prior
-        demonstration = shown_by(
-            self.skill, env, recordings, steps=HABIT_STEPS, noise=HABIT_NOISE,
+        demonstration = demonstration_of(
+            self.skill, env, recordings, steps=BEHAVIOR_STEPS, noise=BEHAVIOR_NOISE,
             generator=generator, seed=seed + 1,
         )  # fmt: skip
         window = goal_steps(env.dt)
@@ -125,97 +114,59 @@ class LatentAgent(Agent):
                 env.task,
                 generator,
                 window=window,
-                updates=HABIT_UPDATES,
+                updates=BEHAVIOR_UPDATES,
             )
         self.behavior.requires_grad_(False)
         return figures
 
+    def network_state(self, state: CompositionState) -> Tree:
+        return state.upper
+
     def drive(
-        self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Tree
-    ) -> tuple[Tensor, AgentMemory]:
-        action, decoder = self.skill.decode(output, given.senses, memory.skill)
-        return action, AgentMemory(state, decoder, output)
-
-
-class DecodedPolicy(nn.Module):
-    """A high-level policy and the frozen decoder below it as one, whose output is joint targets."""
-
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        super().__init__()
-        self.policy = policy
-        self.skill = skill
-
-    def initial_state(self, n: int) -> PolicyMemory:
-        """The state of n fresh episodes."""
-        return policy_memory(self.policy, self.skill, n)
-
-    def forward(
-        self, observations: PolicyInput, state: PolicyMemory, resets: Tensor
-    ) -> tuple[Tensor, Tensor, PolicyMemory, Tensor]:
-        """Unroll over time, as `HighLevelPolicy.forward`; the decoder acts by latents' means."""
-        z, std, memory, held = self.policy(observations, state.policy, resets)
-        decoder = self.skill.decoder
-        assert isinstance(decoder, Decoder)  # joint space needs none of this
-        x, memorized = decoder.inputs(self.skill.observation_scale(observations.senses))
-        hidden, last = unroll_lstm(decoder.lstm, memorized, state.skill.decoder, resets)
-        after = PolicyMemory(memory, SkillMemory(z[-1], DecoderState(*last)))
-        return decoder.output(hidden, x, z), std, after, held
+        self, output: Tensor, observation: Observation, state: CompositionState, after: Tree
+    ) -> tuple[Tensor, CompositionState]:
+        action, lower = self.skill.decode(output, observation.proprioception, state.lower)
+        return action, CompositionState(after, output, lower)
 
 
 class DecodedAgent(LatentAgent):
-    """A high-level policy that learns by what its decoder makes of its latents, so that a teacher
-    that acts in joint space can show what skills are to be used for."""
+    """A high-level policy that learns by the joint targets that its decoder makes of its latents,
+    so that a teacher that acts in joint space can show what skills are to be used for."""
 
-    initial_memory = Agent.initial_memory
+    initial_state = Agent.initial_state
+    network_state = Agent.network_state
     drive = Agent.drive
 
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule, *habits: Any):
+    def __init__(
+        self, policy: HighLevelPolicy, skill: SkillModule, behavior: BehaviorPrior | None = None
+    ):
         """As `LatentAgent`."""
-        super().__init__(policy, skill, *habits)
-        self.network = DecodedPolicy(policy, self.skill)
+        super().__init__(policy, skill, behavior)
+        self.network = Composition(policy, self.skill)
         self.outputs = len(skill.contract.joint_names)
 
 
 class ModuleAgent(Agent):
-    """A skill module learned as a whole, whose output is the action."""
-
-    def __init__(self, skill: SkillModule, initial_std: float):
-        """initial_std: of the joint targets [rad]."""
-        self.network = ModulePolicy(skill, initial_std)
-        self.outputs = len(skill.contract.joint_names)
-
-    def observe(
-        self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
-    ) -> ModuleInput:
-        noise = torch.randn(memory.z.shape, generator=generator, device=memory.z.device)
-        return ModuleInput(env.task.observe(), env.observe(), noise)
-
-
-class ModuleInput(NamedTuple):
-    """What `ModulePolicy` is given at a step; leading shape (...)."""
-
-    context: Tensor  # (..., c) the encoder's features
-    senses: Tensor  # (..., o) what the decoder is shown
-    noise: Tensor  # (..., d) of the latent: stored, so that a re-run draws the same
-
-
-class ModulePolicy(nn.Module):
-    """Encoder, sampled latent and decoder, with a Gaussian around the decoder's joint targets.
+    """A skill module learned as a whole, whose output is the action.
 
     The latent is reparameterized, so the encoder learns through the density of the joint targets.
-    Only `skill` is kept of a trained policy; the spread of the targets is exploration.
+    Only the module is kept of what is trained; the spread of the targets is exploration.
     """
 
     def __init__(self, skill: SkillModule, initial_std: float):
         """initial_std: of the joint targets [rad]; 0.2 in robot-NPMP."""
-        super().__init__()
         self.skill = skill
-        actions = len(skill.contract.joint_names)
-        self.log_std = nn.Parameter(torch.full((actions,), math.log(initial_std)))
+        self.network = Composition(TrackingPolicy(skill), skill, joint_std=initial_std)
+        self.outputs = len(skill.contract.joint_names)
 
-    def initial_state(self, n: int) -> SkillMemory:
-        """The state of n fresh episodes."""
-        return skill_memory(self.skill, n)
+    def observe(
+        self, observation: Observation, state: CompositionState, generator: torch.Generator
+    ) -> Observation:
+        o = observation
+        noise = torch.randn(state.z.shape, generator=generator, device=state.z.device)
+        observed = self.skill.prior.observe(o.state, o.task)
+        # stored, so that a re-run samples the same latents
+        return Observation(o.proprioception, o.task, prior=observed, noise=noise)
 
     def module(self, latent_range: Tensor) -> SkillModule:
         """A copy of the skill module, for which latents within latent_range (d,) are usual."""
@@ -223,38 +174,7 @@ class ModulePolicy(nn.Module):
         skill.latent_range.copy_(latent_range)
         return skill
 
-    def forward(
-        self, observations: ModuleInput, state: SkillMemory, resets: Tensor
-    ) -> tuple[Tensor, Tensor, SkillMemory, Tensor]:
-        """Unroll over time, as `HighLevelPolicy.forward`; the KL is eq. 6's.
-
-        Only the latents and the LSTM go step by step, and the LSTM does not wait for the latents;
-        the rest is computed for all steps at once.
-        """
-        skill = self.skill
-        assert isinstance(skill.decoder, Decoder)  # a module in joint space has no encoder to learn
-        encode = skill.encoder.over_time(skill.context_scale(observations.context))
-        keep = (~resets).unsqueeze(-1).to(state.z.dtype)
-        z = state.z
-        latents = []
-        mus = []
-        sigmas = []
-        for t in range(len(resets)):
-            z = z * keep[t]
-            mu, sigma = encode(t, z)
-            z = prior.sample_posterior(z, mu, sigma, skill.alpha, observations.noise[t])
-            latents.append(z)
-            mus.append(mu)
-            sigmas.append(sigma)
-        x, memorized = skill.decoder.inputs(skill.observation_scale(observations.senses))
-        begin = (state.decoder.hidden, state.decoder.cell)
-        hidden, last = unroll_lstm(skill.decoder.lstm, memorized, begin, resets)
-        mean = skill.decoder.output(hidden, x, torch.stack(latents))
-        divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
-        std = self.log_std.exp().expand_as(mean)
-        return mean, std, SkillMemory(z, type(state.decoder)(*last)), divergence
-
 
 def latent_range(z: Tensor) -> Tensor:
-    """What 99 % of the latents (..., d) lately seen stay within, per dimension, (d,)."""
+    """What 99 % of the latents (..., d) of late stay within, per dimension, (d,)."""
     return torch.quantile(z.flatten(0, -2)[:100_000].abs(), 0.99, dim=0).clamp(min=0.1)

@@ -1,4 +1,4 @@
-"""A first guess of a policy: what a module does of itself, labelled with the goal that came of it.
+"""A first guess of a policy: what a module does by itself, labelled with the goal that came of it.
 
 Where there are recordings, the module tracks them, and the policy is fitted to its encoder's
 Gaussian; where there are none, the module wanders on latents of its prior, and the policy is fitted
@@ -12,19 +12,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core.gaussian import Gaussian
 from npmp.core.progress import counted, phase
 from npmp.core.seeding import seeded
-from npmp.core.tree import stack_trees
-from npmp.envs.rollout import PolicyOutput, Transition, rollout
+from npmp.core.tree import Tree, stack_trees
+from npmp.envs.policy import Observation, Policy
+from npmp.envs.rollout import Transition, rollout
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
+from npmp.learning.exploration import ActionNoise
 from npmp.learning.rl.optimization import descend
 from npmp.learning.schedules import linear
 from npmp.learning.world_model.behavior import BehaviorPrior
-from npmp.skills.actors import Latents, PriorActor, SkillMemory, TrackingActor
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
-from npmp.skills.prior import Latent, cross_entropy
+from npmp.skills.composition import Composition, TrackingPolicy, tracking, wandering
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 
 SEQUENCE = 32  # control steps, the memory empty before each [D]
@@ -37,51 +39,58 @@ class Demonstration(NamedTuple):
     """T control steps of n robots."""
 
     before: Tensor  # (T, n, s) packed state before the step
-    seen: Tensor  # (T, n, o) what the robots sensed there
-    z_prev: Tensor  # (T, n, d)
-    # (T, n, d) of the latents that were drawn; of a wandering module the latents themselves
+    proprioception: Tensor  # (T, n, o) there
+    z_before: Tensor  # (T, n, d)
+    # (T, n, d) the latents were sampled from; of a wandering module the latents themselves
     mean: Tensor
     std: Tensor  # (T, n, d) zero of a wandering module
-    first: Tensor  # (T, n) bool
+    is_first: Tensor  # (T, n) bool
     # (T, n, s) packed state after the step, heights above the ground (`Ground.local`)
     after: Tensor
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
 
 
-class Demonstrator:
-    """An actor with noise on its actions. Its notes are the first fields of `Demonstration`."""
+class _SecondReading:
+    """A policy that acts on another reading of the sensors than is recorded."""
 
-    def __init__(self, actor: TrackingActor | PriorActor, generator: torch.Generator, noise: float):
-        """noise: of the actions [rad]."""
-        self.actor = actor
-        self.generator = generator
-        self.noise = noise
-        self.initial_memory = actor.initial_memory
+    def __init__(self, policy: Policy, env: TaskEnv[Any]):
+        self.policy = policy
+        self.env = env
+        self.initial_state = policy.initial_state
 
-    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> PolicyOutput:
-        note = {"before": env.state.pack(), "seen": env.observe(), "z_prev": memory.z}
-        action, after, latents = self.actor.act(env, memory, first)
-        noise = torch.randn(action.shape, generator=self.generator, device=action.device)
-        mean, std = after.z, torch.zeros_like(after.z)
-        if isinstance(latents, Latents):
-            mean, std = self.actor.skill.alpha * memory.z + latents.mu, latents.sigma
-        note |= {"mean": mean, "std": std, "first": first}
-        return PolicyOutput(action + self.noise * noise, after, note)
+    def step(self, observation: Observation, state: Tree) -> tuple[Any, Tree]:
+        return self.policy.step(observation._replace(proprioception=self.env.observe()), state)
 
 
-def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstration:
-    """Record all robots of an environment for so many control steps."""
-    rows: list[dict[str, Any]] = []
+def demonstrate(
+    policy: Composition, env: TaskEnv[Any], steps: int, generator: torch.Generator, *, noise: float
+) -> Demonstration:
+    """Record a policy of latents for so many control steps. noise: of its joint targets [rad]."""
+    rows: list[dict[str, Tensor]] = []
+    tracks = isinstance(policy.upper, TrackingPolicy)
 
-    def record(moment: Transition) -> None:
-        after = env.ground.local(moment.step.state).pack()
-        rows.append(moment.decision.note | {"after": after, "failed": moment.step.terminated})
+    def record(t: Transition) -> None:
+        z = t.next_state.z
+        mean, std = t.output.info if tracks else (z, torch.zeros_like(z))
+        rows.append(
+            {
+                "before": t.snapshot,
+                "proprioception": t.observation.proprioception,
+                "z_before": t.state.z,
+                "mean": mean,
+                "std": std,
+                "is_first": t.observation.is_first,
+                "after": env.ground.local(t.step.state).pack(),
+                "failed": t.step.terminated,
+            }
+        )
 
-    rollout(actor, env, steps, record)
+    noisy = ActionNoise(_SecondReading(policy, env), generator, noise)
+    rollout(noisy, env, steps, record, snapshot=lambda *_: env.state.pack())
     return Demonstration(**stack_trees(rows))
 
 
-def shown_by(
+def demonstration_of(
     skill: SkillModule,
     env: TaskEnv[Any],
     recordings: Task | None,
@@ -91,23 +100,24 @@ def shown_by(
     generator: torch.Generator,
     seed: int,
 ) -> Demonstration:
-    """What a module does of itself for so many control steps: it tracks recordings, an imitation
-    task, in an environment like the given one, or wanders in that one. noise: of actions [rad]."""
+    """What a module does by itself for so many control steps: it tracks recordings, an imitation
+    task, in an environment like this one, or wanders in this one. noise: of actions [rad]."""
     if recordings is None:
-        actor = Demonstrator(PriorActor(skill, generator), generator, noise)
         with phase("warm-up: the module moves robots by its prior"):
-            return demonstrate(actor, env, steps)
-    actor = Demonstrator(TrackingActor(skill, generator), generator, noise)
+            return demonstrate(wandering(skill, generator), env, steps, generator, noise=noise)
     with phase("warm-up: the module tracks recordings"):
-        return demonstrate(actor, env.beside(recordings, seed=seed), steps)
+        other = env.beside(recordings, seed=seed)
+        return demonstrate(tracking(skill, generator), other, steps, generator, noise=noise)
 
 
-def behavior_of(skill: SkillModule, env: TaskEnv[Any], alpha: float, *, seed: int) -> BehaviorPrior:
-    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha: of the
-    AR(1) prior."""
+def behavior_of(
+    skill: SkillModule, env: TaskEnv[Any], alpha: float, share: float, *, seed: int
+) -> BehaviorPrior:
+    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha and share
+    as `BehaviorPrior` takes them."""
     goals = [] if env.task.achieved is None else list(env.task.inputs.values())
     with seeded(seed):
-        prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha)
+        prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha, share)
     return prior.to(env.device)
 
 
@@ -116,55 +126,57 @@ def goal_steps(dt: float) -> int:
     return max(1, round(GOAL_S / dt))
 
 
-def labelled(shown: Demonstration, task: Task, window: int) -> tuple[Tensor, Tensor]:
+def labelled(demonstration: Demonstration, task: Task, window: int) -> tuple[Tensor, Tensor]:
     """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T -
     window + 1, n, g), and where (T - window + 1, n) bool these steps are of one episode that did
     not fail in them. A task that does not say what a step has achieved has goals of no width."""
-    after = RobotState.unpack(shown.after)
+    after = RobotState.unpack(demonstration.after)
     goal = after.root_pos[..., :0] if task.achieved is None else task.achieved(after)
     goal = goal.unfold(0, window, 1).mean(-1)
-    here = shown.first[: len(goal)]
-    flags = (shown.first, shown.failed)
+    here = demonstration.is_first[: len(goal)]
+    flags = (demonstration.is_first, demonstration.failed)
     starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in flags)
     # an episode may begin with the window, not in it
     sound = (starts - here.float() + failures) == 0
-    # the prior's first latent is drawn from its stationary distribution, which no step makes
-    return goal, sound & ~(here & (shown.std[: len(goal)] == 0).all(-1))
+    # the prior's first latent is sampled from its stationary distribution, which no step makes
+    return goal, sound & ~(here & (demonstration.std[: len(goal)] == 0).all(-1))
 
 
-def held_up(shown: Demonstration, steps: int, *, at_most: int = 1_000_000) -> RobotState:
+def held_up(demonstration: Demonstration, steps: int, *, at_most: int = 1_000_000) -> RobotState:
     """The states after which no robot failed for so many steps, (k, ...); all of them where every
     robot did. Of more than `at_most` evenly spread ones: torch's quantiles take 16 million."""
-    soon = shown.failed.float().unfold(0, min(steps, len(shown.failed)), 1).sum(-1) > 0
+    soon = (
+        demonstration.failed.float().unfold(0, min(steps, len(demonstration.failed)), 1).sum(-1) > 0
+    )
     soon = soon & ~soon.all()
-    held = shown.after[: len(soon)][~soon]
+    held = demonstration.after[: len(soon)][~soon]
     return RobotState.unpack(held[:: -(-len(held) // at_most)])
 
 
 def fit_policy(
     policy: HighLevelPolicy,
-    shown: Demonstration,
+    demonstration: Demonstration,
     task: Task,
     generator: torch.Generator,
     *,
     window: int,
     updates: int,
 ) -> tuple[float, float]:
-    """Fit a policy to what was shown, each step with the goal that it led to, by sequences.
+    """Fit a policy to a demonstration, each step with the goal that it led to, by sequences.
 
     window: control steps over which a goal is what was achieved in the mean.
 
     Returns: the first and the last update's loss, the cross entropy of the policy relative to what
-      was shown, per step [nats].
+      the demonstration, per step [nats].
     """
-    goal, sound = labelled(shown, task, window)
+    goal, sound = labelled(demonstration, task, window)
     optimizer = torch.optim.Adam(policy.parameters(), lr=RATE[0])
     losses: list[Tensor] = []
     steps, robots = sound.shape
     device = goal.device
     extra = len(task.extra_inputs)
 
-    def drawn(*shape: int) -> Tensor:
+    def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, device=device)
 
     for update in counted(updates):
@@ -172,15 +184,21 @@ def fit_policy(
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        before = RobotState.unpack(shown.before[t, robot])
-        draws = drawn(SEQUENCE, BATCH, 2, extra)
-        drift = drawn(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
-        task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
-        inputs = PolicyInput(shown.seen[t, robot], task_inputs, shown.z_prev[t, robot])
-        mean, std, _, _ = policy(inputs, policy.initial_state(BATCH), shown.first[t, robot])
+        before = RobotState.unpack(demonstration.before[t, robot])
+        noise = normal(SEQUENCE, BATCH, 2, extra)
+        drift = normal(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
+        task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, noise)
+        inputs = Observation(
+            demonstration.proprioception[t, robot],
+            task_inputs,
+            z_before=demonstration.z_before[t, robot],
+        )
+        latents, _ = policy.latents(
+            inputs, policy.initial_state(BATCH), demonstration.is_first[t, robot]
+        )
         weight = sound[t, robot].float()
-        there = Latent(shown.mean[t, robot], shown.std[t, robot])
-        entropy = cross_entropy(there, Latent(mean, std))
+        there = Gaussian(demonstration.mean[t, robot], demonstration.std[t, robot])
+        entropy = there.cross_entropy(latents)
         loss = (entropy * weight).sum() / weight.sum().clamp(min=1.0)
         descend(loss, optimizer, 1.0)
         losses[1:] = [loss.detach()]  # behind the first the last
@@ -194,37 +212,42 @@ HELD_OUT = 0.1
 
 def fit_behavior(
     prior: BehaviorPrior,
-    shown: Demonstration,
+    demonstration: Demonstration,
     task: Task,
     generator: torch.Generator,
     *,
     window: int,
     updates: int,
 ) -> dict[str, float]:
-    """Fit a behaviour prior to what was shown, each step with the goal that it led to.
+    """Fit a behaviour prior to a demonstration, each step with the goal that it led to.
 
     Returns: the cross entropy per step [nats], relative to that of the AR(1) prior, of the moments
     that it was fitted to and of robots kept aside: below 0 where it knows more.
     """
-    goal, sound = labelled(shown, task, window)
-    before = RobotState.unpack(shown.before[: len(goal)])
+    goal, sound = labelled(demonstration, task, window)
+    before = RobotState.unpack(demonstration.before[: len(goal)])
     observed_goal = task.see(before, goal) if prior.goal_width else goal
-    features = prior.inputs(before, observed_goal)
-    sound = sound & prior.asked_for(observed_goal[..., : prior.goal_width])
+    features = prior.features(before, observed_goal)
+    sound = sound & prior.commanded(observed_goal[..., : prior.goal_width])
     count = len(goal)
     rest = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 
     def moments(robots: slice) -> tuple[Tensor, ...]:
         kept = sound[:, robots]
-        parts = (features, shown.mean[:count], shown.std[:count], shown.z_prev[:count])
+        parts = (
+            features,
+            demonstration.mean[:count],
+            demonstration.std[:count],
+            demonstration.z_before[:count],
+        )
         return tuple(part[:, robots][kept] for part in parts)
 
     def gain(part: tuple[Tensor, ...]) -> Tensor:
         """What the prior's cross entropy exceeds the AR(1) prior's by."""
-        seen, mean, std, z_prev = part
-        general = Latent(prior.alpha * z_prev, torch.full_like(z_prev, prior.start))
-        there = Latent(mean, std)
-        return cross_entropy(there, prior(seen, z_prev)) - cross_entropy(there, general)
+        observed, mean, std, z_before = part
+        general = prior.general.step(z_before, observed)
+        there = Gaussian(mean, std)
+        return there.cross_entropy(prior(observed, z_before)) - there.cross_entropy(general)
 
     learned = moments(slice(rest))
     aside = moments(slice(rest, None))

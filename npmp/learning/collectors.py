@@ -28,7 +28,7 @@ from npmp.learning.trainer import Gathered, Trainer
 
 KINDS = ("ray", "inline")
 WAIT_S = 1.0  # between looks while nothing comes
-SILENT_S = 60.0  # of waiting, after which it is said
+SILENT_S = 60.0  # of waiting, after which a line says so
 MOST_BARREN = 20  # deaths in a row, after which something is wrong with what they are made of
 
 
@@ -108,16 +108,16 @@ class Inline:
 
     def __init__(self, make: Make, robots: int, seeds: Sequence[int]):
         self._all = [Collector(make, robots, seed) for seed in seeds]
-        self._asked: dict[int, tuple[int, Any, float]] = {}
+        self._requests: dict[int, tuple[int, Any, float]] = {}
 
-    def ask(self, i: int, version: int, weights: Any, progress: float) -> None:
+    def request(self, i: int, version: int, weights: Any, progress: float) -> None:
         """Have collector i begin a batch by weights, as `put` gives them."""
-        self._asked[i] = version, weights, progress
+        self._requests[i] = version, weights, progress
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
         """The next batch of one of these collectors; None while there is none."""
         i = wanted[0]
-        return i, self._all[i].gather(*self._asked.pop(i))
+        return i, self._all[i].gather(*self._requests.pop(i))
 
     def close(self) -> None:
         """End them."""
@@ -140,11 +140,11 @@ class OnRay:
         self.deaths = self._barren = 0  # in all; since the last batch
 
     def put(self, weights: dict[str, Tensor]) -> Any:
-        """Weights as `ask` takes them: in Ray's object store, once for all collectors."""
+        """Weights as `request` takes them: in Ray's object store, once for all collectors."""
         return self._ray.put(as_arrays(weights))
 
-    def ask(self, i: int, *asked: Any) -> None:
-        self._under_way[i] = self._all[i].gather.remote(*asked), asked
+    def request(self, i: int, *args: Any) -> None:
+        self._under_way[i] = self._all[i].gather.remote(*args), args
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
         """As `Inline.take`; waits a moment. A collector whose process is gone is replaced, by one
@@ -171,7 +171,7 @@ class OnRay:
                     f"{self._barren} collectors died before they had collected anything"
                 ) from error
             self._all[i] = self._new(self._seeds[i] + 7919 * self.deaths)
-            self.ask(i, *args)
+            self.request(i, *args)
             return None
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Distributed:
         self._at_once = config.batches(trainer)
         self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
         self._busy: list[int] = []  # collectors with a batch under way
-        self._next = 0  # the next in turn, where they are asked in turn
+        self._next = 0  # the next in turn, where batches come in turn
         self._weights: tuple[int, Any] | None = None  # as they were last put, and when
         self.thrown_away = 0
         self._begun = time.perf_counter()
@@ -208,14 +208,14 @@ class Distributed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
 
-    def _ask(self, wanted: Sequence[int], progress: float) -> None:
+    def _request(self, wanted: Sequence[int], progress: float) -> None:
         """Have those of these collectors that are idle begin a batch."""
         version = self.trainer.iteration_count
         for i in wanted:
             if i not in self._busy:
                 if self._weights is None or self._weights[0] != version:
                     self._weights = version, self._collectors.put(self.trainer.acting_weights())
-                self._collectors.ask(i, *self._weights, progress)
+                self._collectors.request(i, *self._weights, progress)
                 self._busy.append(i)
 
     def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
@@ -237,21 +237,21 @@ class Distributed:
         """What the next update is made from."""
         each = range(self.config.number)
         if self.trainer.of_all_collectors:
-            self._ask(each, progress)
+            self._request(each, progress)
             return [self._await([i])[1] for i in each]
         if self.config.in_turn:
             i, self._next = self._next, (self._next + 1) % self.config.number
-            self._ask([i], progress)
+            self._request([i], progress)
             return [self._await([i])[1]]
         batches: list[Batch] = []
-        self._ask(each, progress)
+        self._request(each, progress)
         while len(batches) < self._at_once:
             i, batch = self._await(self._busy)
             if self.trainer.iteration_count - batch.version <= self._most_behind:
                 batches.append(batch)
             else:
                 self.thrown_away += 1
-                self._ask([i], progress)
+                self._request([i], progress)
         return batches
 
     def iteration(self, progress: float) -> dict[str, float]:
@@ -261,7 +261,7 @@ class Distributed:
         self._waited += time.perf_counter() - begun
         self._collected += [batch.seconds for batch in batches]
         if not self.config.in_turn:  # they go on while the learner learns
-            self._ask(range(self.config.number), progress)
+            self._request(range(self.config.number), progress)
         behind = sum(trainer.iteration_count - batch.version for batch in batches) / len(batches)
         # these robots stand still; the guard of the run looks at them
         for batch in batches:

@@ -15,12 +15,12 @@ from npmp.core.seeding import seeded
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.evaluation.module import TrackingTrial
 from npmp.learning import run
-from npmp.learning.agents import ModuleAgent, ModulePolicy
+from npmp.learning.agents import ModuleAgent
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import EncoderPolicy
+from npmp.skills.composition import TrackingPolicy
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import command_range_from_motions
@@ -31,7 +31,7 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 class ImitationModelBasedConfig(ModelBasedConfig):
     """What a policy that tracks references has besides [D]."""
 
-    # of the collection: stretches of latents drawn from the prior, then tracking again
+    # of the collection: stretches of latents sampled from the prior, then tracking again
     prior_share: float = 0.15
     # mean control steps of such a stretch
     prior_steps: int = 25
@@ -142,7 +142,7 @@ def make_trainer(
         agent.network.to(env.device)
         return OnPolicyTrainer(env, agent, algo, seed=seed)
     new = module is None
-    return ModelBasedTrainer(env, EncoderPolicy(skill), skill, algo, new=new, seed=seed)
+    return ModelBasedTrainer(env, TrackingPolicy(skill), skill, algo, new=new, seed=seed)
 
 
 def _check_fit(skill: SkillModule, net: NetConfig, env: ImitationEnv) -> None:
@@ -165,9 +165,8 @@ def trained_module(trainer: ImitationTrainer) -> SkillModule:
     """What is judged and saved, with the range of the latents that tracking has used lately."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.module()
-    network = trainer.agent.network
-    assert isinstance(network, ModulePolicy)  # given by `make_trainer`
-    return network.module(trainer.range)
+    assert isinstance(trainer.agent, ModuleAgent)  # of `make_trainer`
+    return trainer.agent.module(trainer.range)
 
 
 def train_module(
@@ -282,9 +281,9 @@ def _judges(
     endings = {"": RobotBatchConfig().like(settings.robots)}
     if settings.robots != endings[""]:
         endings["_randomized"] = settings.robots
-    starts = settings.evaluation_starts
-    seed = seed + 1000
+    frames = settings.task.future_frames
+    more: dict[str, Any] = {"starts": settings.evaluation_starts, "seed": seed + 1000}
     return {
-        ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)
+        ending: TrackingTrial(robot, motions, config, frames, **more, **settings.place)
         for ending, config in endings.items()
     }

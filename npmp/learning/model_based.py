@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from npmp.core.progress import phase
 from npmp.core.seeding import seeded
 from npmp.core.state import Numbers, Part
 from npmp.core.tree import cat_trees, leaves
+from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
 from npmp.envs.rollout import RolloutState, Transition, rollout
 from npmp.envs.sensing import Sensing, SensorConfig
@@ -34,7 +36,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.learning import cloning
 from npmp.learning.agents import latent_range
-from npmp.learning.exploration import Explorer, step_of
+from npmp.learning.exploration import ActionNoise, Redirection, step_of
 from npmp.learning.rl.optimization import descend, move_average
 from npmp.learning.schedules import linear
 from npmp.learning.trainer import Gathered, StepMeans, Trainer
@@ -44,7 +46,8 @@ from npmp.learning.world_model.model import WorldModel
 from npmp.learning.world_model.model_fit import WINDOW, ModelFit
 from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.learning.world_model.replay import ReplayBuffer, Step
-from npmp.skills.high_level_policy import EncoderPolicy, HighLevelPolicy, Player
+from npmp.skills.composition import Composition, TrackingPolicy, over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 
 # iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
@@ -57,7 +60,7 @@ SOUND_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBasedConfig:
-    """Settings of learning through a model; pairs are [start, end] of a course over the run. What
+    """Settings of learning through a model; pairs are [start, end] of a schedule over the run. What
     only tracking references or only commands have is a constant here, and a setting of their own
     classes [D where no source is named]. Raises ValueError out of range."""
 
@@ -81,7 +84,7 @@ class ModelBasedConfig:
     model_batch: int = 512
     # learning rate of the model
     model_lr: tuple[float, float] = (1e-3, 2e-4)
-    # the model is told what was drawn of the physics, and of pushes
+    # the model gets the random physics and pushes
     model_physics: bool = True
     # control steps per robot and iteration
     collect_steps: int = 2
@@ -116,7 +119,7 @@ class ModelBasedConfig:
     beta: tuple[float, float] = (1e-3, 2e-2)
     # share of the run over which beta rises
     beta_ramp: float = 0.4
-    # weight of the distance from the postures that are known to hold; in imitation of the robots
+    # weight of the distance from the postures that hold; in imitation of the robots
     # that imagine a stretch on the prior
     posture: float = 0.0
     # collect and fit the model on a second thread, for the policy's updates of the next iteration
@@ -152,7 +155,7 @@ class ModelBasedTrainer(Trainer):
     def __init__(
         self,
         env: TaskEnv[Any],
-        policy: EncoderPolicy | HighLevelPolicy,
+        policy: TrackingPolicy | HighLevelPolicy,
         skill: SkillModule,
         config: ModelBasedConfig,
         *,
@@ -163,7 +166,7 @@ class ModelBasedTrainer(Trainer):
         """Build everything on the environment's device.
 
         Args:
-          policy: trained in place; an `EncoderPolicy` of the module learns with its decoder.
+          policy: trained in place; a `TrackingPolicy` of the module learns with its decoder.
           skill: of any other policy a copy of it is used, frozen.
           recordings: an imitation task of motions that the module tracks, to clone a new policy
             from and to keep to the postures of; without one what the module does on latents of its
@@ -181,15 +184,15 @@ class ModelBasedTrainer(Trainer):
         self.seed = seed
         c = config
         device = env.device
-        if not isinstance(policy, EncoderPolicy):
+        if isinstance(policy, HighLevelPolicy):
             skill = copy.deepcopy(skill).requires_grad_(False).eval()
+            policy.regularize_towards(skill)
         policy.weights.to(device)
-        self.player = Player(policy, skill.to(device))
-        self.average: Player = copy.deepcopy(self.player)  # keeps what the two share
-        self.average.policy.weights.requires_grad_(False)
+        self.learned = over(policy, skill.to(device))
+        self.average = copy.deepcopy(self.learned)
+        self.average.upper.weights.requires_grad_(False)
         self.generator = torch.Generator(device).manual_seed(seed + 1)
-        # what is drawn on two threads comes from two generators, so that no result depends on which
-        # is faster
+        # two threads sample from two generators, so that no result depends on which is faster
         self.acting = torch.Generator(device).manual_seed(seed + 2) if c.overlap else self.generator
         self._plan_cloning(recordings)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
@@ -203,11 +206,13 @@ class ModelBasedTrainer(Trainer):
         self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
         self.imagination = self._imagination(recordings)
         self.optimizer = torch.optim.Adam(policy.weights.parameters())
-        first = torch.ones(env.num_envs, dtype=torch.bool, device=device)
-        memory = self._explorer(self.player, 0.0).initial_memory(env.num_envs)
-        self.carried = RolloutState(memory, first)
+        is_first = torch.ones(env.num_envs, dtype=torch.bool, device=device)
+        state = self.learned.initial_state(env.num_envs)
+        self.carried = RolloutState(state, is_first)
         still = torch.zeros(env.num_envs, env.num_actions, device=device)
-        example = step_of(env, memory, first, ~first, still, physics_size=self.physics_size)
+        nothing = still[:, :0]
+        observation = Observation(nothing, nothing, is_first)
+        example = step_of(env, observation, state, still, physics_size=self.physics_size)
         self._require_memory(sum(leaf.shape[-1] for leaf in leaves(example) if leaf.dim() > 1))
         self.replay = ReplayBuffer(c.replay_steps, example)
         self.iteration_count = self.env_steps = 0
@@ -215,11 +220,12 @@ class ModelBasedTrainer(Trainer):
         self._first_here = True  # no iteration made yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Settle what the module shows before the first iteration."""
+        """Settle what the module demonstrates before the first iteration."""
         c = self.config
-        policy, skill = self.player
+        policy = self.learned.upper
+        skill = self.learned.lower
         self.recordings = recordings
-        self.guided = isinstance(policy, EncoderPolicy)
+        self.guided = isinstance(policy, TrackingPolicy)
         # without skills there is nothing to clone, without `achieved` no goal that it was for
         has_skills = c.clone_updates > 0 and skill.contract.decoder == "lstm" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
@@ -229,7 +235,9 @@ class ModelBasedTrainer(Trainer):
             )
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
-            self.behavior = cloning.behavior_of(skill, self.env, policy.alpha, seed=self.seed)
+            alpha = policy.prior.alpha
+            self.behavior = cloning.behavior_of(skill, self.env, alpha, c.behavior, seed=self.seed)
+            policy.regularize(self.behavior)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
@@ -258,8 +266,8 @@ class ModelBasedTrainer(Trainer):
         sensing = env.robots.sensing if c.imagine_sensors else exact
         self.frees = self.guided and bool(c.posture or c.wasserstein)
         return Imagination(
-            self.player, self.fit.frozen, sensing, env.task, env.ground, self.postures, crowd,
-            behavior=self.behavior, share=c.behavior, frees=self.frees, compile=c.compile,
+            self.learned, self.fit.frozen, sensing, env.task, env.ground, self.postures, crowd,
+            frees=self.frees, compile=c.compile,
         )  # fmt: skip
 
     def _require_memory(self, width: int) -> None:
@@ -272,24 +280,25 @@ class ModelBasedTrainer(Trainer):
         require_batch(c.policy_batch, max(c.horizon), c.model_hidden, state, key=key)
         if self.demonstrates:
             step_width = (
-                2 * state + self.env.robots.sensing.width + 3 * self.player.skill.latent_dim
+                2 * state + self.env.robots.sensing.width + 3 * self.learned.lower.latent_dim
             )
             require_demonstration(self.clone_steps, n, step_width)
 
     @property
     def policy(self) -> HighLevelPolicy:
         """The averaged high-level policy: what is evaluated and saved in reuse."""
-        assert isinstance(self.average.policy, HighLevelPolicy)  # given in the constructor
-        return self.average.policy
+        assert isinstance(self.average.upper, HighLevelPolicy)  # of the constructor
+        return self.average.upper
 
     def module(self) -> SkillModule:
         """The averaged module, with the range of latents that tracking has used lately: what is
         evaluated and saved in imitation."""
         recent = self.replay.recent()
-        tracked = ~recent.free & ~recent.first
+        tracked = ~recent.free & ~recent.is_first
         if tracked.any():
-            self.average.skill.latent_range.copy_(latent_range(recent.z[tracked]))
-        return self.average.skill
+            self.average.lower.latent_range.copy_(latent_range(recent.z[tracked]))
+        skill: SkillModule = self.average.lower
+        return skill
 
     @property
     def steps_before(self) -> int:  # type: ignore[override]
@@ -313,7 +322,7 @@ class ModelBasedTrainer(Trainer):
         if self.demonstrates:
             self.env.restart()
         with phase("warm-up: collecting"):
-            self._keep(self._collect(self.player, c.warmup_steps, 0.0))
+            self._keep(self._collect(self.learned, c.warmup_steps, 0.0))
         self.fit.take_scales(self.replay, self.generator)
         # a new module is as untrained as its model; both learn from the first iteration on
         if not (self.guided and self.new):
@@ -329,10 +338,10 @@ class ModelBasedTrainer(Trainer):
             return {}
         c = self.config
         recordings = self.recordings
-        policy, skill = self.player
-        demonstration = cloning.shown_by(
-            skill, self.env, recordings, steps=self.clone_steps, noise=c.action_noise[0],
-            generator=self.generator, seed=self.seed + 1,
+        policy = self.learned.upper
+        demonstration = cloning.demonstration_of(
+            self.learned.lower, self.env, recordings, steps=self.clone_steps,
+            noise=c.action_noise[0], generator=self.generator, seed=self.seed + 1,
         )  # fmt: skip
         self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
@@ -349,50 +358,54 @@ class ModelBasedTrainer(Trainer):
             self.behavior.requires_grad_(False)
         if not self.clones:
             return figures
-        assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
         with phase("warm-up: cloning the policy from the module"):
             first, last = cloning.fit_policy(
                 policy, demonstration, self.env.task, self.generator, window=window,
                 updates=c.clone_updates,
             )  # fmt: skip
-        self.average.policy.weights.load_state_dict(policy.weights.state_dict())
+        self.average.upper.weights.load_state_dict(policy.weights.state_dict())
         return figures | {"clone_loss_before": first, "clone_loss": last}
 
     # --- collection ---
 
-    def _explorer(self, player: Player, progress: float) -> Explorer:
-        c = self.config
-        return Explorer(
-            player,
-            self.acting,
-            noise=linear(c.action_noise, progress),
-            prior_share=c.prior_share,
-            prior_steps=c.prior_steps,
-            rejoin_rate=c.rejoin_rate,
-            physics_size=self.physics_size,
-            tracks=hasattr(self.env.task, "rejoin"),
-        )
-
-    def _actor(self) -> Player:
+    def _collecting(self) -> Composition:
         """What collects: every other iteration the averaged policy."""
-        return self.average if self.iteration_count % 2 else self.player
+        return self.average if self.iteration_count % 2 else self.learned
 
-    def _collect(self, player: Player, steps: int, progress: float) -> Gathered:
+    def _collect(self, policy: Composition, steps: int, progress: float) -> Gathered:
         """Run all robots for some control steps: what `ReplayBuffer.add` takes of each, and means
-        over those that were asked something.
+        over those that track or are commanded.
 
         It touches only the robots and their own state, so that the learner may work at the same
         time.
         """
+        c = self.config
         taken = []
         means = StepMeans(self.env)
 
-        def record(moment: Transition) -> None:
-            taken.append(moment.decision.note)
-            means.add(moment.step, ~moment.decision.note.free)
+        def record(transition: Transition) -> None:
+            taken.append(transition.snapshot)
+            means.add(transition.step, ~transition.snapshot.free)
 
-        explorer = self._explorer(player, progress)
-        self.carried = rollout(explorer, self.env, steps, record, carried=self.carried)
+        redirect = None
+        if hasattr(self.env.task, "rejoin"):
+            redirect = Redirection(
+                self.env,
+                self.acting,
+                prior_share=c.prior_share,
+                prior_steps=c.prior_steps,
+                rejoin_rate=c.rejoin_rate,
+            )
+        sampled = over(policy.upper, policy.lower, self.acting)
+        self.carried = rollout(
+            ActionNoise(sampled, self.acting, linear(c.action_noise, progress)),
+            self.env,
+            steps,
+            record,
+            carried=self.carried,
+            redirect=redirect,
+            snapshot=partial(step_of, self.env, physics_size=self.physics_size),
+        )
         return Gathered(taken, means.figures(), steps * self.env.num_envs)
 
     def _keep(self, gathered: Gathered) -> dict[str, float]:
@@ -404,7 +417,7 @@ class ModelBasedTrainer(Trainer):
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: what `ReplayBuffer.add` takes of each control step."""
-        return self._collect(self._actor(), self.config.collect_steps, progress)
+        return self._collect(self._collecting(), self.config.collect_steps, progress)
 
     def joined(self, data: list[list[Step]]) -> list[Step]:
         steps: list[Step] = cat_trees(data)
@@ -412,10 +425,10 @@ class ModelBasedTrainer(Trainer):
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Trainer.acting_weights`: those of the policy or of its average."""
-        return self._actor().policy.weights.state_dict()
+        return self._collecting().upper.weights.state_dict()
 
     def act_as(self, weights: dict[str, Tensor]) -> None:
-        self.player.policy.weights.load_state_dict(weights)
+        self.learned.upper.weights.load_state_dict(weights)
 
     # --- learning ---
 
@@ -438,7 +451,7 @@ class ModelBasedTrainer(Trainer):
         """An iteration whose policy learns through the model of the one before, while a second
         thread collects and fits the next: neither touches what the other changes."""
         self.fit.freeze()
-        actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it
+        actor = copy.deepcopy(self._collecting())  # as it is now, whatever the updates make of it
 
         def apart() -> tuple[Gathered, dict[str, float]]:
             gathered = self._collect(actor, self.config.collect_steps, progress)
@@ -492,7 +505,7 @@ class ModelBasedTrainer(Trainer):
         norm = descend(loss, self.optimizer, CLIP_GRAD)
         if math.isfinite(norm):
             done = self.iteration_count * c.policy_updates + update
-            move_average(self.average.policy.weights, self.player.policy.weights, c.ema, done)
+            move_average(self.average.upper.weights, self.learned.upper.weights, c.ema, done)
         self.skipped += not math.isfinite(norm)
         named = {f"imagined_{name}": value.item() for name, value in imagined._asdict().items()}
         kl = named.pop("imagined_kl")
@@ -502,8 +515,8 @@ class ModelBasedTrainer(Trainer):
 
     def _parts(self) -> dict[str, Part]:
         return {
-            "policy": self.player.policy.weights,
-            "average": self.average.policy.weights,
+            "policy": self.learned.upper.weights,
+            "average": self.average.upper.weights,
             "optimizer": self.optimizer,
             "model": self.model,
             "model_optimizer": self.fit.optimizer,

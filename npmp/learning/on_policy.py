@@ -19,13 +19,15 @@ from npmp.core import ranges
 from npmp.core.seeding import seeded
 from npmp.core.state import Numbers, Part
 from npmp.core.tree import stack_trees
-from npmp.envs.rollout import PolicyOutput, RolloutState, Transition, rollout
+from npmp.envs.policy import Observation, PolicyOutput
+from npmp.envs.rollout import RolloutState, Transition, rollout
 from npmp.envs.task_env import TaskEnv
-from npmp.learning.agents import Agent, AgentMemory, ModulePolicy, latent_range
+from npmp.learning.agents import Agent, ModuleAgent, latent_range
 from npmp.learning.critic import Critic
 from npmp.learning.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
 from npmp.learning.schedules import prior_weight
 from npmp.learning.trainer import Gathered, StepMeans, Trainer
+from npmp.skills.composition import CompositionState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class OnPolicyConfig:
     minibatches: int = 4
     # units of the critic's layers; 1024 each in the paper
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    # weight of the KL to the prior at the end of its course, summed over latent dimensions [1/nat]
+    # weight of the KL to the prior at its schedule's end, summed over latent dimensions [1/nat]
     beta: float = 0.03
     # share of the run over which beta rises; 0: it is constant
     beta_ramp: float = 0.5
@@ -52,16 +54,16 @@ class OnPolicyConfig:
         super().__post_init__()  # type: ignore[misc]  # of the loss
 
     @abstractmethod
-    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> Learner:
-        """The learner of an agent; known: width of what the critic sees."""
+    def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> Learner:
+        """The learner of an agent; critic_width: of what the critic observes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOTraining(OnPolicyConfig, VMPOConfig):
     """V-MPO; with a task of several objectives MO-V-MPO."""
 
-    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> VMPO:
-        critic = Critic(known, self.critic_hidden, len(env.task.objectives)).to(env.device)
+    def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> VMPO:
+        critic = Critic(critic_width, self.critic_hidden, len(env.task.objectives)).to(env.device)
         return VMPO(agent.network, critic, self, env.task.objectives)
 
 
@@ -75,8 +77,8 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
     # beside advantages of standard deviation 1
     beta: float = 0.01
 
-    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> PPO:
-        return PPO(agent.network, Critic(known, self.critic_hidden, 1).to(env.device), self)
+    def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> PPO:
+        return PPO(agent.network, Critic(critic_width, self.critic_hidden, 1).to(env.device), self)
 
 
 class OnPolicyTrainer(Trainer):
@@ -100,30 +102,33 @@ class OnPolicyTrainer(Trainer):
         self.agent = agent
         self.config = config
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
-        memory = agent.initial_memory(env.num_envs)
+        self.initial_state = agent.initial_state
+        state = self.initial_state(env.num_envs)
         with seeded(seed):
-            self.learner = config.learner(agent, env, self._known(memory).shape[-1])
+            self.learner = config.learner(agent, env, self._critic_observations(state).shape[-1])
         self.acting_net = self.learner.acting
-        self.initial_memory = agent.initial_memory
-        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-        self.carried = RolloutState(memory, first)
-        self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
+        is_first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = RolloutState(state, is_first)
+        self.range = torch.full_like(state.z[0], 0.1)  # of recent latents
         self.iteration_count = self.env_steps = 0
 
-    def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> PolicyOutput:
-        """As `npmp.envs.rollout.Actor.act`: the acting network samples."""
-        observations = self.agent.observe(env, memory, self.generator)
-        critic_observations = self._known(memory)
-        output, log_prob, state = self.learner.act(
-            observations, memory.network, first, self.generator
+    def step(
+        self, observation: Observation, state: CompositionState
+    ) -> tuple[PolicyOutput, CompositionState]:
+        """As `Policy.step`: the acting network samples."""
+        agent = self.agent
+        inputs = agent.observe(observation, state, self.generator)
+        critic_observations = self._critic_observations(state)
+        output, log_prob, network_state = self.learner.act(
+            inputs, agent.network_state(state), observation.is_first, self.generator
         )
-        action, after = self.agent.drive(output, observations, memory, state)
-        note = {"observations": observations, "actions": output, "behaviour_log_prob": log_prob}
-        return PolicyOutput(action, after, note | {"critic_observations": critic_observations})
+        action, after = agent.drive(output, observation, state, network_state)
+        info = {"observations": inputs, "actions": output, "behaviour_log_prob": log_prob}
+        return PolicyOutput(action, info | {"critic_observations": critic_observations}), after
 
-    def _known(self, memory: AgentMemory) -> Tensor:
-        """What the critic sees of the present state: all that there is to know, (n, p)."""
-        return torch.cat((self.env.task.privileged(), memory.z), -1)
+    def _critic_observations(self, state: CompositionState) -> Tensor:
+        """What the critic observes now: privileged, and the latent before, (n, p)."""
+        return torch.cat((self.env.task.privileged(), state.z), -1)
 
     def collect(self) -> tuple[Rollout, dict[str, float]]:
         """One unroll of all robots: the rollout, and means over its steps."""
@@ -131,17 +136,20 @@ class OnPolicyTrainer(Trainer):
         rows = []
         means = StepMeans(self.env)
 
-        def record(moment: Transition) -> None:
-            step = moment.step
-            row = {"resets": moment.first, "rewards": step.rewards.nan_to_num()}
+        def record(transition: Transition) -> None:
+            step = transition.step
+            row = {"resets": transition.observation.is_first}
+            row |= {"rewards": step.rewards.nan_to_num()}
             row |= {"terminated": step.terminated, "truncated": step.truncated}
             # the environment has not been reset: this is the true successor
-            row["next_observations"] = self._known(moment.decision.memory)
-            rows.append(moment.decision.note | row)
+            row["next_observations"] = self._critic_observations(transition.next_state)
+            rows.append(transition.output.info | row)
             means.add(step)
 
         self.carried = rollout(self, self.env, self.config.unroll, record, carried=start)
-        return Rollout(**stack_trees(rows), initial_state=start.memory.network), means.figures()
+        return Rollout(
+            **stack_trees(rows), initial_state=self.agent.network_state(start.policy)
+        ), means.figures()
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a rollout."""
@@ -164,8 +172,8 @@ class OnPolicyTrainer(Trainer):
         how: Any = {"passes": c.passes, "minibatches": c.minibatches, "generator": self.generator}
         learned = self.learner.learn(collected, beta, **how)
         self.iteration_count += 1
-        if isinstance(network := self.agent.network, ModulePolicy):
-            learned["action_std"] = network.log_std.exp().mean().item()
+        if isinstance(self.agent, ModuleAgent):
+            learned["action_std"] = self.agent.network.log_std.exp().mean().item()
         return gathered.figures | learned | {"beta": beta}
 
     def _parts(self) -> dict[str, Part]:

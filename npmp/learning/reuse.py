@@ -20,15 +20,15 @@ from npmp.envs import Task, TaskEnv
 from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
 from npmp.learning import run
-from npmp.learning.agents import HABIT_STEPS, DecodedAgent, DecodedPolicy, LatentAgent
+from npmp.learning.agents import BEHAVIOR_STEPS, DecodedAgent, LatentAgent
 from npmp.learning.cloning import behavior_of
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
 from npmp.learning.student import StudentConfig, StudentTrainer, teacher_of
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, module_sha256
+from npmp.skills.composition import Composition, over, wandering
+from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
 from npmp.skills.nets import JointDecoder
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
@@ -48,11 +48,11 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # with 20 s there are so few starts that robots fall when started, with 4 s they fall later
     episode_s: float | None = 10.0
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
-    # with 24, half a second, legs that trail behind until the robot falls are not seen
+    # with 24, half a second, legs that trail behind until the robot falls are not imagined
     horizon: tuple[int, int] = (36, 36)
     ema: float = 0.998
     imagine_pushes: bool = True
-    # share of the imagined robots that are asked something new at the start
+    # share of the imagined robots that get a new goal at the start
     new_goals: float = 0.5
     action_noise: tuple[float, float] = (0.03, 0.03)
     beta: tuple[float, float] = (0.02, 0.02)
@@ -71,7 +71,7 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # recordings, which begin anywhere, or 320 of wandering, which begins standing
     clone_steps: int = 0
     # of that fit, and a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
-    # prior, and is held to that alone
+    # prior, and is regularized towards that only
     clone_updates: int = 600
 
     def __post_init__(self) -> None:
@@ -201,10 +201,11 @@ class RepeatedTrial:
         """The task's figures of a trial, what moving cost and how it steps; None for random
         latents."""
         device = self.env.device
-        actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
-        if actor is None:
-            actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
-        trial = run_trial(actor, self.env, seconds=self.seconds, seed=self.seed)
+        if policy is None:
+            tried = wandering(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
+        else:
+            tried = over(policy, self.skill)
+        trial = run_trial(tried, self.env, seconds=self.seconds, seed=self.seed)
         still = dict.fromkeys(STEPS, 0.0)  # a robot that does not move does not step
         return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
@@ -284,7 +285,9 @@ def _plan(
         networks = _networks(source, settings, own, seed, policy)
         recordings = None
         if motions is not None:
-            recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
+            frames = networks[0].contract.context_horizon
+            tracked = ImitationConfig(uniform_starts=1.0, future_frames=frames)
+            recordings = Imitation(own.robot, tracked, motions)
         return make_policy_trainer(
             settings, own, *networks, robots, recordings=recordings, teacher=shows,
             new=policy is None, seed=seed,
@@ -326,7 +329,7 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
     agent = trainer.agent
     if not isinstance(agent, LatentAgent) or agent.behavior is None:
         return {}
-    figures = agent.learn_habits(trainer.env, trainer.recordings, trainer.generator, seed=seed)
+    figures = agent.learn_behavior(trainer.env, trainer.recordings, trainer.generator, seed=seed)
     trainer.env_steps += trainer.steps_before
     trainer.env.restart()
     return figures
@@ -353,7 +356,7 @@ def _networks(
             skill = skill.in_joint_space().requires_grad_(False)
         if settings.walker is not None:
             walker = HighLevelPolicy.load(settings.walker, module=module, device=settings.device)
-            skill = walker.as_module(skill).requires_grad_(False)
+            skill = over(walker, skill).as_module().requires_grad_(False)
         if policy is None:
             digest = module_sha256(skill if settings.stands_in else module)
             bound = _reach(skill, task.robot) if settings.joint_space else None
@@ -402,12 +405,12 @@ def make_policy_trainer(
         )
     behavior = None
     if algo.behavior and skill.contract.decoder == "lstm":
-        behavior = behavior_of(skill, env, policy.alpha, seed=seed)
+        behavior = behavior_of(skill, env, policy.prior.alpha, algo.behavior, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
     by_joints = teacher is None and isinstance(algo, StudentConfig)
     kind = DecodedAgent if by_joints and skill.contract.decoder == "lstm" else LatentAgent
-    agent = kind(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
+    agent = kind(policy.to(env.device), skill.to(env.device), behavior)
     trainer: OnPolicyTrainer | StudentTrainer
     if isinstance(algo, OnPolicyConfig):
         trainer = OnPolicyTrainer(env, agent, algo, seed=seed)
@@ -415,7 +418,7 @@ def make_policy_trainer(
         trainer = StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
     if behavior is not None:
         trainer.recordings = recordings
-        trainer.steps_before = HABIT_STEPS * robots
+        trainer.steps_before = BEHAVIOR_STEPS * robots
     return trainer
 
 
@@ -424,8 +427,8 @@ def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.policy
     policy = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
-    policy = policy.policy if isinstance(policy, DecodedPolicy) else policy
-    assert isinstance(policy, HighLevelPolicy)  # given by `make_policy_trainer`
+    policy = policy.upper if isinstance(policy, Composition) else policy
+    assert isinstance(policy, HighLevelPolicy)  # of `make_policy_trainer`
     return policy
 
 

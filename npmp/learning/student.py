@@ -11,28 +11,29 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
+from npmp.core.gaussian import Gaussian
 from npmp.core.memory import require_batch, require_replay
 from npmp.core.state import Numbers, Part
 from npmp.core.tree import Tree, cat_trees, leaves, map_tree, stack_trees
-from npmp.envs.rollout import Actor, PolicyOutput, RolloutState, Transition, rollout
+from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
+from npmp.envs.rollout import RolloutState, Transition, rollout
 from npmp.envs.task_env import TaskEnv
-from npmp.learning.agents import Agent, AgentMemory, LatentAgent, latent_range
+from npmp.learning.agents import Agent, LatentAgent, latent_range
 from npmp.learning.rl.optimization import descend, move_average
 from npmp.learning.schedules import linear
 from npmp.learning.trainer import Gathered, StepMeans, Trainer
+from npmp.skills.composition import CompositionState
 from npmp.skills.high_level_policy import HighLevelPolicy
-from npmp.skills.nets import JointDecoder
 from npmp.skills.nets.command_decoder import CommandDecoder
 
 CLIP_GRAD = 1.0  # norm
-Answer = tuple[Tensor, Tree]  # a teacher's output (n, a), and its memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,30 +71,20 @@ class StudentConfig:
         ranges.above_zero(self, "lr", "episode_s", "outlier_rad")
 
 
-class Teacher(Protocol):
-    """What says what it would do, whatever robots do."""
-
-    def initial_memory(self, n: int) -> Tree:
-        """The memory of n fresh episodes."""
-
-    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        """What it would do where the student is given this."""
-
-
 class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
-    given: Tree  # (T, n, w) what the student observes
-    shown: Tensor  # (T, n, a) the teacher's output, in the unit of losses
-    first: Tensor  # (T, n) bool
+    observations: Observation  # (T, n, ...) of the student
+    targets: Tensor  # (T, n, a) the teacher's output, in the unit of losses
+    is_first: Tensor  # (T, n) bool
     z: Tensor  # (T, n, d) the latents in force
     start: Tree  # (n, ...) the student's state before the first step
 
 
-class StudentMemory(NamedTuple):
+class StudentState(NamedTuple):
     """What student and teacher carry from step to step."""
 
-    student: AgentMemory
+    student: CompositionState
     teacher: Tree
     taught: Tensor  # (n,) bool: the teacher acts
 
@@ -108,12 +99,13 @@ class StudentTrainer(Trainer):
         self,
         env: TaskEnv[Any],
         agent: Agent,
-        teacher: Teacher,
+        teacher: Policy,
         config: StudentConfig,
         *,
         seed: int = 0,
     ):
-        """agent: what learns, in place, on the environment's device."""
+        """agent: what learns, in place, on the environment's device. teacher: its output is
+        joint targets, or latents or commands of the student's."""
         self.env = env
         self.agent = agent
         self.teacher = teacher
@@ -125,42 +117,60 @@ class StudentTrainer(Trainer):
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         n = env.num_envs
         c = config
-        first = torch.ones(n, dtype=torch.bool, device=env.device)
-        memory = self.initial_memory(n)
-        self.carried = RolloutState(memory, first)
-        inputs = agent.observe(env, memory.student, torch.Generator(env.device))
+        is_first = torch.ones(n, dtype=torch.bool, device=env.device)
+        state = self.initial_state(n)
+        self.carried = RolloutState(state, is_first)
+        generator = torch.Generator(env.device)
+        inputs = agent.observe(observe(env, is_first), state.student, generator)
         width = sum(part.shape[-1] for part in leaves(inputs)) + agent.outputs
         require_replay(c.kept * c.unroll, n, width)
         require_batch(c.batch, c.unroll, (width,), width, key="algo.batch")
-        target = first.new_zeros(n, agent.outputs, dtype=torch.float32)
-        step = {"given": inputs, "shown": target, "first": first, "z": memory.student.z}
+        target = is_first.new_zeros(n, agent.outputs, dtype=torch.float32)
+        step = {"observations": inputs, "targets": target, "is_first": is_first}
+        step |= {"z": state.student.z}
         steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step)
-        start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), memory.student.network)
+        network_state = agent.network_state(state.student)
+        start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), network_state)
         self.lessons = Lesson(**steps, start=start)  # a ring
-        self.range = torch.full_like(memory.student.z[0], 0.1)  # of the latents lately seen
+        self.range = torch.full_like(state.student.z[0], 0.1)  # of recent latents
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         self.iteration_count = self.env_steps = 0
 
-    def initial_memory(self, n: int) -> StudentMemory:
+    def initial_state(self, n: int) -> StudentState:
+        """The state of n fresh episodes."""
         taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
-        return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), taught)
+        return StudentState(self.agent.initial_state(n), self.teacher.initial_state(n), taught)
 
-    def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> PolicyOutput:
-        """As `Actor.act`: the student's mean or the teacher's output, with noise on the action."""
-        c = self.config
-        student = memory.student
-        drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
-        taught = torch.where(first, drawn < self.share, memory.taught)
-        inputs = self.agent.observe(env, student, self.generator)
-        one = map_tree(lambda part: part[None], inputs)
-        mean, _, state, _ = self.agent.network(one, student.network, first[None])
-        target, teacher = self.teacher.answer(env, inputs, memory.teacher, first)
+    def step(
+        self, observation: Observation, state: StudentState
+    ) -> tuple[PolicyOutput, StudentState]:
+        """As `Policy.step`: the student's mean or the teacher's output, with noise on the
+        action."""
+        env = self.env
+        student = state.student
+        is_first = observation.is_first
+        uniform = torch.rand(env.num_envs, generator=self.generator, device=env.device)
+        taught = torch.where(is_first, uniform < self.share, state.taught)
+        inputs = self.agent.observe(observation, student, self.generator)
+        sequence = map_tree(lambda part: part[None], inputs)
+        network_state = self.agent.network_state(student)
+        mean, _, network_state, _ = self.agent.network(sequence, network_state, is_first[None])
+        target, teacher = self._target(observation._replace(z_before=student.z), state.teacher)
         output = torch.where(taught.unsqueeze(-1), target, mean[0])
-        action, after = self.agent.drive(output, inputs, student, state)
+        action, after = self.agent.drive(output, observation, student, network_state)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
-        note = {"given": inputs, "shown": self.agent.unit * target, "first": first}
-        carried = StudentMemory(after, teacher, taught)
-        return PolicyOutput(action + c.action_noise * noise, carried, note)
+        info = {"observations": inputs, "targets": self.agent.unit * target, "is_first": is_first}
+        action = action + self.config.action_noise * noise
+        return PolicyOutput(action, info), StudentState(after, teacher, taught)
+
+    def _target(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        """The teacher's output (n, a) as the student's network would say it, and its state."""
+        output, state = self.teacher.step(observation, state)
+        if isinstance(output, Gaussian):
+            return output.mean, state
+        if isinstance(output, PolicyOutput):
+            return output.action / self.agent.unit, state
+        return output, state
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a lesson."""
@@ -170,12 +180,13 @@ class StudentTrainer(Trainer):
         self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
         means = StepMeans(self.env)
 
-        def record(moment: Transition) -> None:
-            rows.append(moment.decision.note | {"z": moment.decision.memory.student.z})
-            means.add(moment.step)
+        def record(transition: Transition) -> None:
+            rows.append(transition.output.info | {"z": transition.next_state.student.z})
+            means.add(transition.step)
 
         self.carried = rollout(self, self.env, c.unroll, record, carried=start)
-        lesson = Lesson(**stack_trees(rows), start=start.memory.student.network)
+        network_state = self.agent.network_state(start.policy.student)
+        lesson = Lesson(**stack_trees(rows), start=network_state)
         return Gathered(lesson, means.figures() | {"taught": self.share}, self.steps_each)
 
     def joined(self, data: list[Lesson]) -> Lesson:
@@ -198,9 +209,11 @@ class StudentTrainer(Trainer):
             group["lr"] = lr
         square = kl = skipped = 0.0
         for update in range(c.updates):
-            lesson = self._drawn()
-            mean, _, _, to_prior = self.agent.network(lesson.given, lesson.start, lesson.first)
-            miss = self.agent.unit * mean - lesson.shown
+            lesson = self._sampled()
+            mean, _, _, to_prior = self.agent.network(
+                lesson.observations, lesson.start, lesson.is_first
+            )
+            miss = self.agent.unit * mean - lesson.targets
             divergence = to_prior.mean()
             loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
             norm = descend(loss, self.optimizer, CLIP_GRAD)
@@ -214,16 +227,16 @@ class StudentTrainer(Trainer):
         learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
         return gathered.figures | learned | {"skipped_updates": skipped}
 
-    def _drawn(self) -> Lesson:
+    def _sampled(self) -> Lesson:
         """Robots of one of the lessons that are kept."""
         kept = min(self.iteration_count + 1, self.config.kept)
         device = self.env.device
         which = int(torch.randint(kept, (), generator=self.generator, device=device))
         lesson = map_tree(lambda ring: ring[which], self.lessons)
-        robots = lesson.first.shape[1]
+        robots = lesson.is_first.shape[1]
         ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
-        drawn = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
-        return drawn._replace(start=map_tree(lambda part: part[ids], lesson.start))
+        sampled = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
+        return sampled._replace(start=map_tree(lambda part: part[ids], lesson.start))
 
     def _parts(self) -> dict[str, Part]:
         return {
@@ -250,50 +263,23 @@ def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
     return 2.0 * nn.functional.huber_loss(miss, torch.zeros_like(miss), delta=outlier_rad)
 
 
-class ScriptTeacher:
-    """A task's own teacher: joint targets, which are latents in joint space."""
+class TaskCommands:
+    """The commands of a task that guides a walking policy, as latents of its decoder."""
 
-    def __init__(self, script: Actor, scale: Tensor):
-        """scale: of a unit of what the student's network says, (nu,) or one for all [rad]."""
-        self.script = script
-        self.scale = scale
-        self.initial_memory = script.initial_memory
-
-    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        decision = self.script.act(env, memory, first)
-        return decision.action / self.scale, decision.memory
-
-
-class PolicyTeacher:
-    """A policy, asked with the latents that robots have moved by, whatever chose them."""
-
-    def __init__(self, policy: HighLevelPolicy):
-        """policy: a copy of it is used."""
-        self.policy = copy.deepcopy(policy).requires_grad_(False).eval()
-        self.initial_memory = self.policy.initial_state
-
-    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        """As `Teacher.answer`: the mean of its latents."""
-        latent, memory = self.policy.step(given, memory)
-        return latent.mean, memory
-
-
-class CommandTeacher:
-    """The commands of a task that shows the way by them."""
-
-    def __init__(self, decoder: CommandDecoder):
+    def __init__(self, env: TaskEnv[Any], decoder: CommandDecoder):
+        self.env = env
         self.decoder = decoder
 
-    def initial_memory(self, n: int) -> Tree:
+    def initial_state(self, n: int) -> Tree:
         return ()
 
-    def answer(self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor) -> Answer:
-        return self.decoder.range(env.task.commands.current).clamp(-1.0, 1.0), memory
+    def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        return self.decoder.range(self.env.task.commands.current).clamp(-1.0, 1.0), state
 
 
 def teacher_of(
     env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | None = None
-) -> Teacher:
+) -> Policy:
     """The teacher of a high-level policy: another policy of the same module, or the task's own.
 
     Raises:
@@ -308,17 +294,17 @@ def teacher_of(
                 f"the teacher commands another module (sha256 {other}...) than the student "
                 f"({one}...)"
             )
-        return PolicyTeacher(policy.to(env.device))
+        return copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
     script = env.task.teacher
     decoder = agent.skill.decoder
     commands = isinstance(decoder, CommandDecoder)
     if isinstance(decoder, CommandDecoder) and env.task.guides:
-        return CommandTeacher(decoder)
+        return TaskCommands(env, decoder)
     if script is None or commands:
         own = "that says velocities" if commands else "of its own"
         raise InputError(
             f"task '{env.task.name}' has no teacher {own}; use teacher=, algo=world_model or "
             "algo=vmpo"
         )
-    scale = decoder.scale if isinstance(decoder, JointDecoder) else torch.ones(())
-    return ScriptTeacher(script(env), scale)
+    teacher: Policy = script(env)
+    return teacher

@@ -2,6 +2,16 @@
 
 from npmp.sim.batch import BatchSim
 from npmp.sim.scene import add_contact_sensors, flat_scene
-from npmp.sim.staged import Simulator, StagedBatchSim
+from npmp.sim.simulator import Engine, Simulator, register, simulate
+from npmp.sim.staged import StagedBatchSim
 
-__all__ = ["BatchSim", "Simulator", "StagedBatchSim", "add_contact_sensors", "flat_scene"]
+__all__ = [
+    "BatchSim",
+    "Engine",
+    "Simulator",
+    "StagedBatchSim",
+    "add_contact_sensors",
+    "flat_scene",
+    "register",
+    "simulate",
+]

@@ -24,7 +24,7 @@ from mocap_data.errors import InputError, unknown
 from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
-from npmp.sim.staged import Simulator
+from npmp.sim.simulator import Simulator
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The simulator for a device: MuJoCo on the CPU's threads, and for a learner on an accelerator one
-packed copy each way per control step."""
+"""MuJoCo on the CPU's threads for a learner on an accelerator: one packed copy each way per control
+step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from npmp.sim.batch import BatchSim, sensor_columns
+from npmp.sim.simulator import register
 
 
 class StagedBatchSim:
-    """`BatchSim` whose state is mirrored on another device.
+    """`BatchSim`, a `Simulator` whose state is mirrored on another device.
 
     A control step sends controls and wrenches to the host in one copy, and brings back positions,
     velocities and sensors in one; on the host both lie in pinned memory. Resets send what they
@@ -24,12 +25,13 @@ class StagedBatchSim:
     def __init__(
         self, model: mujoco.MjModel, num_envs: int, *, device: torch.device, **settings: Any
     ):
-        """device: of the environment's tensors; settings as `BatchSim`."""
+        """As `Engine`."""
         self.host = BatchSim(model, num_envs, **settings)
         self.model = self.host.model
         self.num_envs = num_envs
         self.device = device
-        self.substeps, self.drives = self.host.substeps, self.host.drives
+        self.substeps = self.host.substeps
+        self.drives = self.host.drives
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
         self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)
@@ -75,18 +77,18 @@ class StagedBatchSim:
     def _download(self) -> None:
         nq = self.model.nq
         nv = self.model.nv
-        self._down[:, :nq], self._down[:, nq : nq + nv] = self.host.qpos, self.host.qvel
+        self._down[:, :nq] = self.host.qpos
+        self._down[:, nq : nq + nv] = self.host.qvel
         self._down[:, nq + nv :].numpy()[:] = self.host.sensordata
         self._mirror.copy_(self._down)
 
     def wrench(self, body: int) -> Tensor:
-        """As `BatchSim.wrench`, float32: it is sent with the next controls."""
+        # float32: sent with the next controls
         if body not in self._wrenches:
             self._wrenches[body] = self.host.wrench(body).to(self.device, torch.float32)
         return self._wrenches[body]
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """As `BatchSim.expand`: on the host."""
         return self.host.expand(names)
 
     def set_const(self, ids: Tensor) -> None:
@@ -107,7 +109,6 @@ class StagedBatchSim:
         return self.host.drive_forces().to(self.device)
 
     def snapshot(self) -> Tensor:
-        """As `BatchSim.snapshot`, on the host."""
         # written since the last step
         for body, wrench in self._wrenches.items():
             self.host.wrench(body).copy_(wrench)
@@ -120,4 +121,4 @@ class StagedBatchSim:
         self._download()
 
 
-Simulator = BatchSim | StagedBatchSim
+register("mujoco_staged", StagedBatchSim, device="cuda")

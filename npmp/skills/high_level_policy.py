@@ -1,7 +1,6 @@
-"""Policies over the latent commands of a skill module: what a policy is, the module's encoder as
-one, and the high-level policy of a task with its contract.
+"""The high-level policy of a task over the latent commands of a skill module, with its contract.
 
-On disk a high-level policy is a folder of `policy.safetensors` (weights and scales) and
+On disk it is a folder of `policy.safetensors` (weights and scales) and
 `policy.json` (the contract): nothing in it can run code.
 """
 
@@ -9,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,23 +18,22 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.outside import regular_file
 from npmp.core import artifact
+from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
-from npmp.envs.rollout import PolicyOutput
+from npmp.core.tree import Tree
+from npmp.envs import scripts
+from npmp.envs.policy import Observation
+from npmp.envs.scripts import Script
 from npmp.envs.task import Task
-from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.skills import modules
-from npmp.skills.actors import SkillMemory, skill_memory
-from npmp.skills.nets.command_decoder import CommandDecoder
+from npmp.skills.composition import Composition, Unrolled, over
 from npmp.skills.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.skills.nets.skill_nets import DecoderState
 from npmp.skills.normalizer import Normalizer
-from npmp.skills.prior import Habit, Latent, divergence
+from npmp.skills.prior import AR1, Prior
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
-from npmp.tasks.inputs import SETTINGS
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
-from npmp.tasks.velocity import COMMAND_NAMES
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -52,16 +49,15 @@ class PolicyContract:
     # of the module.safetensors whose latents the policy commands; "" where it was never saved
     module_sha256: str
     latent_dim: int
-    alpha: float  # of the prior that it was held to
+    alpha: float  # of the AR(1) prior, where theta starts
     # [name, width] in order, before normalization: the module's proprioception
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # of a walking policy that dribbles: the fields of `CommanderConfig`, whose script turns ball
-    # and target into a velocity
-    commander: dict[str, Any] = field(default_factory=dict)
+    # name and settings of a script above, which makes commands of what the task shows
+    script: dict[str, Any] = field(default_factory=dict)
     # names of the inputs after the command: `Task.extra_inputs`
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None  # period of a clock among these
@@ -87,43 +83,8 @@ class PolicyContract:
     def input_settings(self) -> dict[str, Any]:
         """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
         with."""
-        return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
-
-
-class PolicyInput(NamedTuple):
-    """What a policy sees at a step, raw; leading shape (...)."""
-
-    senses: Tensor  # (..., o) as `npmp.envs.features.proprioception`
-    task: Tensor  # (..., c) as `Task.observe`, in its own units
-    z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
-    # what the policy is held to while it learns; None: the AR(1) prior alone
-    habit: Habit | None = None
-
-
-class Player(NamedTuple):
-    """A policy and the module whose decoder it commands."""
-
-    policy: EncoderPolicy | HighLevelPolicy
-    skill: SkillModule
-
-
-class EncoderPolicy:
-    """A module's encoder as the policy of imitation: z_t ~ N(alpha z_{t-1} + mu, sigma^2), eq. 3.
-
-    It sees the reference and the true state (`Imitation.observe`), and remembers nothing.
-    """
-
-    def __init__(self, skill: SkillModule):
-        """Encoder and decoder are learned together: the module is its weights."""
-        self.weights = skill
-        self.alpha = skill.alpha
-
-    def initial_state(self, n: int) -> tuple[()]:
-        return ()
-
-    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        mu, sigma = self.weights.encode(given.task, given.z_prev)
-        return Latent(self.alpha * given.z_prev + mu, sigma), state
+        names = ("command_range", "clock_s", "sees_ground", "camera")
+        return {name: getattr(self, name) for name in names}
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
@@ -154,21 +115,20 @@ class HighLevelPolicy(nn.Module):
         """Raises: InputError for a contract with impossible sizes."""
         super().__init__()
         self.contract = contract
-        # correlation of the AR(1) prior that it is held to; dimension of the latent command
-        self.alpha = contract.alpha
         self.latent_dim = contract.latent_dim
+        self.regularize(AR1(contract.latent_dim, contract.alpha))
         sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
         observations = sum(width for _, width in contract.observation)
-        self.commander = None
-        if contract.commander:
-            self.commander = from_mapping(
-                CommanderConfig, contract.commander, at="commander in the policy's contract"
-            )
-        inputs = scaled = len(contract.command) + len(contract.extra_inputs)
-        # the script's velocity, then ball and target
-        if self.commander is not None:
-            inputs = 3 + inputs
-            scaled = 3
+        self.script: Script | None = None
+        inputs = len(contract.command) + len(contract.extra_inputs)
+        scaled = inputs
+        if contract.script:
+            settings = dict(contract.script)
+            # of policies that dribble, when there was one script
+            settings.setdefault("name", "dribble")
+            self.script = scripts.make(settings, at="script in the policy's contract")
+            scaled = len(self.script.commands)
+            inputs = scaled + self.script.feature_width
         try:
             self.net = HighLevelNet(
                 observations + inputs,
@@ -195,11 +155,11 @@ class HighLevelPolicy(nn.Module):
         scales.
 
         Args:
-          net: its sizes, where it starts, and the prior it is held to where that is not the
+          net: its sizes, where it starts, and the correlation of another prior than the
             module's.
           module: `module_sha256` of the module's folder.
           bound: limit on |m| per latent dimension; by default the range of latents that the module
-            has seen in imitation.
+            used in imitation.
         """
         net = net or HighLevelConfig()
         ranges = list(task.inputs.values())
@@ -209,7 +169,7 @@ class HighLevelPolicy(nn.Module):
                 task=task.name,
                 module_sha256=module,
                 latent_dim=skill.latent_dim,
-                alpha=skill.alpha if net.alpha is None else net.alpha,
+                alpha=skill.prior.alpha if net.alpha is None else net.alpha,
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
@@ -229,22 +189,23 @@ class HighLevelPolicy(nn.Module):
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """The same network with the same weights and input scales, for a task with the same inputs,
-        perhaps by another clock; of a walking policy also for dribbling (`commanded`). A policy
-        that dribbles uses the task's script from then on.
+        perhaps by another clock; also for one whose script makes this policy's commands (`below`).
+        A policy below a script has the task's from then on.
 
         Raises:
           InputError: for a task with other inputs.
         """
-        script: dict[str, Any] = {}
-        if task.commander is not None:
-            if self.takes_velocities:
-                return self.commanded(task, task.commander)
-            script = {} if self.commander is None else {"commander": asdict(task.commander)}
+        changes: dict[str, Any] = {}
+        if task.script is not None:
+            if self.obeys(task.script):
+                return self.below(task.script, task)
+            if self.script is not None:
+                changes = {"script": scripts.settings_of(task.script)}
         self._check_inputs(task)
-        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **script)
+        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **changes)
 
     def _as_of(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
-        """A policy of a task with these weights, whose contract says this otherwise."""
+        """A policy of a task with these weights and these changes of the contract."""
         command_range = [list(pair) for pair in task.inputs.values()]
         changes: dict[str, Any] = {"task": task.name, "command_range": command_range, **contract}
         own = replace(self.contract, versions={}, training={}, **changes)
@@ -252,53 +213,50 @@ class HighLevelPolicy(nn.Module):
         policy.load_state_dict(weights)
         return policy
 
-    @property
-    def takes_velocities(self) -> bool:
-        """Whether it is told a velocity and nothing else."""
-        return tuple(self.contract.command) == COMMAND_NAMES
+    def obeys(self, script: Script) -> bool:
+        """Whether its inputs are the commands of a script."""
+        return tuple(self.contract.command) == script.commands
 
-    def as_module(self, skill: SkillModule) -> SkillModule:
-        """This walking policy and its module, as a module whose latents are commands: -1 to 1 in
-        each is its lowest to its highest. Raises InputError for a policy of other inputs."""
-        own = self.contract
-        if not self.takes_velocities or own.extra_inputs or skill.contract.decoder != "lstm":
-            raise InputError(
-                "walker= is a walking policy that is told a velocity and nothing else, over skills"
-            )
-        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
-        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
-        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
-        assert isinstance(module.decoder, CommandDecoder)  # as asked
-        module.decoder.policy.load_state_dict(self.net.state_dict())
-        module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
-        module.decoder.scale.load_state_dict(self.command_scale.state_dict())
-        module.latent_range.fill_(1.0)
-        return module
-
-    def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: a script turns ball and target into a command
-        (`npmp.tasks.teachers.dribbling`).
+    def below(self, script: Script, task: Task) -> HighLevelPolicy:
+        """This policy below a script, for a task that shows the script's inputs. At first it acts
+        on the commands alone; it may learn from the script's `features`.
 
         Raises:
-          InputError: for a policy of another task than walking, or a task without a ball.
+          InputError: for a policy with other or further inputs than the commands.
         """
         if self.contract.extra_inputs:
             raise InputError(
                 f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
-                "dribbling gives a command only"
+                f"script '{script.name}' gives a command only"
             )
-        if not self.takes_velocities or task.commander is None:
+        if not self.obeys(script):
             raise InputError(
-                "only a walking policy can be used to dribble; this one is of task "
-                f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
+                f"script '{script.name}' commands {', '.join(script.commands)}; this policy of "
+                f"task '{self.contract.task}' observes {_listed(self.contract.command)}"
             )
         weights = self.state_dict()
-        inputs = sum(width for _, width in self.contract.observation) + 3
-        # ball and target count for nothing at first
+        inputs = sum(width for _, width in self.contract.observation) + len(script.commands)
+        # the features count for nothing at first
         layer = weights["net.norm.0.weight"]
-        nothing = layer.new_zeros(len(layer), len(task.inputs))
+        nothing = layer.new_zeros(len(layer), script.feature_width)
         weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
-        return self._as_of(task, weights, command=list(task.inputs), commander=asdict(commander))
+        settings = scripts.settings_of(script)
+        return self._as_of(task, weights, command=list(task.inputs), script=settings)
+
+    @property
+    def prior(self) -> Prior:
+        """What it is regularized towards while it learns; none of its weights."""
+        return self._prior[0]
+
+    def regularize(self, prior: Prior) -> None:
+        """Regularize it towards a prior from now on."""
+        # in a tuple: none of its weights
+        self._prior = (prior,)
+
+    def regularize_towards(self, skill: SkillModule) -> None:
+        """Regularize it towards the module's prior, unless its settings name an AR(1) prior."""
+        if self.net.config.alpha is None:
+            self.regularize(skill.prior)
 
     @property
     def weights(self) -> nn.Module:
@@ -309,38 +267,51 @@ class HighLevelPolicy(nn.Module):
         """The state of n fresh episodes."""
         return self.net.initial_state(n)
 
-    def observe(self, given: PolicyInput) -> Tensor:
-        """The network's scaled observation, (..., o + c); of one with a script (..., o + 3 + c)."""
-        sensed = self.observation_scale(given.senses)
-        if self.commander is None:
-            return torch.cat((sensed, self.command_scale(given.task)), -1)
-        ball, target = given.task.split(2, -1)
-        # what the script would say of another place of the ball changes by leaps
-        with torch.no_grad():
-            command = self.command_scale(dribble_command(ball, target, self.commander))
-        return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
+    def inputs(self, observation: Observation) -> Tensor:
+        """The network's scaled observation: proprioception, then the task's inputs or, below a
+        script, its command and features, (..., o + c)."""
+        sensed = self.observation_scale(observation.proprioception)
+        task = observation.task
+        if self.script is None:
+            return torch.cat((sensed, self.command_scale(task)), -1)
+        command, _ = self.script.step(observation, ())
+        return torch.cat((sensed, self.command_scale(command), self.script.features(task)), -1)
 
-    def step(self, given: PolicyInput, state: DecoderState) -> tuple[Latent, DecoderState]:
+    def step(self, observation: Observation, state: DecoderState) -> tuple[Gaussian, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
-        return self.net(self.observe(given), given.z_prev, state)
+        return self.net(self.inputs(observation), observation.z_before, state)
 
     def forward(
-        self, observations: PolicyInput, state: DecoderState, resets: Tensor
+        self, observations: Observation, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
-        """Unroll over time.
+        """`unroll`, as a learner takes it: mean and std of the latents [T, B, d], the state after
+        the last step, the KL to `prior` [T, B] in nats."""
+        unrolled = self.unroll(observations, None, state, resets)
+        return *unrolled.latents, unrolled.state, unrolled.kl
+
+    def unroll(
+        self, observations: Observation, z: Tree, state: DecoderState, resets: Tensor
+    ) -> Unrolled:
+        """`latents` over time, by their means.
+
+        z: not used, the latents before each step are among the observations.
+        """
+        latents, last = self.latents(observations, state, resets)
+        kl = self.prior.kl(latents, observations.z_before, observations.prior)
+        return Unrolled(latents, latents.mean, last, kl)
+
+    def latents(
+        self, observations: Observation, state: DecoderState, resets: Tensor
+    ) -> tuple[Gaussian, DecoderState]:
+        """The distributions of z_t over T steps, [T, B, d], and the state after the last.
 
         Args:
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
-
-        Returns: mean and std [T, B, d], the memory after the last step, the KL to what the policy
-          is held to, [T, B], in nats.
         """
-        x = self.net.inputs(self.observe(observations), observations.z_prev)
+        x = self.net.inputs(self.inputs(observations), observations.z_before)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
-        mean, std = self.net.output(x, hidden, observations.z_prev)
-        held = divergence(Latent(mean, std), observations.z_prev, self.alpha, observations.habit)
-        return mean, std, DecoderState(*last), held
+        return self.net.output(x, hidden, observations.z_before), DecoderState(*last)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.
@@ -373,14 +344,14 @@ class HighLevelPolicy(nn.Module):
             VERSION,
             PolicyContract,
             HighLevelPolicy,
-            renamed={"besides": "extra_inputs"},
+            renamed={"besides": "extra_inputs", "commander": "script"},
         )
         if module is not None:
             policy.check_module(module)
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:
-        """Refuse a module whose latents this policy has never seen.
+        """Refuse a module of other latents than this policy's.
 
         Raises:
           InputError: naming both modules' checksums.
@@ -390,7 +361,7 @@ class HighLevelPolicy(nn.Module):
             expected = self.contract.module_sha256
             raise InputError(
                 f"the policy commands another skill module than '{folder}'"
-                f" (sha256 {expected[:12] or 'unknown'}..., found {checksum[:12]}...)"
+                f" (sha256 {expected[:12] or 'unknown'}..., got {checksum[:12]}...)"
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
@@ -433,56 +404,21 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:8])}, ... ({len(names)} in all)"
 
 
-class PolicyMemory(NamedTuple):
-    """What a policy and its module carry from step to step."""
-
-    policy: Any  # (n, ...) the policy's state
-    skill: SkillMemory
-
-    @property
-    def z(self) -> Tensor:
-        """(n, d) the latent of the step before."""
-        return self.skill.z
-
-
-def policy_memory(policy: Any, skill: SkillModule, n: int) -> PolicyMemory:
-    """The memory of n fresh episodes."""
-    return PolicyMemory(policy.initial_state(n), skill_memory(skill, n))
-
-
-class PolicyActor:
-    """A high-level policy of any task by the mean of z_t, through its module's decoder."""
-
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        self.policy = policy
-        self.skill = skill
-        self.initial_memory = partial(policy_memory, policy, skill)
-
-    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> PolicyOutput:
-        return self.answer(env.observe(), env.task.observe(), memory)
-
-    def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> PolicyOutput:
-        """The decision for observations (n, o) and the task's inputs (n, c)."""
-        latent, state = self.policy.step(PolicyInput(senses, asked, memory.z), memory.policy)
-        action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
-        return PolicyOutput(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
-
-
-def load_actor(
+def load_policy(
     folder: Path,
     robot: Robot,
     module: Path | None = None,
     task: type[Task] | None = None,
     device: torch.device | str = "cpu",
-) -> PolicyActor:
-    """A policy's folder with its module, the one given or found. Raises InputError as
+) -> Composition:
+    """A policy's folder with its module: `module`, or by its checksum. Raises InputError as
     `HighLevelPolicy.load`, `find_module`, and for a policy of another task or robot."""
     policy = HighLevelPolicy.load(folder, module=module, device=device)
     if task is not None:
         policy.check_task(task)
     skill = SkillModule.load(module or find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
-    return PolicyActor(policy, skill)
+    return over(policy, skill)
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:
@@ -502,9 +438,3 @@ def find_module(policy: str | Path, sha256: str) -> Path:
         f"shipped ({shipped})"
         f" and not beside '{policy}'; name it by module="
     )
-
-
-def _squashed(point: Tensor) -> Tensor:
-    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
-    |p|)."""
-    return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))

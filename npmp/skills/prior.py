@@ -1,41 +1,95 @@
-"""The AR(1) Gaussian prior over latent commands (robot-NPMP, eq. 3, 5 and 6).
+"""Priors over latent commands: the protocol `Prior`, and the AR(1) process of robot-NPMP.
 
-    p(z_t | z_{t-1}) = N(alpha z_{t-1}, (1 - alpha^2) I)
+A prior is a distribution p(z_t | z_{t-1}, s_t), s_t what it observes of the robot. A module's
+encoder deviates from it,
 
-Its stationary distribution is N(0, I) for every alpha in [0, 1). The encoder predicts a deviation
-from it,
+    q(z_t | z_{t-1}, x_t) = N(m + mu, diag(sigma^2)),  m the mean of p(z_t | z_{t-1}, s_t),
 
-    q(z_t | z_{t-1}, x_t) = N(alpha z_{t-1} + mu, diag(sigma^2)),
-
-so that mu = 0, sigma = sqrt(1 - alpha^2) is the prior itself.
+and policies are regularized towards it by the KL. A prior of one's own is a file in
+`npmp/skills/priors/`; `net.prior` chooses one by its name.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from npmp.core.gaussian import Gaussian, kl_per_dimension
+from npmp.envs.state import RobotState
+
+# bound of latents, in standard deviations of the process, until any are observed
+BOUND = 3.0
 
 
-class Latent(NamedTuple):
-    """A Gaussian of latents, N(mean, diag(std^2)); both (..., d)."""
+class Prior(nn.Module, ABC):
+    """A distribution of the next latent. All methods are stateless; z (..., d)."""
 
-    mean: Tensor
-    std: Tensor
+    # under which settings and contracts name it
+    name: ClassVar[str]
+    # the dataclass of its settings
+    config_type: ClassVar[type]
+    # correlation of successive latents, where a policy's starts
+    alpha: float
+    # standard deviation of a step, where an encoder's starts
+    std: float
+    # whether `observe` depends on what the task shows
+    observes_task: bool = False
+    # (d,) range of latents that a policy keeps to, until any are observed
+    bound: Tensor
 
+    def __init__(self, latent_dim: int):
+        super().__init__()
+        self.register_buffer("bound", torch.full((latent_dim,), BOUND), persistent=False)
 
-class Habit(NamedTuple):
-    """What a policy is held to beside the AR(1) prior (`npmp.learning.world_model.behavior`)."""
+    @classmethod
+    def from_config(cls, latent_dim: int, config: Any, home: Tensor) -> Prior:
+        """An untrained one. config: of `config_type`; home: of the joints (nu,) [rad]."""
+        return cls(latent_dim, config, home)  # type: ignore[call-arg]
 
-    latent: Latent
-    # (...) its share of the KL
-    weight: Tensor
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
+        """What it depends on besides z_{t-1}, (..., f).
+
+        Args:
+          state: true states (...). task: (..., c), as `Task.observe` where `observes_task`.
+        """
+        return state.root_pos[..., :0]
+
+    def fit(self, observed: Tensor) -> None:
+        """Take input scales from what it observes, (N, f)."""
+
+    def initial(self, n: int) -> Tensor:
+        """z before an episode's first step, (n, d)."""
+        return self.bound.new_zeros(n, len(self.bound))
+
+    def first(self, z_before: Tensor, observed: Tensor) -> Gaussian:
+        """The distribution of an episode's first latent."""
+        return self.step(z_before, observed)
+
+    @abstractmethod
+    def step(self, z_before: Tensor, observed: Tensor) -> Gaussian:
+        """p(z_t | z_{t-1}, s_t); observed: (..., f) as `observe`."""
+
+    def kl_of_deviation(self, deviation: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
+        """KL to the step of a distribution whose mean is relative to it, per dimension,
+        (..., d) [nats]."""
+        std = self.step(z_before, observed).std
+        return kl_per_dimension((deviation.mean / std).square(), (deviation.std / std).square())
+
+    def kl(self, distribution: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
+        """KL[ distribution || step ], (...) [nats]."""
+        mean = distribution.mean - self.step(z_before, observed).mean
+        deviation = Gaussian(mean, distribution.std)
+        return self.kl_of_deviation(deviation, z_before, observed).sum(-1)
 
 
 def prior_std(alpha: float) -> float:
-    """Standard deviation of a step of the prior: sqrt(1 - alpha^2), 0.3122 for alpha = 0.95.
+    """Standard deviation of a step of the AR(1) prior: sqrt(1 - alpha^2), 0.3122 for alpha = 0.95.
 
     Raises:
       ValueError: unless 0 <= alpha < 1.
@@ -45,65 +99,50 @@ def prior_std(alpha: float) -> float:
     return math.sqrt(1.0 - alpha * alpha)
 
 
-def sample_posterior(
-    z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, noise: Tensor
-) -> Tensor:
-    """z_t of the encoder, eq. 3, reparameterized: alpha z_{t-1} + mu + sigma noise, noise ~ N(0,
-    I); all (..., d).
+@dataclass(frozen=True)
+class AR1Config:
+    """Settings of the AR(1) prior. Raises ValueError out of range."""
 
-    mu = 0 and sigma = sqrt(1 - alpha^2) give a step of the prior, eq. 5.
+    # correlation of successive latents, eq. 5
+    alpha: float = 0.95
+
+    def __post_init__(self) -> None:
+        prior_std(self.alpha)
+
+
+class AR1(Prior):
+    """p(z_t | z_{t-1}) = N(alpha z_{t-1}, (1 - alpha^2) I) (robot-NPMP, eq. 3, 5 and 6).
+
+    Its stationary distribution is N(0, I) for every alpha in [0, 1); at 0 it is white.
     """
-    return alpha * z_prev + mu + sigma * noise
+
+    name = "ar1"
+    config_type = AR1Config
+
+    def __init__(self, latent_dim: int, alpha: float):
+        """Raises: ValueError unless 0 <= alpha < 1."""
+        super().__init__(latent_dim)
+        self.alpha = alpha
+        self.std = prior_std(alpha)
+
+    @classmethod
+    def from_config(cls, latent_dim: int, config: AR1Config, home: Tensor) -> AR1:
+        return cls(latent_dim, config.alpha)
+
+    def first(self, z_before: Tensor, observed: Tensor) -> Gaussian:
+        """The stationary distribution."""
+        return Gaussian(torch.zeros_like(z_before), torch.ones_like(z_before))
+
+    def step(self, z_before: Tensor, observed: Tensor) -> Gaussian:
+        return Gaussian(self.alpha * z_before, torch.full_like(z_before, self.std))
+
+    def kl_of_deviation(self, deviation: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
+        """As `Prior.kl_of_deviation`, eq. 6: the previous latent drops out."""
+        variance = self.std**2
+        mean = deviation.mean.square()
+        return kl_per_dimension(mean / variance, deviation.std.square() / variance)
 
 
-def where_free(latent: Latent, free: Tensor, z_prev: Tensor, alpha: float) -> Latent:
-    """The prior's own step where `free` (..., 1) bool holds, the given one elsewhere."""
-    std = latent.std.masked_fill(free, prior_std(alpha))
-    return Latent(torch.where(free, alpha * z_prev, latent.mean), std)
-
-
-def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:
-    """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled
-    z_{t-1}; all (..., d) -> (...), summed over the latent dimensions [nats].
-
-    mean: the full mean of q, alpha z_{t-1} + mu for the encoder.
-    """
-    return kl_of_deviation(mean - alpha * z_prev, std, alpha)
-
-
-def kl_of_deviation(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
-    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent
-    drops out. -> (...)."""
-    return kl_per_dimension(mu, std, alpha).sum(-1)
-
-
-def kl_per_dimension(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
-    """The same KL before the sum over latent dimensions. -> (..., d)."""
-    variance = prior_std(alpha) ** 2
-    ratio = std.square() / variance
-    return 0.5 * (ratio + mu.square() / variance - 1.0 - ratio.log())
-
-
-def kl_between(latent: Latent, other: Latent) -> Tensor:
-    """KL[ N(m_1, s_1^2) || N(m_2, s_2^2) ], summed over the latent dimensions, (...) [nats]."""
-    ratio = (latent.std / other.std).square()
-    square = ((latent.mean - other.mean) / other.std).square()
-    return 0.5 * (ratio + square - 1.0 - ratio.log()).sum(-1)
-
-
-def divergence(latent: Latent, z_prev: Tensor, alpha: float, habit: Habit | None = None) -> Tensor:
-    """KL of a policy's latents to what it is held to, (...) [nats].
-
-    w KL(q || habit) + (1 - w) KL(q || AR(1))
-    """
-    general = kl_to_prior(latent.mean, latent.std, z_prev, alpha)
-    if habit is None:
-        return general
-    return habit.weight * kl_between(latent, habit.latent) + (1.0 - habit.weight) * general
-
-
-def cross_entropy(shown: Latent, latent: Latent) -> Tensor:
-    """E over `shown` of -log `latent`, without its constant, summed over dimensions [nats]. A
-    `shown` of std 0 is a sample."""
-    square = shown.std.square() + (shown.mean - latent.mean).square()
-    return (square / (2.0 * latent.std.square()) + latent.std.log()).sum(-1)
+def prior_settings(name: str, alpha: float, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a module's prior: of the AR(1) prior alpha, which has a key of its own."""
+    return {"alpha": alpha} if name == AR1.name else dict(settings)

@@ -1,4 +1,4 @@
-"""The skill module: encoder, latent prior, decoder, and the contract under which they work.
+"""The skill module: encoder, prior of latents, decoder, and the contract under which they work.
 
 On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract):
 nothing in it can run code. The networks' weights are stored as float32 or, at half the size,
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, check_known
 from npmp.core import artifact, ranges
+from npmp.core.gaussian import Gaussian
 from npmp.core.memory import require_context
 from npmp.core.settings import from_mapping
 from npmp.envs.features import (
@@ -25,12 +26,15 @@ from npmp.envs.features import (
     proprioception,
     proprioception_layout,
 )
+from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
 from npmp.envs.robot_batch import ACCELEROMETERS, HOLDS
 from npmp.robots import Robot
+from npmp.skills import priors
 from npmp.skills.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
 from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.normalizer import Normalizer
+from npmp.skills.unroll import unroll_lstm
 
 SCHEMA = "npmp-skill"
 VERSION = 1
@@ -108,7 +112,7 @@ class SkillContract:
 
 
 class SkillModule(nn.Module):
-    """Encoder, AR(1) prior and decoder of one robot's motor skills.
+    """Encoder, prior and decoder of one robot's motor skills.
 
     The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a
     simulator's true state and a reference.
@@ -120,11 +124,14 @@ class SkillModule(nn.Module):
         self.net = from_mapping(NetConfig, contract.net, at="net in the module's contract")
         self.robot = contract.robot  # name of the robot that it was trained for
         self.latent_dim = self.net.latent_dim
-        self.alpha = self.net.alpha  # correlation of the AR(1) prior, eq. 5
+        home = torch.tensor(contract.home_pose)
+        self.prior = priors.make(
+            self.net.prior, self.net.settings_of_prior, self.net.latent_dim, home
+        )
         observations = sum(width for _, width in contract.observation)
         actions = len(contract.joint_names)
         context = contract.context_size
-        self.encoder = Encoder(context, self.net)
+        self.encoder = Encoder(context, self.net, self.prior.std)
         self.decoder: Decoder | JointDecoder | CommandDecoder
         if contract.decoder == "joints":
             self.decoder = JointDecoder(actions, self.net)
@@ -134,10 +141,10 @@ class SkillModule(nn.Module):
             self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
-        # per dimension, what 99 % of the latents seen in imitation stay within: the range a
+        # per dimension, what 99 % of the latents in imitation stay within: the range a
         # high-level policy keeps to
         self.latent_range: Tensor
-        self.register_buffer("latent_range", torch.full((self.net.latent_dim,), 3.0))
+        self.register_buffer("latent_range", self.prior.bound.clone())
 
     @staticmethod
     def for_reference(
@@ -158,6 +165,7 @@ class SkillModule(nn.Module):
         skill = SkillModule(contract)
         skill.context_scale.fit(context, 0.1)
         skill.observation_scale.fit(proprioception(state, home), 0.1)
+        skill.prior.fit(skill.prior.observe(state, context[:, :0]))
         return skill
 
     def in_joint_space(self) -> SkillModule:
@@ -170,7 +178,7 @@ class SkillModule(nn.Module):
         """A module for the same robot, driven and sensed alike, with another decoder, as contract
         says; all but the input scales is zero."""
         training = self.contract.training
-        sizes = dict.fromkeys(_WIDTHS, 1)
+        sizes: dict[str, Any] = dict.fromkeys(_WIDTHS, 1)
         net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
         keys = ("hold", "accelerometer", "command_range")
         kept = {key: training[key] for key in keys if key in training}
@@ -197,10 +205,18 @@ class SkillModule(nn.Module):
         """Empty memory for n robots."""
         return self.decoder.initial_state(n)
 
-    def encode(self, context: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha
-        z_{t-1} + mu, sigma^2), eq. 3."""
-        return self.encoder(self.context_scale(context), z_prev)
+    def encode(self, context: Tensor, z_before: Tensor) -> Gaussian:
+        """Encoder features (n, context_size), z_{t-1} (n, d) -> the deviation N(mu, sigma^2) of z_t
+        from the prior's mean, eq. 3."""
+        return self.encoder(self.context_scale(context), z_before)
+
+    def posterior(self, context: Tensor, z_before: Tensor, observed: Tensor) -> Gaussian:
+        """The encoder's distribution of z_t, eq. 3: the prior's mean and the deviation from it.
+
+        observed: (n, f) by the prior (`Prior.observe`).
+        """
+        mu, sigma = self.encode(context, z_before)
+        return Gaussian(self.prior.step(z_before, observed).mean + mu, sigma)
 
     def decode(
         self, z: Tensor, proprioception: Tensor, state: DecoderState
@@ -208,6 +224,25 @@ class SkillModule(nn.Module):
         """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory;
         setpoint = home_pose + action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
+
+    def step(self, observation: Observation, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """`decode` of the latent that a policy above commands, `Observation.task`."""
+        return self.decode(observation.task, observation.proprioception, state)
+
+    def unroll(
+        self, z: Tensor, proprioception: Tensor, state: DecoderState, resets: Tensor
+    ) -> tuple[Tensor, DecoderState]:
+        """`decode` over T steps: z [T, B, d], proprioception [T, B, o], state [B, ...] before the
+        first, resets [T, B] bool -> actions [T, B, nu] [rad], the state after the last.
+
+        The LSTM goes step by step and does not wait for the latents; the rest is computed for all
+        steps at once.
+        """
+        decoder = self.decoder
+        assert isinstance(decoder, Decoder)  # others have no memory of their own to unroll
+        x, memorized = decoder.inputs(self.observation_scale(proprioception))
+        hidden, last = unroll_lstm(decoder.lstm, memorized, (state.hidden, state.cell), resets)
+        return decoder.output(hidden, x, z), DecoderState(*last)
 
     def save(
         self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32"
@@ -227,8 +262,9 @@ class SkillModule(nn.Module):
         content = asdict(self.contract) | {"weights_dtype": dtype}
         content |= {} if training is None else {"training": training}
         tensors = self.state_dict()
+        learned = dict(self.named_parameters())
         for name in tensors:
-            if name.startswith(("encoder.", "decoder.")):
+            if name in learned or name.startswith("decoder."):
                 tensors[name] = tensors[name].to(STORED_AS[dtype])
                 if not bool(torch.isfinite(tensors[name]).all()):
                     raise InputError(

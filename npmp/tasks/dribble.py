@@ -28,7 +28,7 @@ from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
 from npmp.tasks.terminations import FloorContacts, diverged, tilted
 from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
 
@@ -84,7 +84,7 @@ class DribbleConfig(SteppingConfig):
     # of what their velocities are off those that the script commands
     teacher_weight: float = 1.0
     # the script that commands a walking policy
-    teacher: CommanderConfig = field(default_factory=CommanderConfig)
+    teacher: DribbleScriptConfig = field(default_factory=DribbleScriptConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,7 +191,7 @@ class Dribble(Task):
         self.robot = robot
         self.config = config or DribbleConfig()
         self.episode_s: float | None = self.config.episode_s
-        self.commander = self.config.teacher
+        self.script = DribbleScript(self.config.teacher)
         reach = (-FAR_M, FAR_M)
         twice = (-2 * FAR_M, 2 * FAR_M)
         self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))
@@ -228,7 +228,6 @@ class Dribble(Task):
         super().bind(env)
         n = env.num_envs
         device = env.device
-        model = env.sim.model
         self.starts = self.starts.to(device)
         self._period = max(1, round(self.config.jump_period_s / env.dt))
         self.target = torch.zeros(n, 2, device=device)
@@ -236,14 +235,7 @@ class Dribble(Task):
         self.left = torch.full((n,), self._period, dtype=torch.long, device=device)
         # radius, mass and drag as they were drawn, in [0, 1]
         self.unit = torch.zeros(n, 3, device=device)
-        joint = model.joint(BALL)
-        self._q = int(joint.qposadr[0])
-        self._v = int(joint.dofadr[0])
-        self._body = model.body(BALL).id
-        self._geom = model.geom(BALL).id
-        self._scene = torch.tensor(model.qpos0, device=device)
-        self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
-        self._wrench = env.sim.wrench(self._body)
+        self.body = env.robots.free_body(BALL)
         self._legs: Legs | None = None
         # places of the ball, the present one last; from there to where it is seen
         late = round(self.config.seen[0] / env.dt)
@@ -255,12 +247,12 @@ class Dribble(Task):
     @property
     def ball(self) -> Tensor:
         """Where the balls' centres are, (n, 3) [m], world."""
-        return self.env.sim.qpos[:, self._q : self._q + 3].float()
+        return self.body.position
 
     @property
     def ball_velocity(self) -> Tensor:
         """(n, 3) [m/s], world."""
-        return self.env.sim.qvel[:, self._v : self._v + 3].float()
+        return self.body.velocity
 
     @property
     def ball_radius(self) -> Tensor:
@@ -298,16 +290,7 @@ class Dribble(Task):
 
     def _make_balls(self, ids: Tensor) -> None:
         """Give the simulations ids (k,) the balls that were drawn."""
-        fields = self._fields
-        rows = ids.to(fields["geom_size"].device)
-        radius, mass = (
-            value[ids].to(fields["geom_size"]) for value in (self.ball_radius, self.ball_mass)
-        )
-        fields["geom_size"][rows, self._geom, 0] = radius
-        fields["body_mass"][rows, self._body] = mass
-        # a solid sphere's
-        fields["body_inertia"][rows, self._body] = (0.4 * mass * radius.square()).unsqueeze(-1)
-        self.env.sim.set_const(ids)
+        self.body.make(ids, self.ball_radius[ids], self.ball_mass[ids])
 
     def _blow(self) -> None:
         """The drag of the coming control step, and the slope's pull."""
@@ -317,7 +300,7 @@ class Dribble(Task):
         if self.config.slope_deg:
             pull = 9.81 * math.sin(math.radians(self.config.slope_deg))
             force = force + pull * mass * force.new_tensor([1.0, 0.0, 0.0])
-        self._wrench[:, :3] = torch.where(torch.isfinite(force), force, 0.0).to(self._wrench)
+        self.body.apply(torch.where(torch.isfinite(force), force, 0.0))
 
     # --- episodes ---
 
@@ -340,9 +323,8 @@ class Dribble(Task):
         place = where.get("ball", place).to(place)
         turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
         place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
-        qpos = self._scene.repeat(len(ids), 1)
-        qpos[:, self._q : self._q + 3] = torch.cat((place, radius.unsqueeze(-1)), -1).to(qpos)
-        return begun._replace(others=(qpos, qpos.new_zeros(len(ids), self.env.sim.model.nv)))
+        scenes = self.body.scenes(torch.cat((place, radius.unsqueeze(-1)), -1))
+        return begun._replace(others=scenes)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """A target near the ball, and the time of its first jump."""

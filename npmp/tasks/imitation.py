@@ -175,12 +175,6 @@ class Imitation(Task):
             self._features[horizon] = ReferenceFeatures(self.robot, self.reference, horizon)
         return self._features[horizon]
 
-    def context(self, horizon: int) -> Tensor:
-        """What an encoder sees that looks so many frames ahead, (n, c)."""
-        env = self.env
-        features = self.features(horizon)
-        return encoder_context(features, env.state, self.frame, self.last_frame, env.home)
-
     def goal(self) -> Tensor:
         """Clip, frame and last frame, (n, 3); exact in float32 up to 16 million frames."""
         last = torch.where(self.free, self.frame, self.last_frame)

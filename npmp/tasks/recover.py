@@ -22,7 +22,7 @@ from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Start, StepResult, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim import BatchSim
+from npmp.sim import simulate
 from npmp.sim.scene import flat_scene, let_bodies_collide
 from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 
@@ -230,7 +230,7 @@ def dropped(
     c = config
     n = config.drops
     generator = torch.Generator().manual_seed(seed)
-    sim = BatchSim(
+    sim = simulate(
         flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)),
         n,
         control_rate_hz=robot.control_rate_hz,

@@ -43,4 +43,4 @@ class FloorContacts:
 
     def touching(self, env: Any) -> Tensor:
         """Whether one of them touches, (n,) bool; as of the last physics step."""
-        return torch.cat([env.sim.sensor(name) for name in self.names], -1).any(-1)
+        return torch.cat([env.robots.sensor(name) for name in self.names], -1).any(-1)

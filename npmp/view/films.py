@@ -21,7 +21,7 @@ from npmp.envs import TaskEnv, Trial
 from npmp.evaluation.tracking import track
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import Composition
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
@@ -40,7 +40,7 @@ Filmed = tuple[Shot, float | None]
 
 
 def of_policy(
-    actor: PolicyActor,
+    policy: Composition,
     env: TaskEnv[Any],
     *,
     seconds: float | None = None,
@@ -62,9 +62,9 @@ def of_policy(
     if command is not None:
         if not task.steerable:
             raise InputError(f"command= is for tasks that take velocities, not for {task.name}")
-        within = actor.policy.contract.command_range
+        within = policy.upper.contract.command_range
         commands = commands_of(command, round(seconds / env.dt), env.dt, within)
-    trial = run_trial(actor, env, seconds=seconds, seed=seed, commands=commands)
+    trial = run_trial(policy, env, seconds=seconds, seed=seed, commands=commands)
     fell = trial.fell[:, 0]
     over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(over[0]) + 1 if len(over) else len(fell)

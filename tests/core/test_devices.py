@@ -37,7 +37,8 @@ from npmp.learning.reuse import trained_policy
 from npmp.learning.student import StudentConfig, StudentTrainer, teacher_of
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
-from npmp.skills.high_level_policy import EncoderPolicy, HighLevelPolicy, PolicyActor
+from npmp.skills.composition import TrackingPolicy, over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
@@ -256,7 +257,7 @@ def new_module(env: ImitationEnv) -> SkillModule:
 def fast(robot: Robot, motions: MotionSet, device: torch.device) -> ModelBasedTrainer:
     env = imitate(robot, motions, device)
     skill = new_module(env)
-    return ModelBasedTrainer(env, EncoderPolicy(skill), skill, FAST)
+    return ModelBasedTrainer(env, TrackingPolicy(skill), skill, FAST)
 
 
 def published(robot: Robot, motions: MotionSet, device: torch.device) -> OnPolicyTrainer:
@@ -355,7 +356,7 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
             request.getfixturevalue("elsewhere")
         trainer = build(robot, motions, skill, device)
         figures = twice(trainer)
-        actor = PolicyActor(trained_policy(trainer), trainer.agent.skill)
+        actor = over(trained_policy(trainer), trainer.agent.skill)
         trial = run_trial(actor, trainer.env, seconds=0.1)
         results.append((figures, trainer.env.task.figures(trial), trial.qpos))
     assert results[0][:2] == results[1][:2]
@@ -370,7 +371,7 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet) -> None:
     env = imitation_env(robot, motions, 64, robots=FULL, device=device)
     skill = new_module(env)
     config = dataclasses.replace(FAST, policy_batch=64)
-    figures, state, _ = course(ModelBasedTrainer(env, EncoderPolicy(skill), skill, config))
+    figures, state, _ = course(ModelBasedTrainer(env, TrackingPolicy(skill), skill, config))
     assert all(value == value for row in figures for value in row.values())
     assert all(
         torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point()

@@ -40,7 +40,7 @@ def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     widths = {"state": 57, "setpoint": 12, "z": 8}
     floats = {name: torch.zeros(7, width) for name, width in widths.items()}
     blank = Step(*[nothing] * len(Step._fields))
-    replay = ReplayBuffer(11, blank._replace(first=flag, free=flag, policy=(), **floats))
+    replay = ReplayBuffer(11, blank._replace(is_first=flag, free=flag, policy=(), **floats))
     taken = sum(leaf.numel() * leaf.element_size() for leaf in leaves(replay.steps))
     assert asked(monkeypatch, lambda: memory.require_replay(11, 7, 77)) == taken
 

@@ -263,12 +263,12 @@ def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
     env, seen = env_of(policy, skill), []
 
     def note(moment: Transition) -> None:
-        seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
+        seen.append((moment.observation.is_first, moment.output.action, env.observe()[:, 12:24]))
 
-    from npmp.skills.high_level_policy import PolicyActor
+    from npmp.skills.composition import over
 
     env.reset()
-    rollout(PolicyActor(policy, skill), env, 40, note)
+    rollout(over(policy, skill), env, 40, note)
     for _, action, shown in seen:
         torch.testing.assert_close(shown, action, atol=1e-6, rtol=0.0)
 

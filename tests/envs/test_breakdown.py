@@ -41,7 +41,7 @@ def test_a_broken_simulation_fails_alone(
         # clip 1 begins at frame 100
         one.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([5, 107, 120]))
     before = env.state.pack()[1]
-    getattr(env.sim, array)[1, 2] = value
+    getattr(env.robots.sim, array)[1, 2] = value
     action = torch.zeros(3, env.num_actions)
     step, whole = env.step(action), other.step(action)
     assert step.terminated[1] and not step.truncated[1]

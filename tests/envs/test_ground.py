@@ -14,7 +14,7 @@ from torch import Tensor
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.learning.world_model.imagination import above_ground
@@ -43,12 +43,12 @@ def still(env: WalkEnv) -> Tensor:
 @pytest.mark.parametrize("kind", (*KINDS, "mixed"))
 def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) -> None:
     env = rough_env(robot, 14, kind, fields=7)
-    data = mujoco.MjData(env.sim.model)
+    data = mujoco.MjData(env.robots.sim.model)
     clearance = []
     feet = [f"{leg}_foot" for leg in ("LF", "RF", "LH", "RH")]  # spheres
     for qpos in env.robots.qpos:
         data.qpos[:] = qpos.numpy()
-        mujoco.mj_forward(env.sim.model, data)
+        mujoco.mj_forward(env.robots.sim.model, data)
         assert all(contact.dist > -0.005 for contact in data.contact)
         center = torch.tensor(
             np.array([data.geom(name).xpos for name in feet]), dtype=torch.float32
@@ -67,13 +67,14 @@ def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) ->
 class Nudged:
     """Stands, and is put just beyond the period's edge before its third step."""
 
-    def __init__(self) -> None:
-        self.steps, self.by = 0, torch.zeros(3)
+    def __init__(self, env: WalkEnv):
+        self.env, self.steps, self.by = env, 0, torch.zeros(3)
 
-    def initial_memory(self, n: int) -> Tensor:
+    def initial_state(self, n: int) -> Tensor:
         return torch.zeros(n, 1)
 
-    def act(self, env: WalkEnv, memory: Tensor, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Tensor) -> tuple[PolicyOutput, Tensor]:
+        env = self.env
         self.steps += 1
         if self.steps == 3:
             edge = ground_of(env).terrain.corner[0, 0] + PERIOD_M + 0.02
@@ -81,12 +82,12 @@ class Nudged:
                 (edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5))
             )
             env.robots.shift(torch.tensor([0]), self.by[None])
-        return PolicyOutput(still(env), memory)
+        return PolicyOutput(still(env)), state
 
 
 def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> None:
     env = rough_env(robot, 2, "stairs", fields=2)
-    actor = Nudged()
+    actor = Nudged(env)
     trial = run_trial(actor, env, seconds=0.12)
     ground, places = ground_of(env), trial.qpos[:, :2]
     assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]
@@ -136,7 +137,7 @@ def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robo
     for name in ("state", "history"):
         value = getattr(env.robots, name)
         setattr(env.robots, name, value[[0, 0]])
-    env.sim.restore(env.sim.snapshot()[[0, 0]])
+    env.robots.sim.restore(env.robots.sim.snapshot()[[0, 0]])
     home = env.state.root_pos[0, :2] - ground.terrain.corner[0]
     # to the edge of the period, then one of them beyond it
     to_edge = torch.cat((0.3 - home[:1], torch.zeros(2))).expand(2, 3).clone()
@@ -201,7 +202,7 @@ def test_shins_may_touch_where_they_are_allowed_to(
         env = walk_env(robot, 1, may_touch=may_touch)
         for body in ("LF_SHANK", "LF_THIGH"):
             monkeypatch.setattr(
-                env.sim,
+                env.robots.sim,
                 "sensor",
                 lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )

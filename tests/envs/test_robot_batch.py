@@ -155,15 +155,15 @@ def test_robots_columns_are_found_by_name(robot: Robot) -> None:
     after a reset."""
     plain = walk_env(robot, 3, seed=2)
     with_ball = TaskEnv(Ball(robot, plain.task.config), 3, seed=2, num_threads=1)
-    assert with_ball.sim.qpos.shape == (3, 26) and with_ball.robots.qpos.shape == (3, 19)
+    assert with_ball.robots.sim.qpos.shape == (3, 26) and with_ball.robots.qpos.shape == (3, 19)
     for t in range(10):
         action = 0.2 * torch.sin(torch.arange(36.0) + t).view(3, 12)
         seen = [env.step(action).state.pack() for env in (plain, with_ball)]
         # one solver for both bodies: other rounding
         torch.testing.assert_close(*seen, atol=1e-4, rtol=1e-4)
-    with_ball.sim.qpos[:, 19] = 5.0
+    with_ball.robots.sim.qpos[:, 19] = 5.0
     with_ball.reset(torch.tensor([True, False, True]))
-    assert with_ball.sim.qpos[:, 19].tolist() == [2.0, 5.0, 2.0]
+    assert with_ball.robots.sim.qpos[:, 19].tolist() == [2.0, 5.0, 2.0]
 
 
 def test_the_physics_rate_is_a_multiple_of_the_control_rate(robot: Robot) -> None:

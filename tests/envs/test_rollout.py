@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from npmp.envs import EnvStep
-from npmp.envs.rollout import PolicyOutput, RolloutState, Transition, rollout
+from npmp.envs.policy import Observation, PolicyOutput
+from npmp.envs.rollout import RolloutState, Transition, rollout
 
 
 class Memory(NamedTuple):
@@ -20,22 +21,26 @@ class Memory(NamedTuple):
 class Counter:
     """Acts by how often it has acted in the episode."""
 
-    def initial_memory(self, n: int) -> Memory:
+    def initial_state(self, n: int) -> Memory:
         return Memory(torch.zeros(n))
 
-    def act(self, env: Any, memory: Memory, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: Memory) -> tuple[PolicyOutput, Memory]:
         # an episode's first step has an empty memory, no other has
-        assert torch.equal(first, memory.count == 0)
-        return PolicyOutput(memory.count.unsqueeze(-1), Memory(memory.count + 1))
+        assert torch.equal(observation.is_first, state.count == 0)
+        return PolicyOutput(state.count.unsqueeze(-1)), Memory(state.count + 1)
 
 
 class Toy:
     """Robot i fails in its (i + 2)nd step, and runs out of time in its third."""
 
     num_envs, device = 3, torch.device("cpu")
+    task, state = SimpleNamespace(observe=lambda: torch.zeros(3, 0)), None
 
     def __init__(self) -> None:
         self.age, self.resets = torch.zeros(3, dtype=torch.long), []  # type: ignore[var-annotated]
+
+    def observe(self) -> Tensor:
+        return torch.zeros(3, 1)
 
     def step(self, action: Tensor) -> EnvStep:
         self.age = self.age + 1
@@ -63,7 +68,7 @@ def play(
 
     def record(moment: Transition) -> None:
         assert moment.step.state.age is env.age  # before anybody is reset
-        actions.append(moment.decision.action.squeeze(-1).tolist())
+        actions.append(moment.output.action.squeeze(-1).tolist())
 
     env_: Any = env
     carried = rollout(Counter(), env_, steps, record, carried=carried, **options)
@@ -97,4 +102,4 @@ def test_a_recorder_ends_the_rollout() -> None:
     env: Any = Toy()
     carried = rollout(Counter(), env, 9, lambda moment: bool(env.age[1] == 2))
     # robot 0 failed in that step and has begun anew
-    assert carried.memory.count.tolist() == [0, 2, 2]
+    assert carried.policy.count.tolist() == [0, 2, 2]

@@ -176,7 +176,7 @@ def test_the_simulators_velocities_reproduce_its_positions(
         velocity = differentiate(before, env.state, env.dt)
         imagined = integrate(imagined, velocity, env.state.setpoint, env.dt, env.robots.imu_cross)
     assert_same(imagined, env.state, 2e-2)  # accelerations are differences of rounded velocities
-    pos, rot, joints = pose_from_qpos(env.sim.qpos)
+    pos, rot, joints = pose_from_qpos(env.robots.sim.qpos)
     torch.testing.assert_close(imagined.root_pos, pos, atol=1e-5, rtol=0)
     torch.testing.assert_close(imagined.root_rot, rot, atol=1e-5, rtol=0)
     torch.testing.assert_close(imagined.joint_pos, joints, atol=1e-5, rtol=0)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch
 
 from npmp.envs.task import Trial
-from npmp.evaluation.dead_zones import LAST_S, ROBOTS, SIZES, asked_for, sides
+from npmp.evaluation.dead_zones import LAST_S, ROBOTS, SIZES, commands_of, sides
 
 
 def test_commands_end_with_the_policys_range() -> None:
-    asked = asked_for(((0.0, 0.2), (-0.1, 0.1), (0.0, 0.0)))
+    commands = commands_of(((0.0, 0.2), (-0.1, 0.1), (0.0, 0.0)))
     expected = torch.tensor(
         [[0.05, 0, 0], [0.1, 0, 0], [0.15, 0, 0], [0.2, 0, 0]]
         + [[0, 0.05, 0], [0, 0.1, 0], [0, -0.05, 0], [0, -0.1, 0]]
     )  # fmt: skip
-    assert torch.equal(asked, expected)
-    assert len(asked_for(((-1.0, 1.0),) * 3)) == 6 * len(SIZES)
-    assert not len(asked_for(((0.0, 0.0),) * 3))
+    assert torch.equal(commands, expected)
+    assert len(commands_of(((-1.0, 1.0),) * 3)) == 6 * len(SIZES)
+    assert not len(commands_of(((0.0, 0.0),) * 3))
 
 
 def test_dead_zones_by_hand() -> None:
     """Forward 0.05 gives 0, 0.1 a fifth of it, so from there it answers; backwards it goes forward,
     whatever is asked; with the largest turn, alone answered, one robot falls."""
-    asked = torch.tensor([[0.05, 0, 0], [0.1, 0, 0], [-0.05, 0, 0], [0, 0, 0.05], [0, 0, 0.1]])
-    each = asked.repeat_interleave(ROBOTS, 0)
+    commands = torch.tensor([[0.05, 0, 0], [0.1, 0, 0], [-0.05, 0, 0], [0, 0, 0.05], [0, 0, 0.1]])
+    each = commands.repeat_interleave(ROBOTS, 0)
     steps = round(LAST_S / 0.02)
     achieved = torch.zeros(2 * steps, len(each), 3)
     achieved[steps:, ROBOTS : 2 * ROBOTS, 0] = 0.021

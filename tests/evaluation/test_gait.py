@@ -15,7 +15,7 @@ from npmp.evaluation.gait import Stepping, faults, stepping_figures, swings, wor
 from npmp.evaluation.policy import beside, by_command, grid_of, led
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot, load
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import Composition, wandering
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
@@ -86,7 +86,7 @@ def test_the_worst_foot_glides_or_steps() -> None:
 
     def worst(*feet: int) -> dict[str, float]:
         shown = torch.stack((height, speed), -1)[:, :, list(feet)]
-        seen = {"feet": shown, "base": base, "first": never}
+        seen = {"feet": shown, "base": base, "is_first": never}
         return worst_foot(Trial(seen, torch.zeros(100, 1), never, torch.zeros(101, 19), DT))
 
     gliding = pytest.approx({"swing_share": 0.0, "stance_mps": 0.8, "foot_lift_m": 0.0})
@@ -152,8 +152,8 @@ def test_rows_are_of_their_robots(
     monkeypatch.setattr(gait, "TRACKED", 4)
     monkeypatch.setattr(gait, "TRACKED_S", 3.0)
 
-    def actor() -> PriorActor:
-        return PriorActor(skill, torch.Generator().manual_seed(3))
+    def actor() -> Composition:
+        return wandering(skill, torch.Generator().manual_seed(3))
 
     commands = grid_of(walking.range)[:4]
     env = walk_env(robot, 8, config=walking)

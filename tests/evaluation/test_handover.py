@@ -15,15 +15,16 @@ from torch import Tensor
 
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput, observe
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.evaluation import handover
-from npmp.evaluation.handover import HandoverActor, Recovery, load_recovery
+from npmp.evaluation.handover import Handover, Recovery, check_wired_alike, get_up, load_recovery
 from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting_of
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, module_sha256
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.recover import Recover, RecoverConfig
@@ -38,11 +39,11 @@ WIRED = RobotBatchConfig(accelerometer="root")
 class Still:
     """Walks nowhere: holds the home pose, and counts its steps."""
 
-    def initial_memory(self, n: int) -> Tensor:
+    def initial_state(self, n: int) -> Tensor:
         return torch.zeros(n)
 
-    def act(self, env: TaskEnv[Any], memory: Tensor, first: Tensor) -> PolicyOutput:
-        return PolicyOutput(torch.zeros(env.num_envs, env.num_actions), memory + 1.0)
+    def step(self, observation: Observation, state: Tensor) -> tuple[PolicyOutput, Tensor]:
+        return PolicyOutput(torch.zeros(len(state), 12)), state + 1.0
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def recovery(robot: Robot, skill: SkillModule) -> Recovery:
     task, plain = Recover(robot, RecoverConfig(drops=8)), skill.in_joint_space()
     net = HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
     policy = HighLevelPolicy.for_task(plain, task, net=net, module=module_sha256(plain))
-    return Recovery(PolicyActor(policy, plain), task.config)
+    return Recovery(over(policy, plain), task.config)
 
 
 @pytest.fixture
@@ -60,8 +61,10 @@ def env(robot: Robot, recovery: Recovery) -> TaskEnv[WalkOn]:
     return TaskEnv(task, 6, robots=WIRED, num_threads=1)
 
 
-def test_lean_and_reach_are_told_from_what_is_sensed(robot: Robot, recovery: Recovery) -> None:
-    actor = HandoverActor(Still(), recovery.actor, robot)
+def test_lean_and_reach_are_told_from_what_is_sensed(
+    robot: Robot, recovery: Recovery, env: TaskEnv[WalkOn]
+) -> None:
+    actor = Handover(Still(), recovery.policy, env)
     home = actor.home.expand(3, -1).clone()
     home[2, 1] += 0.3
     angles = torch.tensor([0.0, math.radians(90.0), 0.0])
@@ -80,7 +83,7 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
 ) -> None:
     monkeypatch.setattr(handover, "FALLEN_S", 0.05)
     monkeypatch.setattr(handover, "STEADY_S", 0.1)
-    actor = HandoverActor(Still(), recovery.actor, robot)
+    actor = Handover(Still(), recovery.policy, env)
     n, ids = env.num_envs, torch.arange(env.num_envs)
     none, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
     fallen = env.task.fallen
@@ -101,45 +104,45 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
         env.robots.place(ids, start, env.generator)
 
     put(standing=False)
-    told = actor.act(env, actor.initial_memory(n), all_first)
-    assert told.note.all() and told.action.abs().sum() > 0.0  # at an episode's start at once
-    assert not told.memory.walking.any() and told.memory.recovery.policy.hidden.abs().sum() > 0.0
+    told, memory = actor.step(observe(env, all_first), actor.initial_state(n))
+    assert told.info.all() and told.action.abs().sum() > 0.0  # at an episode's start at once
+    assert not memory.walking.any() and memory.recovery.lower.upper.hidden.abs().sum() > 0.0
     put(standing=True)
-    memory, acting = told.memory, []
+    acting = []
     for _ in range(8):
-        told = actor.act(env, memory, none)
-        memory = told.memory
-        acting.append(bool(told.note[0]))
+        told, memory = actor.step(observe(env, none), memory)
+        acting.append(bool(told.info[0]))
     assert acting == [True] * 5 + [False] * 3  # more than 0.1 s at 50 Hz
-    assert not memory.recovery.policy.hidden.any() and memory.walking.tolist() == [3.0] * n
+    assert not memory.recovery.lower.upper.hidden.any() and memory.walking.tolist() == [3.0] * n
     put(standing=False)
     acting = []
     for _ in range(4):
-        told = actor.act(env, memory, none)
-        memory = told.memory
-        acting.append(bool(told.note[0]))
+        told, memory = actor.step(observe(env, none), memory)
+        acting.append(bool(told.info[0]))
     assert acting == [False, False, True, True] and not memory.walking.any()
 
 
 def test_who_is_down_and_who_stands(
-    robot: Robot, recovery: Recovery, monkeypatch: pytest.MonkeyPatch
+    recovery: Recovery, env: TaskEnv[WalkOn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By lean [deg], reach as a share of standing, and how far the joints are from home [rad]."""
     monkeypatch.setattr(handover, "FALLEN_S", 0.0)
     monkeypatch.setattr(handover, "STEADY_S", 0.0)
-    actor = HandoverActor(Still(), recovery.actor, robot)
+    actor = Handover(Still(), recovery.policy, env)
     walks = [(54.0, 0.51, 9.0), (56.0, 0.51, 9.0), (54.0, 0.49, 9.0)]
     gets_up = [(14.0, 0.86, 0.34), (16.0, 0.86, 0.34), (14.0, 0.84, 0.34), (14.0, 0.86, 0.36)]
     lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
     monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
     anew: list[Any] = []
-    task = SimpleNamespace(reset_memory=lambda mask: anew.append(mask.tolist()))
-    env: Any = SimpleNamespace(
-        observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12, task=task
+    task = SimpleNamespace(
+        reset_memory=lambda mask: anew.append(mask.tolist()), observe=lambda: torch.zeros(7, 0)
     )
-    memory = actor.initial_memory(7)._replace(recovering=torch.arange(7) >= 3)
-    told = actor.act(env, memory, torch.zeros(7, dtype=torch.bool))
-    assert told.note.tolist() == [False, True, True, False, True, True, True]
+    actor.env = SimpleNamespace(  # type: ignore[assignment]
+        observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, task=task, state=None
+    )
+    state = actor.initial_state(7)._replace(recovering=torch.arange(7) >= 3)
+    told, _ = actor.step(observe(actor.env, torch.zeros(7, dtype=torch.bool)), state)
+    assert told.info.tolist() == [False, True, True, False, True, True, True]
     assert anew == [[False, False, False, True, False, False, False]]  # the one that walks again
 
 
@@ -157,9 +160,9 @@ def test_the_suite_starts_fallen_where_there_is_who_gets_up(
 
 
 def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_path: Path) -> None:
-    recovery.actor.skill.save(tmp_path / "out" / "module")
+    recovery.policy.lower.save(tmp_path / "out" / "module")
     settings = {"settings": {"joint_range_rad": {"HFE": 3.0}, "drops": 7}}
-    recovery.actor.policy.save(tmp_path / "out" / "policy", training=settings)
+    recovery.policy.upper.save(tmp_path / "out" / "policy", training=settings)
     found = load_recovery(tmp_path / "out" / "policy", robot)
     assert found.task.drops == 7 and dict(found.task.joint_range_rad) == {"HFE": 3.0}
 
@@ -169,15 +172,15 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
 ) -> None:
     policy.save(tmp_path / "alone")  # without a module
     refusal("trained for task 'walk'", load_recovery, tmp_path / "alone", robot)
-    refusal("trained for task 'walk'", HandoverActor, Still(), PolicyActor(policy, skill), robot)
+    refusal("trained for task 'walk'", get_up, over(policy, skill))
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
     message = "hold is first_order for the walking policy, zero_order for the rec"
-    refusal(message, HandoverActor, PolicyActor(policy, other), recovery.actor, robot)
+    refusal(message, check_wired_alike, over(policy, other), recovery.policy)
 
 
 def test_the_shipped_policy_gets_up(robot: Robot) -> None:
     shipped = load_recovery("anymal_b_recover", robot)
-    wired = RobotBatchConfig().like(shipped.actor.skill)
+    wired = RobotBatchConfig().like(shipped.policy.lower)
     env = TaskEnv(Recover(robot, replace(shipped.task, drops=24)), 24, robots=wired, num_threads=1)
-    figures = env.task.figures(run_trial(shipped.actor, env, seconds=3.5))
+    figures = env.task.figures(run_trial(shipped.policy, env, seconds=3.5))
     assert figures["recovered"] >= 0.85  # 98 % of 511

@@ -13,10 +13,11 @@ import torch
 from mocap_data.errors import InputError
 from npmp.core import geometry
 from npmp.envs import Trial
+from npmp.envs.policy import Observation
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
-    as_asked,
+    at_task,
     evaluate_policy,
     grid_of,
     under_pushes,
@@ -24,19 +25,13 @@ from npmp.evaluation.policy import (
 from npmp.evaluation.trial import base_of, effort, run_trial
 from npmp.robots import Robot
 from npmp.skills import modules
-from npmp.skills.actors import PriorActor
-from npmp.skills.high_level_policy import (
-    HighLevelPolicy,
-    PolicyActor,
-    PolicyInput,
-    find_module,
-    module_sha256,
-)
+from npmp.skills.composition import Composition, over, wandering
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module, module_sha256
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig, dribble_command
 from npmp.tasks.velocity import settled
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -60,7 +55,7 @@ def test_effort_by_hand() -> None:
     base = torch.zeros(5, 1, 4)
     base[..., 3] = 0.5
     first = torch.tensor([True, False, False, True, False]).unsqueeze(1)
-    seen = {"torque": torque, "joint_vel": speed, "base": base, "first": first}
+    seen = {"torque": torque, "joint_vel": speed, "base": base, "is_first": first}
     figures = effort(Trial(seen, torch.zeros(5, 1), first, torch.zeros(6, 9), 0.02))
     power = (2.0 + 4.0 + 0.0 + 9.0 + 9.0) / 5  # what is braked does not count
     assert figures["mechanical_power_w"] == pytest.approx(power)
@@ -77,7 +72,7 @@ def test_torque_is_that_of_the_drives(robot: Robot) -> None:
     env = walk_env(robot, 2)
     for _ in range(60):
         env.step(torch.full((2, env.num_actions), 0.02))
-    stiffness = torch.tensor(env.sim.model.actuator_gainprm[:, 0])
+    stiffness = torch.tensor(env.robots.sim.model.actuator_gainprm[:, 0])
     expected = stiffness * (env.state.setpoint - env.state.joint_pos)
     assert expected.abs().max() > 5.0
     torch.testing.assert_close(env.robots.torque, expected.float(), atol=0.2, rtol=0.02)
@@ -114,8 +109,8 @@ def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
     assert "error_forward_mps_settled" not in Walk(robot).figures(short)
 
 
-def random_latents(skill: SkillModule) -> PriorActor:
-    return PriorActor(skill, torch.Generator().manual_seed(3))
+def random_latents(skill: SkillModule) -> Composition:
+    return wandering(skill, torch.Generator().manual_seed(3))
 
 
 def test_a_push_lasts_as_long_as_it_says(
@@ -126,7 +121,7 @@ def test_a_push_lasts_as_long_as_it_says(
     force = torch.zeros(5, 2, 2)
     force[3:, 0, 0] = 500.0
     calm = run_trial(random_latents(skill), env, seconds=0.16, seed=1)
-    pushed = run_trial(Pushed(random_latents(skill), force), env, seconds=0.16, seed=1)
+    pushed = run_trial(Pushed(random_latents(skill), env, force), env, seconds=0.16, seed=1)
     differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
     assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
     # in the robot's heading frame, and it starts in any heading
@@ -142,7 +137,7 @@ def test_judge_tries_what_it_is_told(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy, walking: WalkConfig
 ) -> None:
     actor, config = (
-        PolicyActor(policy, skill),
+        over(policy, skill),
         PolicyEvaluationConfig(robots=2, seconds=0.2, grid=True, pushes=(5.0,), short_s=0.1),
     )
     found = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
@@ -189,14 +184,14 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     policy: HighLevelPolicy, robot: Robot
 ) -> None:
     """Its latent is that of walking at the velocity that the script makes of ball and target."""
-    scripted = as_asked(policy, robot, "dribble", DribbleConfig())
+    scripted = at_task(policy, robot, "dribble", DribbleConfig())
     scripted.check_task(Dribble)
-    assert as_asked(policy, robot, "path", PathConfig()) is policy
+    assert at_task(policy, robot, "path", PathConfig()) is policy
     senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)
-    within = CommanderConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
-    asked = PolicyInput(senses, dribble_command(ball, target, within), z)
+    within = DribbleScriptConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
+    asked = Observation(senses, dribble_command(ball, target, within), z_before=z)
     seen = asked._replace(task=torch.cat((ball, target), -1))
     (walks, _), (dribbles, _) = (
         one.step(given, one.initial_state(5)) for one, given in ((policy, asked), (scripted, seen))
@@ -236,7 +231,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
         timed.for_other_task(Walk(robot))
     course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
     trial = evaluate_policy(
-        PolicyActor(policy, skill),
+        over(policy, skill),
         lambda: PathTask(robot, course),
         PolicyEvaluationConfig(robots=2, seconds=0.2),
     )

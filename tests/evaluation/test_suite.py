@@ -38,7 +38,7 @@ from npmp.evaluation.suite import (
 )
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 
@@ -94,8 +94,8 @@ def test_commands_come_into_the_policys_range(robot: Robot) -> None:
 def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
     for name, constant, timestep in (("hard_floor", 0.005, 0.001), ("soft_floor", 0.04, 0.0025)):
         _, env = setting(robot, name)
-        assert env.sim.model.opt.timestep == timestep
-        solref = env.sim.batch.get_model(3).geom_solref[0]  # of the ground
+        assert env.robots.sim.model.opt.timestep == timestep
+        solref = env.robots.sim.batch.get_model(3).geom_solref[0]  # of the ground
         assert solref[0] == pytest.approx(constant)
 
 
@@ -113,17 +113,21 @@ def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
     mass = {}
     for name in ("payload", "flat_forward"):
         _, env = setting(robot, name)
-        mass[name] = env.sim.batch.get_model(3).body_mass.sum()
+        mass[name] = env.robots.sim.batch.get_model(3).body_mass.sum()
     assert mass["payload"] - mass["flat_forward"] == pytest.approx(5.0)
     _, env = setting(robot, "low_friction")
-    found = env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist()
+    found = (
+        env.robots.sim.batch.get_model(2)
+        .geom_friction[env.robots.randomizer._foot_geoms, 0]
+        .tolist()
+    )
     assert found == [0.2] * 4
-    assert env.sim.model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+    assert env.robots.sim.model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
 
 
 def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
     _, env = setting(robot, "weak_joint")
-    limits = [env.sim.batch.get_model(i).actuator_forcerange for i in range(6)]
+    limits = [env.robots.sim.batch.get_model(i).actuator_forcerange for i in range(6)]
     weak = [[k for k in range(12) if limit[k, 1] < robot.torque_limit[k]] for limit in limits]
     assert all(len(some) == 1 for some in weak) and len({some[0] for some in weak}) > 1
     for limit, (k,) in zip(limits, weak, strict=True):
@@ -276,7 +280,7 @@ def test_red_flags_by_hand() -> None:
 def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) -> None:
     made, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
     outcome = run_scenario(
-        PriorActor(skill, torch.Generator()),
+        wandering(skill, torch.Generator()),
         robot,
         made,
         SuccessConfig(last_s=0.1),

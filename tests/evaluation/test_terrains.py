@@ -9,7 +9,7 @@ from npmp.envs.task import Trial
 from npmp.evaluation import terrains
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
 from tests.environments import walk_env
@@ -56,7 +56,7 @@ def test_every_ground_has_its_row(
     monkeypatch.setattr(terrains, "STAIRS_M", (0.1,))
     monkeypatch.setattr(terrains, "PERLIN_M", (0.3,))
     rows = terrains.on_terrains(
-        PriorActor(skill, torch.Generator()),
+        wandering(skill, torch.Generator()),
         lambda config: walk_env(robot, 3, config=config),
         WalkConfig(terrain_fields=2),
         seconds=0.2,

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs import EnvStep, TaskEnv
 from npmp.evaluation.tracking import track
 from npmp.robots import Robot
-from npmp.skills.nets import DecoderState, NetConfig
+from npmp.skills.nets import NetConfig
+from npmp.skills.prior import AR1
 from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks import Imitation
 from tests.environments import imitation_env
+from tests.untrained import stub_module
 
 
 def stub() -> Any:
     """A skill whose latents are zero and whose actions are too."""
-    return SimpleNamespace(
-        contract=SimpleNamespace(context_horizon=5),
-        latent_dim=2,
-        alpha=0.95,
-        initial_state=lambda n: DecoderState(torch.zeros(n, 1), torch.zeros(n, 1)),
-        encode=lambda context, z: (torch.zeros_like(z), torch.ones_like(z)),
-        decode=lambda z, seen, memory: (torch.zeros(len(z), 12), memory),
+    return stub_module(
+        lambda z, proprioception, state: (torch.zeros(len(z), 12), state),
+        AR1(2, 0.95),
+        encode=lambda context, z: Gaussian(torch.zeros_like(z), torch.ones_like(z)),
     )
 
 

@@ -14,16 +14,16 @@ from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.composition import Composition, over, wandering
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 
-def random_latents(skill: SkillModule, seed: int = 3) -> PriorActor:
-    return PriorActor(skill, torch.Generator().manual_seed(seed))
+def random_latents(skill: SkillModule, seed: int = 3) -> Composition:
+    return wandering(skill, torch.Generator().manual_seed(seed))
 
 
 def test_both_sides_face_the_same_commands_and_the_trial_repeats(
@@ -33,7 +33,7 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     policy: HighLevelPolicy,
     start_poses: MotionSet,
 ) -> None:
-    env, actor = walk_env(robot, 5, motions=start_poses, config=walking), PolicyActor(policy, skill)
+    env, actor = walk_env(robot, 5, motions=start_poses, config=walking), over(policy, skill)
     ours = run_trial(actor, env, seconds=0.6, seed=3)
     random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
     again = run_trial(actor, env, seconds=0.6, seed=3)

@@ -20,11 +20,14 @@ from pytest import CaptureFixture, MonkeyPatch
 
 import npmp
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
 from npmp.core.settings import help_of
-from npmp.experiments import cli, compose, groups, terminal, usage
+from npmp.experiments import cli, store, terminal, usage
 from npmp.experiments.command import Run, Verb
+from npmp.experiments.compose import quoted
 from retarget import CleanOptions, Options
 from tests.experiments.command import Says, error_line
+from tests.experiments.jobs import job_of, jobs_of
 from tests.experiments.test_retarget import save
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,10 +100,10 @@ def test_help_of_a_verb_lists_its_actions(name: str, printed: Says, refused: Say
 
 
 def test_help_offers_only_what_works_for_the_verb() -> None:
-    assert groups.names("imitate", "task") == ["imitation"]
-    assert set(groups.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo"}
-    assert set(groups.names("reuse", "algo")) == {"world_model", "vmpo", "ppo", "clone"}
-    assert {"walk", "hwangbo_speed", "recover"} <= set(groups.names("reuse", "task"))
+    assert store.names("imitate", "task") == ["imitation"]
+    assert set(store.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo"}
+    assert set(store.names("reuse", "algo")) == {"world_model", "vmpo", "ppo", "clone"}
+    assert {"walk", "hwangbo_speed", "recover"} <= set(store.names("reuse", "task"))
     shown = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])
     assert "algo.epsilon_std=" in shown and "algo.clone_steps=" not in shown
     assert shown.count("[P*] that paper at second") == 1
@@ -132,21 +135,23 @@ def test_a_deleted_folder_is_named(
 def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: Path) -> None:
     work = Recorder()
     out = tmp_path / "a run (1), = ~"  # each of these characters means something to Hydra
-    assert verb("imitate", work)([f"out={out}", "data=some motions.h5", "steps=1e5", "seed=3"]) == 0
+    given = [f"out='{out}'", "data=some motions.h5", "steps=1e5", "seed=3"]
+    assert verb("imitate", work)(given) == 0
     config, run = work.calls[0]
     assert (run.verb, run.out, run.seed, run.device) == ("imitate", out, 3, "cpu")
     assert run.given == {"seed", "data", "steps", "out"}
     assert config["data"] == "some motions.h5"
     assert config["steps"] == 100_000 and isinstance(config["steps"], int)
     assert yaml.safe_load((out / "config.yaml").read_text()) == {"verb": "imitate", **config}
-    assert [entry.name for entry in out.iterdir()] == ["config.yaml"]
+    assert {entry.name for entry in out.iterdir()} == {"config.yaml", ".hydra"}
+    names = ("config.yaml", "hydra.yaml", "overrides.yaml")
+    own, hydra, overrides = (yaml.safe_load((out / ".hydra" / name).read_text()) for name in names)
+    assert own == config and overrides == given and hydra["hydra"]["runtime"]["choices"]["debug"]
     assert list(elsewhere.iterdir()) == []
 
 
 def settings(name: str, *given: str) -> dict[str, Any]:
-    command = cli.command_of(name)
-    (job,) = compose.jobs(name, command.keys, given, command.positional)
-    return job.values
+    return job_of(name, *given).values
 
 
 def test_debug_tiny_gives_way_to_the_command_line() -> None:
@@ -163,11 +168,10 @@ def test_every_command_composes(name: str, debug: str) -> None:
 
 @pytest.mark.parametrize("kind", ["experiment", "sweep"])
 def test_every_preset_is_of_a_command(kind: str) -> None:
-    for name in groups.presets(kind):
-        verb = compose.load(groups.CONF / kind / f"{name}.yaml")["verb"]
-        command = cli.command_of(verb)
+    for file in (store.CONF / kind).glob("*.yaml"):
+        verb = read_yaml(file)["verb"]
         needed = "data=x" if verb == "imitate" else "module=x"
-        for job in compose.jobs(verb, command.keys, ["-m", f"{kind}={name}", needed]):
+        for job in jobs_of(verb, f"{kind}={file.stem}", "seed=0", needed):
             assert job.config.steps > 0
 
 
@@ -194,7 +198,7 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(
     assert verb("imitate", work)(arguments) == 0
     names = {"net=paper,seed=1", "net=paper,seed=2", "net=small,seed=1", "net=small,seed=2"}
     assert {run.folder.name for _, run in work.calls} == names
-    assert {entry.name for entry in (tmp_path / "s").iterdir()} == names
+    assert {entry.name for entry in (tmp_path / "s").iterdir()} == names | {"multirun.yaml"}
     assert all((tmp_path / "s" / name / "config.yaml").is_file() for name in names)
     assert list(elsewhere.iterdir()) == []
 
@@ -211,10 +215,10 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(
     assert all((c["steps"], c["module"]) == (7, "anymal_b_dog") for c, _ in work.calls)
     assert (tmp_path / "s" / "algo.beta=[0.001,0.001],seed=2" / "config.yaml").is_file()
     resumed = tmp_path / "s" / "algo.beta=[1,1],seed=0"
-    assert verb("reuse", work)([f"resume={resumed}", "sweep=fig6"]) == 2
+    assert verb("reuse", work)([f"resume='{resumed}'", "sweep=fig6"]) == 2
     assert capsys.readouterr().err.count(f"sweep=fig6 does not change resume={resumed}") == 1
     assert verb("reuse", work)(["sweep=fig6", "data=x", "--cfg", "job"]) == 0
-    assert "- 0.02\n" in capsys.readouterr().out and len(work.calls) == 12
+    assert "steps: 232000\n" in capsys.readouterr().out and len(work.calls) == 12
 
 
 def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
@@ -323,13 +327,9 @@ def test_resuming_elsewhere_does_not_overwrite_a_run(tmp_path: Path, refused: Sa
 def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     work = Recorder()
-    assert verb("evaluate", work)(["out=~/run", "data=~/m.h5", "module=~/mod", "policy=~/pol"]) == 0
-    config, run = work.calls[0]
-    assert run.out == tmp_path / "run"
-    expected = [str(tmp_path / n) for n in ("m.h5", "mod", "pol")]
-    assert [config[key] for key in ("data", "module", "policy")] == expected
-    assert verb("retarget", work)(["out=~/x.h5", "source=['~/a.bvh@0:9',b.bvh]"]) == 0
-    assert work.calls[1][0]["source"] == [str(tmp_path / "a.bvh@0:9"), "b.bvh"]
+    assert verb("imitate", work)(["out='~/run'", "data=x"]) == 0
+    assert work.calls[0][1].out == tmp_path / "run"
+    assert job_of("imitate", "data='~/m.h5'").config.data == tmp_path / "m.h5"
 
 
 def test_a_verb_for_the_cpu_refuses_others_before_any_work(tmp_path: Path, refused: Says) -> None:
@@ -378,12 +378,16 @@ def test_show_the_configuration_instead_of_running(order: list[str], printed: Sa
         (["torch_threads=1000000"], "torch_threads must be from 1 to 4096"),
         (["data=null"], "data must be a path, got null"),
         (["data=[x]"], "data must be a path, got ['x']"),
-        (["~seed"], "'~seed': a key cannot be removed"),
+        (["~algo"], "imitate needs algo=... (how it is learned)"),
+        (["~algo.ema"], "~algo.ema: this key cannot be removed"),
+        (["~sead"], "no setting 'sead'; the nearest are: seed, "),
+        (["+seed=1"], "+seed=1: seed exists; seed=1 sets it"),
+        (["algo=null"], "a choice of algo is left out by ~algo"),
         (["out=" + "a/" * 600], "out= has 1199 bytes; at most 900 work"),
         (["randomization.hold=zero_order"], "randomization has no setting 'hold'"),
         (["device=gpu"], "no device 'gpu'; there are: cpu, cuda, cuda:N"),
         (["motions.h5"], "'motions.h5' is no setting; settings are key=value"),
-        (["--steps", "3"], "no option '--steps'; settings are key=value"),
+        (["--steps", "3"], "unrecognized arguments: --steps; settings are key=value"),
         (["seed=1,2"], "seed=1,2 holds a comma"),
         (["seed=["], "'['"),
         (["steps=[~/a]"], "special characters need quotes"),
@@ -477,9 +481,8 @@ def test_long_messages_are_cut() -> None:
 @pytest.mark.parametrize(
     "path", ["plain/a-b_c.h5", "a b", "it's", "back\\", "a,b", "(1)", "x=y", "{b}", "ü", "a'\\'b"]
 )
-def test_paths_are_taken_as_they_stand(path: str) -> None:
-    assert settings("imitate", f"data={path}", f"module={path}")["data"] == path
-    assert settings("imitate", "data=~/x")["data"] == os.path.expanduser("~/x")
+def test_paths_in_quotes_are_taken_as_they_stand(path: str) -> None:
+    assert settings("imitate", f"data={quoted(path)}", f"module={quoted(path)}")["data"] == path
     assert settings("retarget", "source=[a.bvh,'b c.bvh']")["source"] == ["a.bvh", "b c.bvh"]
 
 
@@ -601,13 +604,13 @@ def test_killed_pipes_are_quiet() -> None:
 
 
 def test_a_licence_is_free_text(tmp_path: Path) -> None:
-    """Commas, brackets and quotes in it need no care."""
+    """With commas, brackets and quotes in it."""
     from mocap_data import dog_gait, read_motions
 
     clip, text = dog_gait("walk", duration_s=2.0), "CMU (free for all uses, don't resell by itself)"
     recording, out = tmp_path / "walk.npz", tmp_path / "motions.h5"
     save(recording, clip)
-    given = [f"source={recording}", f"licence={text}", f"out={out}"]
+    given = [f"source={recording}", f"licence={quoted(text)}", f"out={out}"]
     assert cli.main(["retarget", *given, "up=z", "scale=1.0", "report=null"]) == 0
     assert {motion.licence for motion in read_motions(out).motions} == {text}
 
@@ -623,9 +626,8 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
         ),
         ("[" * 10_000, "nested more than 64 levels deep"),
         ("seed: " + "9" * 6000, "a number of 6,000 digits"),
-        ("a: 1\na: 2\n", "config.yaml"),
         ("seed: abc\ndata: x\n", "seed must be a whole number"),
-        ("evaluation: 5\ndata: x\n", "evaluation must be a mapping, got 5"),
+        ("evaluation: 5\ndata: x\n", "Evaluation must be a mapping, got 5"),
         ("a: 1\n", "npmp imitate has no setting 'a'"),
         ("- 1\n", "not a configuration"),
     ],

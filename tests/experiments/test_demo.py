@@ -16,11 +16,12 @@ import yaml
 
 from mocap_data import dog_gait, read_motions
 from mocap_data.errors import InputError
+from npmp.core.settings import read_run_settings
 from npmp.core.signals import Stopped
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
-from npmp.experiments.compose import Job, stored_config
+from npmp.experiments.compose import Job
 from npmp.learning.live import SHOWN
 from retarget.sources import GENERATED
 
@@ -103,7 +104,7 @@ def test_a_demo_goes_on_with_its_own_stages_only(
 
     monkeypatch.setattr(demo, "stage", noted)
     monkeypatch.setattr(demo, "evaluate_module", enough)
-    owner, values = stored_config(done / "imitate")
+    owner, values = read_run_settings(done / "imitate")
     run = Run("demo", done, seed=0, device="cpu", threads=1)
     job = Job("imitate", imitate.main.keys, values)
     assert owner == "imitate" and real(run, "imitate", job)[1].resume == done / "imitate"
@@ -114,7 +115,7 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     )
     assert starts == [("imitate", False), ("reuse", False)]
     assert (done / "imitate" / "metrics.csv").read_bytes() != first
-    assert [stored_config(done / name)[1]["seed"] for name in ("imitate", "reuse")] == [1, 1]
+    assert [read_run_settings(done / name)[1]["seed"] for name in ("imitate", "reuse")] == [1, 1]
 
 
 def test_a_demo_that_is_there_is_kept(
@@ -173,7 +174,7 @@ def test_a_demo_goes_on_with_other_threads(
     assert resumed == [None, out / "imitate"]
     assert npmp_demo(out, 'imitate=["steps=2048"]') == 2
     assert "holds a demo with imitate=" in capfd.readouterr().err
-    other = Run("demo", out, 0, "cuda", 1, values={**stored_config(out)[1], "device": "cuda"})
+    other = Run("demo", out, 0, "cuda", 1, values={**read_run_settings(out)[1], "device": "cuda"})
     demo.clear(demo.Demo(out=out), other)
 
 
@@ -260,7 +261,7 @@ def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
         "",
         "left_right",
     }
-    _, hardened = stored_config(out / "harden")
+    _, hardened = read_run_settings(out / "harden")
     assert hardened["policy"] == str(out / "reuse" / "policy")
     assert hardened["randomization"]["name"] == "paper"
     assert hardened["randomization"]["pushes"]["force"] == 75  # less than 5 N/kg

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mocap_data.store import MotionSet, write_motions
-from npmp.experiments import cli
-from tests.experiments.jobs import job_of
+from tests.experiments.jobs import job_of, jobs_of
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_module_then_data(places: dict[str, str]) -> None:
     assert robot_of("evaluate", "module=anymal_b_dog", places["data"]) == "anymal_b"
     assert robot_of("skill info", places["module"]) == "op3"
     assert robot_of("evaluate", places["module"], "robot=anymal_b") == "anymal_b"
-    swept = cli.command_of("evaluate").jobs(["-m", "module=anymal_b_dog,op3_cmu"])
+    swept = jobs_of("evaluate", "-m", "module=anymal_b_dog,op3_cmu")
     assert [job.values["robot"] for job in swept] == ["anymal_b", "op3"]
 
 

@@ -30,7 +30,7 @@ def policy(trained: Path, tmp_path: Path) -> Path:
         task="walk",
         module_sha256="",
         latent_dim=module.latent_dim,
-        alpha=module.alpha,
+        alpha=module.prior.alpha,
         observation=module.contract.observation,
         command=["forward", "lateral", "yaw"],
         command_range=[[0.0, 1.0]] * 3,

@@ -16,7 +16,6 @@ from npmp.experiments import cli
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
-from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
@@ -55,7 +54,7 @@ def test_walking_is_judged_without_data(
 def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
     robot, folder = robots.load("anymal_b"), tmp_path / "commanded"
     module = f"module={policy.parent / 'module'}"
-    HighLevelPolicy.load(policy).commanded(Dribble(robot), CommanderConfig()).save(folder)
+    HighLevelPolicy.load(policy).for_other_task(Dribble(robot)).save(folder)
     found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1", module)
     assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
     page = (tmp_path / "dribble" / "report.html").read_text()

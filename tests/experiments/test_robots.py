@@ -19,6 +19,7 @@ from npmp.view.render.film import Frames
 from npmp.view.render.stage import ROBOT_GROUP, stage
 from npmp.view.report import robot_page
 from tests.experiments.command import Says
+from tests.experiments.jobs import job_of
 from tests.refusals import refusal
 from tests.robots import models
 
@@ -60,7 +61,7 @@ def test_list(place: Path, printed: Says) -> None:
 def robots_verb(action: str, *given: str) -> int:
     """A command, its errors as they are."""
     command = cli.command_of(f"robots {action}")
-    (job,) = command.jobs(given)
+    job = job_of(f"robots {action}", *given)
     return command.function(job.config, Run("robots", job.config.out, 0, "cpu", 1)) or 0
 
 

@@ -13,7 +13,6 @@ from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
-from npmp.tasks.teachers.dribbling import CommanderConfig
 from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
@@ -124,9 +123,7 @@ def test_a_policy_that_dribbles_is_refused(
     policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "commanded"
-    HighLevelPolicy.load(policy).commanded(
-        Dribble(robots.load("anymal_b")), CommanderConfig()
-    ).save(folder)
+    HighLevelPolicy.load(policy).for_other_task(Dribble(robots.load("anymal_b"))).save(folder)
     assert suite(folder, tmp_path / "out", f"module={policy.parent / 'module'}") == 2
     assert "was trained for task 'dribble'" in capfd.readouterr().err
 

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pytest import CaptureFixture, MonkeyPatch
 
 from npmp.experiments import cli
-from npmp.experiments.compose import load
-from npmp.experiments.groups import CONF
 from npmp.experiments.sweeping import launch as launching
+from npmp.experiments.sweeping import launcher as launchers
 from npmp.experiments.sweeping import scheduler as driving
 from npmp.experiments.sweeping.drive import drive
-from npmp.experiments.sweeping.launch import chosen, complete, what_next
+from npmp.experiments.sweeping.launch import what_next
 from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.command import Says
 from tests.experiments.forked import SERVER
+from tests.experiments.jobs import job_of, jobs_of
 
 # each a dataset of generated motion, in a second or two
 CLIPS = ["retarget", "-m", "report=false", "seed=1,2"]
@@ -43,8 +44,8 @@ def sweep_of(folder: Path, count: int, **launcher: Any) -> Sweep:
     settings = Launcher(retries=2, score="reward", lower=False, **launcher)
     shared = {"out": str(folder), "data": "motions.h5", "steps": 100}
     configs = [shared | {"seed": i} for i in range(count)]
-    sweep = Sweep(folder, "imitate", settings, configs, jobs)
-    sweep.create()
+    sweep = Sweep(folder, "imitate", settings, [], [])
+    sweep.add(configs, jobs)
     return sweep
 
 
@@ -103,19 +104,22 @@ GOOD, KILLED, GONE, WRONG = (
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; there are: local, ray, basic"),
+        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; there are: basic, local, ray"),
         ("hydra.launcher.gpus=1", "hydra.launcher: gpus and resources are of hydra/launcher=ray"),
         (
             "hydra.launcher.jobs=two",
             "hydra.launcher.jobs must be a whole number or null, got 'two'",
         ),
         ("hydra.launcher.cores=0", "cores must be a whole number of at least 1, got 0"),
-        ("hydra.launcher.nodes=2", "no setting 'nodes'; the nearest are: cores, "),
-        ("hydra/sweeper=optuna", "there are no sweepers"),
+        (
+            "hydra.launcher.nodes=2",
+            "hydra.launcher has no setting 'nodes'; the nearest are: cores, ",
+        ),
+        ("hydra/sweeper=optune", "no hydra/sweeper 'optune'; there are: basic"),
         ("stepz=3", "npmp imitate has no setting 'stepz'; the nearest are: steps, "),
         ("steps=3,many", "got 'many' (job seed=1,steps=many; none was started)"),
         ("algo.ema=0.9,2.0", "algo: ema must be in [0, 1], got 2.0 (job"),
-        ("algo.ema=interval(0,1)", "a,b or range(a,b) is expected without a sweeper"),
+        ("algo.ema=interval(0,1)", "BasicSweeper does not support sweep type : INTERVAL"),
         ("data=", "imitate needs data="),
         ("robot=anymal_b,nobody", "nobody"),
     ],
@@ -135,12 +139,18 @@ def test_verbs_that_have_no_sweeps(capsys: CaptureFixture[str]) -> None:
     assert "npmp sysid excite has no sweeps of its own processes" in capsys.readouterr().err
 
 
-def test_a_launchers_settings_are_not_hydras() -> None:
-    given = ["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray"]
-    assert chosen(given) == (Launcher("ray", 2), ["-m", "seed=1,2"])
-    launcher, _ = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"])
-    assert launcher is not None and launcher.resources == {"a100": 1.0}
-    assert chosen(["-m", "hydra/launcher=basic"]) == (None, ["-m"])
+def test_a_launcher_takes_settings(
+    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "workers_of", lambda sweep: scripted(j0=[GOOD], j1=[GOOD]))
+    given = ["hydra/launcher=ray", "hydra.launcher.cores=2", "+hydra.launcher.resources.a100=1"]
+    given += ["seed=1,2", f"out={tmp_path / 's' / 'm.h5'}"]
+    assert cli.main(["retarget", "-m", *given]) == 0
+    launcher = Sweep.load(tmp_path / "s").launcher
+    assert (launcher.kind, launcher.cores, launcher.resources) == ("ray", 2, {"a100": 1.0})
+    # as Hydra records a job
+    record = yaml.safe_load((tmp_path / "s" / "seed=2" / ".hydra" / "overrides.yaml").read_text())
+    assert record == ["seed=2", f"out={tmp_path / 's' / 'm.h5'}"]
 
 
 def test_robots_of_ones_own(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
@@ -150,9 +160,8 @@ def test_robots_of_ones_own(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
         place.mkdir(parents=True)
         (place / "robot.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
-    jobs = cli.command_of("retarget").jobs(["-m", "robot=dog_a,dog_b", "out=s/x.h5"])
+    jobs = jobs_of("retarget", "-m", "robot=dog_a,dog_b", "out=s/x.h5")
     assert [job.config.robot for job in jobs] == ["dog_a", "dog_b"]
-    assert [job.name for job in jobs] == ["robot=dog_a", "robot=dog_b"]
 
 
 @pytest.mark.slow
@@ -369,8 +378,20 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
 
     assert names("two", "1,2") == ["seed=1", "seed=2"]
     assert names("same", "1,1") == ["000", "001"]
-    monkeypatch.setattr(launching, "LONGEST_NAME", 5)
+    monkeypatch.setattr(launchers, "LONGEST_NAME", 5)
     assert names("long", "1,2") == ["000", "001"]
+
+
+def test_the_best_of_a_sweep_is_an_experiment(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "s", 4)
+    swept = ("algo=ppo net.lstm_width=8", "algo=ppo net.lstm_width=16")
+    for i, job in enumerate(sweep.jobs):
+        job.overrides = [*swept[i % 2].split(), f"seed={i}"]
+        job.state, job.score = "finished", float(i)
+    [line] = launching.report_best(sweep)
+    assert line.startswith("best: algo=ppo net.lstm_width=16 (reward 2, mean of 2); --config-dir ")
+    job = job_of("imitate", "--config-dir", str(sweep.folder), "experiment=best", "data=x")
+    assert job.chosen["algo"] == "ppo" and job.config.net.lstm_width == 16
 
 
 def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refused: Says) -> None:
@@ -509,15 +530,14 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     [
         ("reuse", "fig6", 4, {"algo.beta"}),
         ("imitate", "fig7", 8, {"algo.beta", "randomization"}),
-        ("imitate", "ablations", 12, {"algo.ema", "algo.horizon"}),
-        ("reuse", "walks", 5, {"algo", "joint_space", "high_level.alpha"}),
+        ("imitate", "ablations", 12, {"algo"}),
+        ("reuse", "walks", 5, {"experiment"}),
     ],
 )
 def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> None:
-    """Every job has a name of its own and settings that its verb takes; here with one seed."""
-    command, given = cli.command_of(verb), ["data=x.h5", "module=anymal_b_dog", "out=x"]
-    assert load(CONF / "sweep" / f"{name}.yaml")["grid"]["seed"] == "0,1,2"
-    jobs = command.jobs(["-m", f"sweep={name}", "seed=7", *given])
-    assert len({job.name for job in jobs}) == count
-    assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
-    assert all("variants" not in complete(command, job, 1) for job in (jobs[0], jobs[-1]))
+    """Every job has settings that its verb takes; here with one seed."""
+    needed = "data=x.h5" if verb == "imitate" else "module=anymal_b_dog"
+    jobs = jobs_of(verb, f"sweep={name}", "seed=7", needed)
+    assert len(jobs) == count and all(job.config.seed == 7 for job in jobs)
+    assert all(keys < job.given for job in jobs)
+    assert len({yaml.safe_dump(job.values) for job in jobs}) == count

@@ -68,9 +68,9 @@ def test_what_is_written(fitted: Path) -> None:
 
 
 def test_the_preset_is_a_randomization(fitted: Path) -> None:
-    file = fitted / "preset.yaml"
     found = json.loads((fitted / "sysid.json").read_text())["joints"]["LF_HAA"]["estimate"]
-    job = job_of("imitate", f"randomization={file}", "data=x")
+    given = ("--config-dir", str(fitted), "randomization=anymal_b_identified")
+    job = job_of("imitate", *given, "data=x")
     assert job.chosen["randomization"] == "anymal_b_identified"
     robots_config = robots_config_of(job.config, RobotBatchConfig())
     assert robots_config.physics.nominal["LF_HAA"].kp == pytest.approx(found["kp"], rel=1e-4)
@@ -100,7 +100,8 @@ def test_what_is_wrong_is_said(
 
 
 def test_another_file_is_no_randomization(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("physics: {}\nrobot: x\n")
-    job = job_of("imitate", f"randomization={tmp_path / 'x.yaml'}", "data=x")
+    (tmp_path / "randomization").mkdir()
+    (tmp_path / "randomization" / "x.yaml").write_text("name: x\nrobot: x\n")
+    job = job_of("imitate", "--config-dir", str(tmp_path), "randomization=x", "data=x")
     with pytest.raises(InputError, match="randomization has no setting 'robot'"):
         _ = job.config

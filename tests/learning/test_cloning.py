@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from npmp.envs.policy import Observation
 from npmp.envs.state import RobotState
 from npmp.learning import cloning
 from npmp.learning.cloning import (
     Demonstration,
-    Demonstrator,
     demonstrate,
     fit_behavior,
     fit_policy,
@@ -24,8 +24,8 @@ from npmp.learning.cloning import (
 )
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
+from npmp.skills.composition import wandering
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import Walk, WalkConfig
@@ -66,9 +66,9 @@ def test_a_step_is_labelled_with_the_mean_of_what_followed(robot: Robot) -> None
 
 def test_windows_over_an_end_of_an_episode_do_not_count(robot: Robot) -> None:
     shown = demonstration(torch.zeros(8, 2))
-    shown.first[0] = True
-    shown.failed[3, 0], shown.first[4, 0] = True, True
-    shown.first[6, 1] = True  # that one ran out of time
+    shown.is_first[0] = True
+    shown.failed[3, 0], shown.is_first[4, 0] = True, True
+    shown.is_first[6, 1] = True  # that one ran out of time
     _, sound = labelled(shown, Walk(robot), 3)
     # the failing step 3 is in the windows from 1, 2 and 3; the start at 6 in those from 4 and 5 but
     # not at its begin
@@ -78,7 +78,7 @@ def test_windows_over_an_end_of_an_episode_do_not_count(robot: Robot) -> None:
 
 def test_the_first_latents_of_the_prior_are_not_learned(robot: Robot) -> None:
     shown = demonstration(torch.zeros(5, 1), std=0.0)
-    shown.first[0] = True
+    shown.is_first[0] = True
     assert labelled(shown, Walk(robot), 2)[1][:, 0].tolist() == [False, True, True, True]
 
 
@@ -105,10 +105,12 @@ def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
     torch.randint(1, (64,), generator=again)
     robots = torch.randint(ROBOTS, (64,), generator=again)
     goal = heading_velocity(RobotState.unpack(shown.after))
-    given = PolicyInput(shown.seen[:, robots], goal[:, robots], shown.z_prev[:, robots])
-    mean, std, _, _ = policy(given, policy.initial_state(64), shown.first[:, robots])
+    given = Observation(
+        shown.proprioception[:, robots], goal[:, robots], z_before=shown.z_before[:, robots]
+    )
+    latents, _ = policy.latents(given, policy.initial_state(64), shown.is_first[:, robots])
     wanted = Normal(shown.mean[:, robots], shown.std[:, robots])
-    kl = kl_divergence(wanted, Normal(mean, std)).sum(-1).mean()
+    kl = kl_divergence(wanted, Normal(*latents)).sum(-1).mean()
     # of each step, but for the constant log sqrt(2 pi)
     entropy = LATENTS * (torch.tensor(0.2).log() + 0.5)
     torch.testing.assert_close(torch.tensor(loss), kl.detach() + entropy, atol=1e-4, rtol=1e-4)
@@ -123,7 +125,7 @@ def test_a_policy_learns_which_latents_lead_where(
     speed = torch.rand(1, ROBOTS, generator=torch.Generator().manual_seed(1)).expand(STEPS, ROBOTS)
     shown = demonstration(speed)
     latents = speed.unsqueeze(-1).expand(STEPS, ROBOTS, LATENTS)
-    shown = shown._replace(mean=latents, z_prev=torch.zeros_like(latents))
+    shown = shown._replace(mean=latents, z_before=torch.zeros_like(latents))
     first, last = fit_policy(
         policy, shown, Walk(robot), torch.Generator().manual_seed(3), window=1, updates=120
     )
@@ -131,7 +133,7 @@ def test_a_policy_learns_which_latents_lead_where(
     # 1/2
     assert last < LATENTS * (torch.tensor(0.2).log().item() + 0.5) + 0.4 < first
     ends = torch.tensor([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0]])
-    given = PolicyInput(torch.zeros(2, 33), ends, torch.zeros(2, LATENTS))
+    given = Observation(torch.zeros(2, 33), ends, z_before=torch.zeros(2, LATENTS))
     slow, fast = policy.step(given, policy.initial_state(2))[0].mean.mean(-1).tolist()
     assert fast - slow > 0.5
 
@@ -144,7 +146,7 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     monkeypatch.setattr(cloning, "RATE", (1e-2, 1e-3))
     speed = torch.rand(1, 40, generator=torch.Generator().manual_seed(1)).expand(STEPS, 40)
     shown = demonstration(speed)
-    shown = shown._replace(mean=0.95 * shown.z_prev + speed.unsqueeze(-1))
+    shown = shown._replace(mean=0.95 * shown.z_before + speed.unsqueeze(-1))
     prior = BehaviorPrior(torch.zeros(12), 3 * [(-1.0, 1.0)], LATENTS, 0.95)
     generator = torch.Generator().manual_seed(2)
     figures = fit_behavior(prior, shown, Walk(robot), generator, window=1, updates=200)
@@ -173,9 +175,9 @@ def test_a_demonstration_is_what_happened(
 ) -> None:
     env = walk_env(robot, 3, config=walking)
     generator = torch.Generator().manual_seed(0)
-    shown = demonstrate(Demonstrator(PriorActor(skill, generator), generator, 0.05), env, 20)
-    assert shown.first[0].all() and bool(shown.first[1:].any()) and not bool(shown.std.any())
-    goes_on = ~shown.first[1:]
+    shown = demonstrate(wandering(skill, generator), env, 20, generator, noise=0.05)
+    assert shown.is_first[0].all() and bool(shown.is_first[1:].any()) and not bool(shown.std.any())
+    goes_on = ~shown.is_first[1:]
     assert torch.equal(shown.before[1:][goes_on], shown.after[:-1][goes_on])
-    assert torch.equal(shown.z_prev[1:][goes_on], shown.mean[:-1][goes_on])
-    assert not bool(shown.z_prev[shown.first].any())
+    assert torch.equal(shown.z_before[1:][goes_on], shown.mean[:-1][goes_on])
+    assert not bool(shown.z_before[shown.is_first].any())

@@ -96,7 +96,7 @@ class Paced(Inline):
         super().__init__(make, robots, seeds)
         self.ready: dict[int, Batch] = {}
 
-    def ask(self, i: int, version: int, weights: Any, progress: float) -> None:
+    def request(self, i: int, version: int, weights: Any, progress: float) -> None:
         assert i not in self.ready  # at most one under way
         self.ready[i] = self._all[i].gather(version, weights, progress)
 

@@ -28,7 +28,8 @@ from npmp.learning.world_model.model_fit import ModelFit
 from npmp.learning.world_model.replay import ReplayBuffer, Step
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
-from npmp.skills.high_level_policy import EncoderPolicy, HighLevelPolicy
+from npmp.skills.composition import TrackingPolicy
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig
@@ -63,7 +64,7 @@ def imitating(
         torch.manual_seed(seed)
         task = env.task
         skill = SkillModule.for_reference(robot, NET, task.reference, task.features(5))
-    return ModelBasedTrainer(env, EncoderPolicy(skill), skill, config, new=new, seed=seed)
+    return ModelBasedTrainer(env, TrackingPolicy(skill), skill, config, new=new, seed=seed)
 
 
 def walking_on(
@@ -106,7 +107,7 @@ def test_runs_of_walking_repeat_and_resume(
     trainer = check_repeats_and_resumes(
         lambda seed: walking_on(robot, walking, skill, policy, seed), before=3
     )
-    for kept in (skill, trainer.player.skill):
+    for kept in (skill, trainer.learned.lower):
         assert all(torch.equal(value, before[k]) for k, value in kept.state_dict().items())
     assert trainer.env_steps == (320 + 12 + 5 * 4) * 6
     named = {"reward", "velocity_error", "failures_per_s", "model_loss", "kl", "imagined_task"}
@@ -127,13 +128,13 @@ def test_runs_of_dribbling_repeat_and_resume(
 
     trainer = check_repeats_and_resumes(fresh)
     assert all(math.isfinite(value) for value in run(trainer, 1)[0].values())
-    assert trainer.policy.contract.commander["reach"] == trainer.env.task.commander.reach
+    assert trainer.policy.contract.script["reach"] == trainer.env.task.script.config.reach
 
 
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
     state = imitating(robot, motions).state_dict()
     refusal("another kind of run", imitating(robot, motions, n=6).load_state_dict, state)
-    lacking = {k: v for k, v in state.items() if k != "carried.first"}
+    lacking = {k: v for k, v in state.items() if k != "carried.is_first"}
     refusal("another kind of run", imitating(robot, motions).load_state_dict, lacking)
 
 
@@ -230,7 +231,7 @@ def test_memories_are_empty_where_an_episode_begins(
     trainer = walking_on(robot, walking, skill, policy)
     trainer.warm_up()
     kept = trainer.replay.recent()
-    first = kept.first
+    first = kept.is_first
     assert trainer.replay.filled == 12 and bool(first[0].all()) and bool(first[1:].any())
     for values in (kept.z, *kept.decoder, *kept.policy):
         assert not bool(values[first].any()) and bool(values[~first].abs().sum(-1).all())
@@ -252,7 +253,7 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
     sizes = {}
     for known in (True, False):
         config = replace(TINY, model_physics=known, imagine_sensors=known)
-        trainer = ModelBasedTrainer(env, EncoderPolicy(skill), skill, config)
+        trainer = ModelBasedTrainer(env, TrackingPolicy(skill), skill, config)
         trainer.warm_up()
         assert math.isfinite(trainer.iteration(0.0)["imagined_task"])
         sizes[known] = trainer.model.net[0].in_features
@@ -332,7 +333,7 @@ def test_the_average_trails_the_policy(
     trainer = imitating(robot, motions, config=replace(TINY, ema=0.9, policy_updates=2))
     trainer.warm_up()
     trainer.iteration_count = iterations
-    online, average = trainer.player.skill, trainer.average.skill
+    online, average = trainer.learned.lower, trainer.average.lower
     start = online.decoder.head.weight.detach().clone()
     trainer.improve_policy(0.0)
     moved = online.decoder.head.weight.detach() - start
@@ -347,7 +348,7 @@ def test_the_average_trails_the_policy(
 def test_one_bad_batch_does_not_poison_the_policy(robot: Robot, motions: MotionSet) -> None:
     trainer = imitating(robot, motions)
     trainer.warm_up()
-    skill = trainer.player.skill
+    skill = trainer.learned.lower
     before = {k: v.clone() for k, v in skill.state_dict().items()}
     trainer.replay.steps.state.fill_(float("nan"))
     trainer.improve_policy(0.0)
@@ -399,7 +400,7 @@ def test_recordings_are_cloned_and_give_the_postures(
     plain = dataclasses.replace(WALKING, behavior=0.0)
     more: dict[str, Any] = {"recordings": recordings, "new": False, "config": plain}
     alone = walking_on(robot, walking, skill, policy, **more)
-    assert alone.steps_before == 12 * 6 and alone.imagination.behavior is None
+    assert alone.steps_before == 12 * 6 and alone.behavior is None
     pairs = zip(later.policy.parameters(), policy.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

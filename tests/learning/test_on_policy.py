@@ -14,11 +14,13 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs import TaskEnv
 from npmp.envs.features import proprioception
+from npmp.envs.policy import Observation
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
-from npmp.learning.agents import HABIT_STEPS, LatentAgent, ModuleAgent, ModuleInput
+from npmp.learning.agents import BEHAVIOR_STEPS, LatentAgent, ModuleAgent
 from npmp.learning.collectors import CollectorsConfig
 from npmp.learning.imitation import ImitationVMPOConfig
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
@@ -26,11 +28,10 @@ from npmp.learning.reuse import ReuseSettings, ReuseVMPOConfig, make_policy_trai
 from npmp.learning.rl import VMPO
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
-from npmp.skills.actors import SkillMemory
+from npmp.skills.composition import CompositionState
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import DecoderState, NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
-from npmp.skills.prior import Latent, divergence, kl_to_prior
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
@@ -88,17 +89,18 @@ def test_a_policy_may_be_held_to_a_behaviour_prior(
     made = make_policy_trainer(settings, Walk(robot, walking), skill, policy, 4, **recordings)
     assert isinstance(made, OnPolicyTrainer) and isinstance(made.agent, LatentAgent)
     prior = made.agent.behavior
-    assert prior is not None and made.steps_before == 4 * HABIT_STEPS
+    assert prior is not None and made.steps_before == 4 * BEHAVIOR_STEPS
     torch.nn.init.normal_(prior.net[-1].bias, std=0.3, generator=torch.Generator().manual_seed(1))
     spread = torch.rand(prior.examples.shape, generator=torch.Generator().manual_seed(2))
     prior.examples.copy_(torch.lerp(*prior.goals.unbind(-1), spread))
     rollout, _ = made.collect()
     given = rollout.observations
-    assert (given.habit.weight <= 0.5).all() and given.habit.weight.max() > 0.0
+    weight = given.prior[..., -1]
+    assert (weight <= 0.5).all() and weight.max() > 0.0
     mean, std, _, kl = policy(given, rollout.initial_state, rollout.resets)
-    expected = divergence(Latent(mean, std), given.z_prev, policy.alpha, given.habit)
-    torch.testing.assert_close(kl, expected)
-    assert not torch.allclose(kl, kl_to_prior(mean, std, given.z_prev, policy.alpha))
+    latents = Gaussian(mean, std)
+    torch.testing.assert_close(kl, prior.kl(latents, given.z_before, given.prior))
+    assert not torch.allclose(kl, prior.general.kl(latents, given.z_before, given.prior))
     made.iteration(0.0)
     assert any(name.startswith("behavior.") for name in made.state_dict())
     with pytest.raises(ValueError, match="one process"):
@@ -111,7 +113,7 @@ def test_runs_of_a_module_repeat_and_resume(
 ) -> None:
     trainer = check_repeats_and_resumes(lambda seed: imitating(robot, motions, seed, config))
     assert trainer.env_steps == 4 * 6 * 8 == 4 * trainer.steps_each
-    trainer.agent.network.module(trainer.range).check_robot(robot)
+    trainer.agent.module(trainer.range).check_robot(robot)
 
 
 @pytest.mark.parametrize("config", ALGORITHMS, ids=["vmpo", "ppo"])
@@ -144,7 +146,7 @@ def test_a_rollout_of_a_module_is_consistent(robot: Robot, motions: MotionSet) -
     trainer.env.reset(clip=clip, frame=trainer.env.task.reference.last_frame(clip) - 3)
     rollout, _ = trainer.collect()
     check_consistent(trainer, rollout)
-    assert rollout.rewards.shape == (6, 8, 5) and isinstance(rollout.observations, ModuleInput)
+    assert rollout.rewards.shape == (6, 8, 5) and rollout.observations.z_before is None
 
 
 def check_consistent(trainer: OnPolicyTrainer, rollout: Any) -> None:
@@ -170,15 +172,15 @@ def test_a_rollout_of_a_policy_is_consistent(
     # all but the last run out of time with the first unroll's last step
     trainer.env.age[:] = torch.tensor([15 - 6] * 5 + [0])
     trainer.collect()
-    memory = trainer.carried.memory
-    assert trainer.carried.first.tolist() == [True] * 5 + [False]
-    for part in (memory.z, memory.skill.hidden, memory.network.cell):
+    memory = trainer.carried.policy
+    assert trainer.carried.is_first.tolist() == [True] * 5 + [False]
+    for part in (memory.z, memory.lower.hidden, memory.upper.cell):
         assert (part == 0).all(-1).tolist() == [True] * 5 + [False]
     trainer.env.age[:] = torch.tensor([12] * 5 + [0])
     rollout, _ = trainer.collect()
     check_consistent(trainer, rollout)
     going = ~(rollout.terminated | rollout.truncated)[:-1]
-    assert torch.equal(rollout.observations.z_prev[1:][going], rollout.actions[:-1][going])
+    assert torch.equal(rollout.observations.z_before[1:][going], rollout.actions[:-1][going])
 
 
 def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
@@ -191,7 +193,7 @@ def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
     trainer.env.age[1] = 14
     over = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
     upside_down = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
-    trainer.env.sim.qpos[0, 2:7] = upside_down
+    trainer.env.robots.sim.qpos[0, 2:7] = upside_down
     trainer.env.state.root_rot[0] = over
     rollout, _ = trainer.collect()
     assert rollout.terminated[0].tolist() == [True] + [False] * 5
@@ -212,31 +214,34 @@ def test_unrolling_a_module_equals_single_steps_and_eq_6(robot: Robot, motions: 
     state, the KL of N(alpha z + mu, sigma) to N(alpha z, sqrt(1 - alpha^2)) by torch.distributions,
     and every gradient."""
     policy: Any = imitating(robot, motions).agent.network
-    nn.init.normal_(policy.skill.encoder.head.weight, std=0.3)
+    nn.init.normal_(policy.lower.encoder.head.weight, std=0.3)
     policy, double = policy.double(), torch.float64  # gradients are sums of large terms that cancel
     g = torch.Generator().manual_seed(1)
-    skill, t, b = policy.skill, 5, 3
-    widths = (skill.contract.context_size, 33, 4)
-    given = ModuleInput(*(torch.randn(t, b, w, generator=g, dtype=double) for w in widths))
+    skill, t, b = policy.lower, 5, 3
+    widths = (skill.contract.context_size, 33, 4, 0)
+    context, senses, noise, nothing = (
+        torch.randn(t, b, w, generator=g, dtype=double) for w in widths
+    )
+    given = Observation(senses, context, prior=nothing, noise=noise)
     resets = torch.zeros(t, b, dtype=torch.bool)
     resets[0, 0] = resets[2, 1] = True
-    decoder = DecoderState(*(part.double() for part in policy.initial_state(b).decoder))
-    start = SkillMemory(torch.ones(b, 4, dtype=double), decoder)
+    decoder = DecoderState(*(part.double() for part in policy.initial_state(b).lower))
+    start = CompositionState((), torch.ones(b, 4, dtype=double), decoder)
     mean, std, end, kl = policy(given, start, resets)
-    z, memory = start.z, start.decoder
+    z, memory = start.z, start.lower
     weight = torch.randn(t, b, 12, generator=g, dtype=double)
     by_hand = torch.zeros((), dtype=double)
     for k in range(t):
         z, memory = z.masked_fill(resets[k].unsqueeze(-1), 0.0), memory.reset(resets[k])
-        mu, sigma = skill.encode(given.context[k], z)
+        mu, sigma = skill.encode(given.task[k], z)
         ahead, before = Normal(0.95 * z + mu, sigma), Normal(0.95 * z, (1 - 0.95**2) ** 0.5)
         expected = kl_divergence(ahead, before).sum(-1)
         torch.testing.assert_close(kl[k], expected)
         z = 0.95 * z + mu + sigma * given.noise[k]
-        action, memory = skill.decode(z, given.senses[k], memory)
+        action, memory = skill.decode(z, given.proprioception[k], memory)
         torch.testing.assert_close(mean[k], action)
         by_hand = by_hand + (weight[k] * action).sum() + expected.sum()
-    for one, other in zip((end.z, *end.decoder), (z, *memory), strict=True):
+    for one, other in zip((end.z, *end.lower), (z, *memory), strict=True):
         torch.testing.assert_close(one, other)
     weights = list(skill.parameters())
     found = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
@@ -251,8 +256,8 @@ def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: Mot
     trainer = imitating(robot, motions)
     rollout, _ = trainer.collect()
     known, env = rollout.critic_observations, trainer.env
-    expected = torch.cat((env.task.privileged(), trainer.carried.memory.z), -1)
-    assert torch.equal(trainer._known(trainer.carried.memory), expected)
+    expected = torch.cat((env.task.privileged(), trainer.carried.policy.z), -1)
+    assert torch.equal(trainer._critic_observations(trainer.carried.policy), expected)
     physics = env.robots.physics_size
     assert physics > 0 and known.shape[-1] == env.task.privileged().shape[-1] + 4
     assert not torch.allclose(env.observe(), proprioception(env.state, env.home), atol=1e-3)
@@ -270,7 +275,7 @@ def test_the_penalty_is_the_kl_to_the_prior(
     rollout, _ = walking_on(robot, walking, skill, policy).collect()
     mean, std, _, kl = policy(rollout.observations, rollout.initial_state, rollout.resets)
     own = 0.95 if alpha is None else alpha
-    prior = Normal(own * rollout.observations.z_prev, (1 - own**2) ** 0.5)
+    prior = Normal(own * rollout.observations.z_before, (1 - own**2) ** 0.5)
     torch.testing.assert_close(kl, kl_divergence(Normal(mean, std), prior).sum(-1))
 
 
@@ -284,7 +289,7 @@ def test_in_joint_space_the_latents_are_the_setpoints(
     rollout, _ = trainer.collect()
     going = ~(rollout.terminated | rollout.truncated)[0]
     # the second observation's setpoint minus home: half a radian per unit of the first latent
-    setpoint = rollout.observations.senses[1][:, 12:24]
+    setpoint = rollout.observations.proprioception[1][:, 12:24]
     assert bool(going.any())
     torch.testing.assert_close(setpoint[going], 0.5 * rollout.actions[0][going], atol=1e-5, rtol=0)
     assert trainer.iteration(0.0)["kl"] > 0
@@ -305,7 +310,7 @@ def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
     trainer = imitating(robot, motions)
     state: dict[str, Tensor] = trainer.state_dict()
     with pytest.raises(InputError, match="another kind of run"):
-        trainer.load_state_dict({**state, "carried.memory.z": torch.zeros(2, 4)})
+        trainer.load_state_dict({**state, "carried.policy.z": torch.zeros(2, 4)})
     for wrong in ({"unroll": 0}, {"beta": -1.0}, {"gamma": 2.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             VMPOTraining(**wrong)  # type: ignore[arg-type]

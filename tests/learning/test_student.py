@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp.core.tree import map_tree
 from npmp.envs import TaskEnv
-from npmp.learning.agents import DecodedAgent, DecodedPolicy, LatentAgent, latent_range
+from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
 from npmp.learning.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
@@ -69,7 +70,7 @@ def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
 
 def test_the_policy_comes_nearer_to_what_a_script_says(robot: Robot, skill: SkillModule) -> None:
     lesson = check_it_comes_nearer(righting(robot, skill, FITTED))
-    assert lesson.given.senses.shape[:2] == (4, 6) == lesson.shown.shape[:2]
+    assert lesson.observations.proprioception.shape[:2] == (4, 6) == lesson.targets.shape[:2]
 
 
 def test_moments_that_are_lost_count_less() -> None:
@@ -83,11 +84,13 @@ def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: S
     trainer = righting(robot, skill)
     lesson = trainer.gather(0.0).data
     # where the teacher acts its targets are what robots sense as their last setpoints
-    setpoints = lesson.given.senses[1:, :, 12:24]
-    torch.testing.assert_close(setpoints, lesson.shown[:-1], atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(lesson.given.z_prev[1:] * trainer.agent.unit, lesson.shown[:-1])
+    setpoints = lesson.observations.proprioception[1:, :, 12:24]
+    torch.testing.assert_close(setpoints, lesson.targets[:-1], atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(
+        lesson.observations.z_before[1:] * trainer.agent.unit, lesson.targets[:-1]
+    )
     late = righting(robot, skill).gather(0.5).data
-    assert (late.given.senses[1:, :, 12:24] - late.shown[:-1]).abs().amax() > 0.05
+    assert (late.observations.proprioception[1:, :, 12:24] - late.targets[:-1]).abs().amax() > 0.05
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.5])
@@ -101,10 +104,11 @@ def test_a_policy_is_put_into_a_smaller_network(
     else:
         lesson = smaller(robot, skill, policy, CONFIG).gather(progress).data
     state = policy.initial_state(6)
-    for given, shown in zip(zip(*lesson.given[:3], strict=True), lesson.shown, strict=True):
-        latent, state = policy.step(PolicyInput(*given), state)
-        torch.testing.assert_close(latent.mean, shown)
-    apart = (lesson.given.z_prev[1:] - lesson.shown[:-1]).abs().amax()
+    for t, target in enumerate(lesson.targets):
+        observation = map_tree(lambda part, t=t: part[t], lesson.observations)
+        latents, state = policy.step(observation, state)
+        torch.testing.assert_close(latents.mean, target)
+    apart = (lesson.observations.z_before[1:] - lesson.targets[:-1]).abs().amax()
     assert apart == 0.0 if progress == 0.0 else apart > 1e-3
 
 
@@ -132,13 +136,14 @@ def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillMod
     gathered = trainer.gather(0.0)
     errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
     lesson: Lesson = gathered.data
-    assert errors[-1] < 0.95 * errors[0] and lesson.shown.shape == (4, 6, 12)
-    network: DecodedPolicy = trainer.agent.network  # type: ignore[assignment]
-    mean, *_ = network(lesson.given, lesson.start, lesson.first)
-    memory, decoder = lesson.start.policy, lesson.start.skill.decoder
-    for t, given in enumerate(zip(*lesson.given[:3], strict=True)):
-        latent, memory = network.policy.step(PolicyInput(*given), memory)
-        action, decoder = skill.decode(latent.mean, given[0], decoder)
+    assert errors[-1] < 0.95 * errors[0] and lesson.targets.shape == (4, 6, 12)
+    network = trainer.agent.network
+    mean, *_ = network(lesson.observations, lesson.start, lesson.is_first)
+    memory, decoder = lesson.start.upper, lesson.start.lower
+    for t in range(len(lesson.targets)):
+        observation = map_tree(lambda part, t=t: part[t], lesson.observations)
+        latents, memory = network.upper.step(observation, memory)
+        action, decoder = skill.decode(latents.mean, observation.proprioception, decoder)
         torch.testing.assert_close(mean[t], action, atol=1e-5, rtol=1e-4)
     for name, weight in skill.state_dict().items():
         assert torch.equal(weight, before[name])
@@ -151,7 +156,7 @@ def test_learning_through_skills_repeats_and_resumes(robot: Robot, skill: SkillM
 def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
     trainer = righting(robot, skill)
     both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
-    assert both.data.shown.shape == (4, 12, 12) and both.env_steps == 48
+    assert both.data.targets.shape == (4, 12, 12) and both.env_steps == 48
     assert both.data.start.hidden.shape == (12, 16)
 
 

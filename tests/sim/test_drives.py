@@ -213,15 +213,15 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
         actuator=str(tmp_path), physics=PhysicsConfig(gain=Spread(0.2), actuators=0.5)
     )
     env = imitation_env(robot, motions, 8, robots=config)
-    assert env.sim.drives is not None
+    assert env.robots.sim.drives is not None
     unit = env.robots.physics
     assert unit.shape == (
         8,
         1 + 2 * 12,
     )  # one gain, a latent of two numbers for each drive; of damping drives have none
-    latent = env.sim.drives._kinds[0].latent
+    latent = env.robots.sim.drives._kinds[0].latent
     torch.testing.assert_close(latent.flatten(1), 0.5 * normal_of(unit[:, 1:]))
-    gains = torch.from_numpy(env.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
+    gains = torch.from_numpy(env.robots.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
     torch.testing.assert_close(gains, 1.0 + 0.2 * unit[:, 0].double())
     held = {key: value.clone() for key, value in env.robots.state_dict().items()}
     action = torch.zeros(8, 12)
@@ -246,7 +246,7 @@ def test_the_model_is_told_which_drives_a_robot_has(
     told = env.robots.physics
     assert told.shape == (4, env.robots.physics_size) == (4, 2 + 3)
     assert torch.equal(told[:, 2:], torch.eye(3)[[0, 1, 2, 0]])
-    gains = torch.from_numpy(env.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
+    gains = torch.from_numpy(env.robots.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
     own = torch.tensor([1.0, robot.kp[0], robot.kp[0], 1.0], dtype=torch.float64)
     torch.testing.assert_close(gains, own * (1.0 + 0.2 * told[:, 1].double()))
     name, sums = config.drives_noted().values()

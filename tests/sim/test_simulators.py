@@ -1,18 +1,29 @@
-"""The simulator whose state is mirrored on another device agrees with the other to the bit."""
+"""Simulators agree with each other, and a new one is one class."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp.actuators.models import ActuatorModel
+from npmp.envs import TaskEnv
 from npmp.robots import Robot
-from npmp.sim import BatchSim, Simulator, add_contact_sensors, flat_scene
+from npmp.sim import BatchSim, Simulator, add_contact_sensors, flat_scene, register
+from npmp.sim.batch import sensor_columns
+from npmp.sim.drives import Drives
 from npmp.sim.randomization import PhysicsRandomizer, PushConfig, Pusher
 from npmp.sim.staged import StagedBatchSim
+from npmp.tasks import Walk, WalkConfig
 from tests.environments import EVERYTHING, imitation_env
 
 VARIED = replace(EVERYTHING, payload=(0.0, 3.0))
@@ -123,3 +134,115 @@ def test_rejoin_turns_a_robot_without_the_physics_noticing(
         env.step(torch.zeros(2, 12))
         joints.append(env.state.joint_pos.clone())
     torch.testing.assert_close(joints[1], joints[0], rtol=0.0, atol=1e-4)
+
+
+class Loop:
+    """A simulator that steps one `mujoco.MjData` after the other."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        device: torch.device,
+        control_rate_hz: float,
+        num_threads: int = 0,
+        actuators: Sequence[ActuatorModel | None] = (None,),
+    ):
+        self.model = model
+        self.num_envs = num_envs
+        self.device = device
+        self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
+        self.drives: Drives | None = None
+        self._data = [mujoco.MjData(model) for _ in range(num_envs)]
+        self.qpos = self._of("qpos")
+        self.qvel = self._of("qvel")
+        self._wrench = torch.zeros(num_envs, model.nbody, 6, dtype=torch.float64)
+
+    def _of(self, name: str) -> Tensor:
+        return torch.tensor(np.stack([getattr(data, name) for data in self._data]))
+
+    def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        for i in ids.tolist():
+            mujoco.mj_resetData(self.model, self._data[i])
+        self._wrench[ids] = 0.0
+        self.move(ids, qpos, qvel)
+
+    def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        self.qpos[ids] = qpos.to(self.qpos)
+        self.qvel[ids] = qvel.to(self.qvel)
+
+    def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
+        assert previous is None
+        for i, data in enumerate(self._data):
+            data.qpos[:] = self.qpos[i].numpy()
+            data.qvel[:] = self.qvel[i].numpy()
+            data.ctrl[:] = ctrl[i].numpy()
+            data.xfrc_applied[:] = self._wrench[i].numpy()
+            mujoco.mj_step(self.model, data, self.substeps)
+        self.qpos = self._of("qpos")
+        self.qvel = self._of("qvel")
+
+    def wrench(self, body: int) -> Tensor:
+        return self._wrench[:, body]
+
+    def sensor(self, name: str) -> Tensor:
+        return self._of("sensordata")[:, sensor_columns(self.model, name)]
+
+    def drive_forces(self) -> Tensor:
+        return self._of("qfrc_actuator")
+
+    def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
+        assert not names
+        return {}
+
+    def set_const(self, ids: Tensor) -> None:
+        raise NotImplementedError
+
+    def broken(self) -> Tensor:
+        return torch.zeros(self.num_envs, dtype=torch.bool)
+
+    def warnings(self, i: int) -> list[str]:
+        return []
+
+    def snapshot(self) -> Tensor:
+        return torch.cat((self.qpos, self.qvel, self._of("qacc_warmstart")), -1)
+
+    def restore(self, state: Tensor) -> None:
+        sizes = self.model.nq, self.model.nv, self.model.nv
+        self.qpos, self.qvel, warm = (part.clone() for part in state.split(sizes, -1))
+        for data, row in zip(self._data, warm, strict=True):
+            data.qacc_warmstart[:] = row.numpy()
+
+
+def test_a_third_backend_is_one_class(robot: Robot) -> None:
+    """A class and its registration run an environment, which agrees with MuJoCo's batch."""
+    register("loop", Loop)
+    envs = [
+        TaskEnv(Walk(robot, WalkConfig()), 3, num_threads=1, engine=engine)
+        for engine in ("", "loop")
+    ]
+    assert isinstance(envs[1].robots.sim, Loop)
+    kept = envs[1].state_dict()
+    for _ in range(5):
+        steps = [env.step(torch.full((3, 12), 0.1)) for env in envs]
+        torch.testing.assert_close(steps[1].state.pack(), steps[0].state.pack())
+    ended = steps[1].state.pack().clone()
+    envs[1].load_state_dict(kept)
+    for _ in range(5):
+        envs[1].step(torch.full((3, 12), 0.1))
+    assert torch.equal(envs[1].state.pack(), ended)
+    with pytest.raises(InputError, match="loop"):
+        TaskEnv(Walk(robot, WalkConfig()), 1, engine="lop")
+
+
+def test_simulators_stay_in_their_rooms() -> None:
+    """Only npmp.sim and npmp.envs use an environment's simulator."""
+    root = Path(__file__).resolve().parents[2] / "npmp"
+    users = {
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "sim"
+    }
+    assert users <= {"sim", "envs"}

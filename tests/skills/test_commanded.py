@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
-from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
+from npmp.envs.policy import Observation, observe
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor, PolicyInput
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
 from tests.refusals import refusal
 
-CONFIG = CommanderConfig()
+CONFIG = DribbleScriptConfig()
+SCRIPT = DribbleScript(CONFIG)
 
 
 def test_a_commanded_walker_is_one_policy(
     robot: Robot, policy: HighLevelPolicy, tmp_path: Path
 ) -> None:
     """At first it does what the walking policy does on the script's command, from its file, too."""
-    whole = policy.commanded(Dribble(robot), CONFIG)
+    whole = policy.below(SCRIPT, Dribble(robot))
     assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
     asked = 2.0 * torch.randn(7, 64, 4, generator=torch.Generator().manual_seed(1))
     seen, z, first = (
@@ -33,50 +34,67 @@ def test_a_commanded_walker_is_one_policy(
         torch.zeros(7, 64, dtype=torch.bool),
     )
     command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
-    ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
-    theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
+    ours = whole(Observation(seen, asked, z_before=z), whole.initial_state(64), first)
+    theirs = policy(Observation(seen, command, z_before=z), policy.initial_state(64), first)
     # other widths of the first layer, other orders of its sums
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-5, rtol=1e-4)
     whole.save(tmp_path / "policy")
     again = HighLevelPolicy.load(tmp_path / "policy")
-    assert again.commander == CONFIG
+    assert again.script is not None and again.script.config == CONFIG
     assert torch.equal(
-        again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0]
+        again(Observation(seen, asked, z_before=z), again.initial_state(64), first)[0], ours[0]
     )
 
 
 def test_it_can_learn_what_the_script_does_not_say(robot: Robot, policy: HighLevelPolicy) -> None:
     """Balls at their targets are all left alone by the script, wherever they are; the policy can
     tell them apart."""
-    whole = policy.commanded(Dribble(robot), CONFIG)
+    whole = policy.below(SCRIPT, Dribble(robot))
     told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
-    near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
+    near, far = whole.inputs(Observation(torch.zeros(2, 33), told))
     assert torch.equal(near[:36], far[:36]) and not torch.equal(near[36:], far[36:])
     assert len(near) == 33 + 3 + 4
 
 
 def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
     env = TaskEnv(Dribble(robot), 2, num_threads=1)
-    whole = policy.commanded(env.task, CONFIG)
-    trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
+    whole = policy.below(SCRIPT, env.task)
+    trial = run_trial(over(whole, skill), env, seconds=0.1)
     assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+
+
+def test_a_script_over_a_walking_policy_is_a_composition(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """Three levels act as the one policy that is learned on from them, at first."""
+    env = TaskEnv(Dribble(robot), 3, num_threads=1)
+    levels = over(SCRIPT, over(policy, skill))
+    whole = over(policy.below(SCRIPT, env.task), skill)
+    one, other = levels.initial_state(3), whole.initial_state(3)
+    for _ in range(3):
+        observation = observe(env, env.age == 0)
+        output, one = levels.step(observation, one)
+        expected, other = whole.step(observation, other)
+        torch.testing.assert_close(output.action, expected.action, atol=1e-5, rtol=1e-4)
+        env.step(output.action)
 
 
 def test_only_a_walking_policy_is_commanded(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
-    with pytest.raises(InputError, match="this one is of task 'dribble'"):
-        HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
-    refusal("'walk' gives forward_mps", policy.commanded, Walk(robot), CONFIG)
+    dribbles = HighLevelPolicy.for_task(skill, Dribble(robot))
+    refusal("this policy of task 'dribble'", dribbles.below, SCRIPT, Dribble(robot))
+    refusal("'walk' gives forward_mps", dribbles.for_other_task, Walk(robot))
 
 
 def test_learning_to_dribble_begins_with_a_walker(robot: Robot, policy: HighLevelPolicy) -> None:
     whole = policy.for_other_task(Dribble(robot))
-    assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).commander
-    faster = DribbleConfig(teacher=CommanderConfig(near=0.9))
+    assert whole.contract.task == "dribble" and whole.script.config == CONFIG  # type: ignore[union-attr]
+    faster = DribbleConfig(teacher=DribbleScriptConfig(near=0.9))
     again = whole.for_other_task(Dribble(robot, faster))
-    assert again.commander == faster.teacher and again.contract.command == whole.contract.command
+    assert again.script.config == faster.teacher  # type: ignore[union-attr]
+    assert again.contract.script["near"] == 0.9 and again.contract.command == whole.contract.command
 
 
 def test_a_walker_with_its_module_is_a_module_of_commands(
@@ -84,24 +102,24 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
 ) -> None:
     """From its file it does what the policy does through its module at each command, memories and
     all; a latent beyond 1 is the highest command."""
-    policy.as_module(skill).save(tmp_path)
+    over(policy, skill).as_module().save(tmp_path)
     module = SkillModule.load(tmp_path)
-    assert (module.latent_dim, module.alpha, module.hold) == (3, 0.0, skill.hold)
+    assert (module.latent_dim, module.prior.alpha, module.hold) == (3, 0.0, skill.hold)
     module.check_robot(robot)
     low, high = torch.tensor(policy.contract.command_range).T
     generator = torch.Generator().manual_seed(2)
     told, mine = policy.initial_state(8), module.initial_state(8)
-    below, z_prev = skill.initial_state(8), torch.zeros(8, 4)
+    below, z_before = skill.initial_state(8), torch.zeros(8, 4)
     for _ in range(6):
         seen = torch.randn(8, 33, generator=generator)
         z = 4.0 * torch.rand(8, 3, generator=generator) - 2.0
         command = 0.5 * (low + high) + 0.5 * (high - low) * z.clamp(-1.0, 1.0)
-        latent, told = policy.step(PolicyInput(seen, command, z_prev), told)
+        latent, told = policy.step(Observation(seen, command, z_before=z_before), told)
         expected, below = skill.decode(latent.mean, seen, below)
         found, mine = module.decode(z, seen, mine)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
-        z_prev = latent.mean
+        z_before = latent.mean
     refusal("its latents are commands, and it tracks nothing", module.check_encoder, robot)
-    with pytest.raises(InputError, match="told a velocity and nothing else"):
-        policy.commanded(Dribble(robot), CONFIG).as_module(skill)
-    refusal("over skills", policy.as_module, skill.in_joint_space())
+    dribbles = policy.below(SCRIPT, Dribble(robot))
+    refusal("without a script", over(dribbles, skill).as_module)
+    refusal("over skills", over(policy, skill.in_joint_space()).as_module)

@@ -10,20 +10,22 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp import tasks
+from npmp.core.tree import map_tree
+from npmp.envs.policy import Observation
 from npmp.robots import Robot
 from npmp.skills import policies
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyInput, find_module, module_sha256
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module, module_sha256
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.refusals import refusal
 
 
-def some_input(policy: HighLevelPolicy, *leading: int) -> PolicyInput:
-    return PolicyInput(
+def some_input(policy: HighLevelPolicy, *leading: int) -> Observation:
+    return Observation(
         torch.randn(*leading, sum(width for _, width in policy.contract.observation)),
         torch.randn(*leading, 3),
-        torch.randn(*leading, policy.latent_dim),
+        z_before=torch.randn(*leading, policy.latent_dim),
     )
 
 
@@ -70,7 +72,7 @@ def test_an_unroll_equals_steps_across_resets(policy: HighLevelPolicy) -> None:
     state = start
     for t in range(steps):
         latent, state = policy.step(
-            PolicyInput(*(field[t] for field in given[:3])), state.reset(resets[t])
+            map_tree(lambda part, t=t: part[t], given), state.reset(resets[t])
         )
         torch.testing.assert_close(mean[t], latent.mean)
         torch.testing.assert_close(std[t], latent.std)

@@ -46,7 +46,7 @@ def change(folder: Path, **values: Any) -> None:
 def test_a_round_trip_changes_nothing(module: SkillModule, folder: Path) -> None:
     loaded = SkillModule.load(folder)
     assert not loaded.training
-    assert (loaded.robot, loaded.latent_dim, loaded.alpha) == ("anymal_b", 5, 0.95)
+    assert (loaded.robot, loaded.latent_dim, loaded.prior.alpha) == ("anymal_b", 5, 0.95)
     for name, value in module.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
     z, seen, context = torch.randn(4, 5), torch.randn(4, 33), torch.randn(4, 40)
@@ -68,7 +68,7 @@ def test_in_joint_space_a_module_is_a_scale(
         {"hold": "first_order", "command_range": [[0, 1]] * 3, "clips": ["walk"]}
     )
     made = module.in_joint_space()
-    assert (made.latent_dim, made.alpha, made.hold) == (12, 0.0, "first_order")
+    assert (made.latent_dim, made.prior.alpha, made.hold) == (12, 0.0, "first_order")
     assert made.contract.training == {"hold": "first_order", "command_range": [[0, 1]] * 3}
     made.save(tmp_path)
     loaded = SkillModule.load(tmp_path)

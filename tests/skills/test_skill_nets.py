@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from npmp.skills.nets import Decoder, Encoder, NetConfig
-from npmp.skills.prior import kl_of_deviation, prior_std
+from npmp.skills.prior import AR1, prior_std
 
 NET = NetConfig(latent_dim=6, encoder_width=32, decoder_width=16, lstm_width=12)
 
@@ -17,10 +17,13 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def test_the_encoder_starts_at_the_prior() -> None:
     torch.manual_seed(0)
-    mu, sigma = Encoder(20, NetConfig())(randn(100, 20), randn(100, 32))
+    z = randn(100, 32)
+    mu, sigma = deviation = Encoder(20, NetConfig(), prior_std(0.95))(randn(100, 20), z)
     assert mu.abs().max() < 0.05
     torch.testing.assert_close(sigma, torch.full_like(sigma, prior_std(0.95)), rtol=0.05, atol=0)
-    assert kl_of_deviation(mu, sigma, 0.95).max() < 0.1  # nats over 32 dimensions
+    assert (
+        AR1(32, 0.95).kl_of_deviation(deviation, z, z).sum(-1).max() < 0.1
+    )  # nats over 32 dimensions
 
 
 def test_the_decoder_starts_at_the_home_pose() -> None:

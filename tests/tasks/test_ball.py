@@ -170,9 +170,12 @@ def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
     )
     ahead = torch.stack((torch.full((n,), 0.75), torch.linspace(0.10, 0.36, n)), -1)
     env.reset(ball=ahead, yaw=torch.zeros(n))
-    task, model = env.task, env.sim.model
+    task, model = env.task, env.robots.sim.model
     v = model.joint("ball").dofadr[0]
-    env.sim.qvel[:, v], env.sim.qvel[:, v + 4] = -1.2, (-1.2 / task.ball_radius).double()
+    env.robots.sim.qvel[:, v], env.robots.sim.qvel[:, v + 4] = (
+        -1.2,
+        (-1.2 / task.ball_radius).double(),
+    )
     goal, start = task.goal(), task.ball[:, :2].clone()
     for _ in range(20):
         env.step(torch.zeros(n, 12))

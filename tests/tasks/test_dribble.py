@@ -35,9 +35,12 @@ def dribble_env(
 
 def put(env: DribbleEnv, place: tuple[float, float], velocity: float = 0.0) -> None:
     """All balls at a place of the world, rolling along x without slipping."""
-    q, v = (env.sim.model.joint("ball").qposadr[0], env.sim.model.joint("ball").dofadr[0])
-    env.sim.qpos[:, q : q + 2] = torch.tensor(place, dtype=torch.float64)
-    env.sim.qvel[:, v], env.sim.qvel[:, v + 4] = velocity, velocity / RADIUS
+    q, v = (
+        env.robots.sim.model.joint("ball").qposadr[0],
+        env.robots.sim.model.joint("ball").dofadr[0],
+    )
+    env.robots.sim.qpos[:, q : q + 2] = torch.tensor(place, dtype=torch.float64)
+    env.robots.sim.qvel[:, v], env.robots.sim.qvel[:, v + 4] = velocity, velocity / RADIUS
 
 
 def still(env: DribbleEnv, steps: int) -> None:
@@ -95,7 +98,7 @@ def test_a_ball_bounces_as_its_damping_says(robot: robots.Robot) -> None:
     for damping in (0.1, 0.4, 1.0):
         env = dribble_env(robot, 1, damping=damping, **PLAIN)
         put(env, (0.0, 3.0))
-        env.sim.qpos[:, env.sim.model.joint("ball").qposadr[0] + 2] = RADIUS + 0.5
+        env.robots.sim.qpos[:, env.robots.sim.model.joint("ball").qposadr[0] + 2] = RADIUS + 0.5
         heights = []
         for _ in range(40):
             still(env, 1)
@@ -122,7 +125,7 @@ def test_drag_leaves_of_a_speed_what_its_law_leaves() -> None:
 
 def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     env = dribble_env(robot, 32, at_feet=0.0)
-    task, model = env.task, env.sim.model
+    task, model = env.task, env.robots.sim.model
     still(env, 15)
     # they lie on the floor
     torch.testing.assert_close(task.ball[:, 2], task.ball_radius, atol=2e-3, rtol=0)
@@ -133,7 +136,7 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     ):
         assert low <= values.min() < low + 0.2 * (high - low)
         assert high - 0.2 * (high - low) < values.max() <= high
-    fields = env.sim.expand(["body_mass", "body_inertia"])
+    fields = env.robots.sim.expand(["body_mass", "body_inertia"])
     ball = model.body("ball").id
     torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.ball_mass)
     expected = 0.4 * task.ball_mass * task.ball_radius.square()  # a solid sphere's
@@ -215,8 +218,8 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
         root_pos=env.state.root_pos @ turn.T + shift, root_rot=turn @ env.state.root_rot
     )
     env.robots.state = moved
-    q = env.sim.model.joint("ball").qposadr[0]
-    env.sim.qpos[:, q : q + 3] = (task.ball @ turn.T + shift).double()
+    q = env.robots.sim.model.joint("ball").qposadr[0]
+    env.robots.sim.qpos[:, q : q + 3] = (task.ball @ turn.T + shift).double()
     task.target = task.target @ turn[:2, :2].T + shift[:2]
     torch.testing.assert_close(task.observe(), before, atol=1e-5, rtol=0)
 
@@ -291,8 +294,8 @@ def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
 
 def test_a_ball_too_far_away_ends_the_episode(robot: robots.Robot) -> None:
     env = dribble_env(robot, 3, **PLAIN)
-    q = env.sim.model.joint("ball").qposadr[0]
-    env.sim.qpos[:, q : q + 2] = torch.tensor(
+    q = env.robots.sim.model.joint("ball").qposadr[0]
+    env.robots.sim.qpos[:, q : q + 2] = torch.tensor(
         [[4.9, 0.0], [5.1, 0.0], [2.0, 0.0]], dtype=torch.float64
     )
     env.task.target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [-3.1, 0.0]])

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import DribbleScriptConfig, dribble_command
 
-CONFIG = CommanderConfig()
+CONFIG = DribbleScriptConfig()
 
 
 def command(ball: tuple[float, float], target: tuple[float, float]) -> list[float]:
@@ -68,4 +68,4 @@ def test_from_anywhere_it_gets_behind_the_ball() -> None:
 
 def test_a_rest_that_is_no_rest_is_refused() -> None:
     with pytest.raises(ValueError, match="below and above 0"):
-        CommanderConfig(lowest=(0.0, -0.3, -1.0))
+        DribbleScriptConfig(lowest=(0.0, -0.3, -1.0))

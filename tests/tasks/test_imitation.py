@@ -17,6 +17,7 @@ from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.core import geometry
 from npmp.envs import RobotBatchConfig
+from npmp.envs.features import encoder_context
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.state import RobotState, pose_from_qpos
@@ -105,14 +106,21 @@ def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: M
     clip, frame = all_frames(env)
     state = env.reset(clip=clip, frame=frame)
     kinematics = Kinematics(robot.model())
-    for pose in ((state.root_pos, state.root_rot, state.joint_pos), pose_from_qpos(env.sim.qpos)):
+    for pose in (
+        (state.root_pos, state.root_rot, state.joint_pos),
+        pose_from_qpos(env.robots.sim.qpos),
+    ):
         error = tracking_error(kinematics(*pose), pose[2], env.task.reference.at(frame))
         assert error.max() < 1e-3
     # and by MuJoCo's own kinematics against those of the dataset's poses
-    data, model, tree = mujoco.MjData(env.sim.model), env.sim.model, tree_of(robot.model())
+    data, model, tree = (
+        mujoco.MjData(env.robots.sim.model),
+        env.robots.sim.model,
+        tree_of(robot.model()),
+    )
     stored = np.concatenate([body_states(tree, m).position for m in motions.motions])
     for i in (0, 57, 99, 100, 249):
-        data.qpos[:] = env.sim.qpos[i].numpy()
+        data.qpos[:] = env.robots.sim.qpos[i].numpy()
         mujoco.mj_kinematics(model, data)
         assert np.abs(data.xpos[1:] - stored[i]).max() < 1e-6
 
@@ -122,11 +130,11 @@ def test_reset_touches_only_its_robots_and_no_earlier_result(
 ) -> None:
     env = make(robot, motions, 4)
     step = env.step(follow(env))
-    kept, sim, frame = step.state.pack().clone(), env.sim.snapshot(), env.task.frame.clone()
+    kept, sim, frame = step.state.pack().clone(), env.robots.sim.snapshot(), env.task.frame.clone()
     mask = torch.tensor([False, True, False, True])
     env.reset(mask, clip=torch.tensor([0, 1]), frame=torch.tensor([5, 120]))
     assert torch.equal(step.state.pack(), kept)
-    assert torch.equal(env.sim.snapshot()[~mask], sim[~mask])
+    assert torch.equal(env.robots.sim.snapshot()[~mask], sim[~mask])
     assert torch.equal(env.state.pack()[~mask], kept[~mask])
     assert env.task.frame.tolist() == [frame[0], 5, frame[2], 120]
     assert env.task.last_frame[mask].tolist() == [99, 249]
@@ -146,7 +154,9 @@ def test_a_goal_goes_through_its_clip_and_counts_to_the_end(
     task.free[2] = True
     goal = task.goal()
     assert goal.tolist() == [[0.0, 98.0, 99.0], [1.0, 120.0, 249.0], [1.0, 130.0, 130.0]]
-    assert torch.equal(task.observe()[:2], task.context(task.config.future_frames)[:2])
+    features = task.features(task.config.future_frames)
+    context = encoder_context(features, env.state, task.frame, task.last_frame, env.home)
+    assert torch.equal(task.observe()[:2], context[:2])
     goals = [task.next_goal(goal, env.state)]
     goals.append(task.next_goal(goals[0], env.state))
     # robots that are where they should be, all but 0.1 rad of each joint in the second step
@@ -184,7 +194,7 @@ def test_leaving_the_corridor_is_a_termination_even_at_the_end(
 ) -> None:
     env = make(robot, motions, 3)
     env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 98]))
-    env.sim.qpos[:2, 0] += 0.95  # a third of that is over 0.3
+    env.robots.sim.qpos[:2, 0] += 0.95  # a third of that is over 0.3
     step = env.step(follow(env))
     assert step.terminated.tolist() == [True, True, False]
     assert step.truncated.tolist() == [False, False, True]
@@ -194,8 +204,8 @@ def test_leaving_the_corridor_is_a_termination_even_at_the_end(
 def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> None:
     env = make(robot, motions, 3)
     env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 10]))
-    env.sim.qpos[0, 0] += 2.0  # far from the reference, but on its feet
-    env.sim.qpos[2, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
+    env.robots.sim.qpos[0, 0] += 2.0  # far from the reference, but on its feet
+    env.robots.sim.qpos[2, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
     before = env.task.sampler.counts
     env.task.free[:] = True
     step = env.step(follow(env))
@@ -213,21 +223,21 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     # one of the two environments is elsewhere and faces 2 rad to the left
     half, yaw = torch.tensor(1.0).double(), geometry.yaw_matrix(torch.tensor(2.0))
     cosine, sine = torch.cos(half), torch.sin(half)
-    w, x, y, z = env.sim.qpos[:, 3:7].clone().unbind(-1)
+    w, x, y, z = env.robots.sim.qpos[:, 3:7].clone().unbind(-1)
     turned = (
         cosine * w - sine * z,
         cosine * x - sine * y,
         cosine * y + sine * x,
         cosine * z + sine * w,
     )
-    env.sim.qpos[:, 3:7] = torch.stack(turned, -1)
-    env.sim.qpos[:, :2] += 3.0
-    env.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.sim.qvel[:, :3].clone())
-    position, rotation, _ = pose_from_qpos(env.sim.qpos)
+    env.robots.sim.qpos[:, 3:7] = torch.stack(turned, -1)
+    env.robots.sim.qpos[:, :2] += 3.0
+    env.robots.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.robots.sim.qvel[:, :3].clone())
+    position, rotation, _ = pose_from_qpos(env.robots.sim.qpos)
     env.robots.state = env.state._replace(root_pos=position.clone(), root_rot=rotation)
     env.task.rejoin(torch.tensor([True, False]))
     assert torch.equal(env.state.root_pos[1], position[1])  # the other robot is left where it is
-    pos, rot, _ = pose_from_qpos(env.sim.qpos)
+    pos, rot, _ = pose_from_qpos(env.robots.sim.qpos)
     torch.testing.assert_close(env.state.root_pos, pos, atol=1e-6, rtol=0)
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
     target = env.task.reference.at(env.task.frame)
@@ -264,7 +274,7 @@ def test_a_robot_that_is_sent_elsewhere_has_time_to_get_there(
     assert env.step(follow(env)).terminated[0]
     env.task.rejoin(torch.tensor([True, False]))
     env.task.frame[:], env.task.last_frame[:] = 110, 249
-    env.sim.qpos[0, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
+    env.robots.sim.qpos[0, 3:7] = torch.tensor([0.5, 0.866, 0.0, 0.0])  # on its side
     assert env.step(follow(env)).terminated[0]
     env.reset(torch.tensor([True, False]))
     assert env.task.grace[0] == 0

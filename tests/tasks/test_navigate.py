@@ -11,10 +11,12 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
+from npmp.envs.policy import observe
 from npmp.envs.task import Trial
 from npmp.learning.agents import LatentAgent
 from npmp.learning.student import teacher_of
 from npmp.robots import Robot
+from npmp.skills.composition import over
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.navigate import (
@@ -117,10 +119,11 @@ def test_the_planner_teaches_over_a_walking_policy(
     env: TaskEnv[Navigate], robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     """The velocity itself is shown, within what the policy can be asked for."""
-    commanded = policy.as_module(skill)
+    commanded = over(policy, skill).as_module()
     above = HighLevelPolicy.for_task(commanded, env.task)
     planner = teacher_of(env, LatentAgent(above, commanded))
-    shown, _ = planner.answer(env, (), planner.initial_memory(6), torch.ones(6, dtype=torch.bool))
+    is_first = torch.ones(6, dtype=torch.bool)
+    shown, _ = planner.step(observe(env, is_first), planner.initial_state(6))
     low, high = torch.tensor(policy.contract.command_range).T
     asked = env.task.commands.current.clamp(low, high)
     torch.testing.assert_close(0.5 * (low + high) + 0.5 * (high - low) * shown, asked)

@@ -9,7 +9,7 @@ import torch
 
 from npmp import robots
 from npmp.envs import TaskEnv
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import PolicyOutput, observe
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -46,10 +46,10 @@ def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -
     targets = []
     for roll in (2.0, -2.0):
         posed(env, roll)
-        memory = actor.initial_memory(n)
+        memory = actor.initial_state(n)
         for _ in range(60):  # until the targets are where they go
-            told: PolicyOutput = actor.act(env, memory, first)
-            memory = told.memory
+            told: PolicyOutput
+            told, memory = actor.step(observe(env, first), memory)
             env.robots.state = env.robots.state._replace(setpoint=told.action + env.home)
         targets.append((told.action + env.home)[0].numpy())
     mirrored = robot.symmetries["left_right"].mirror_joints(targets[1])
@@ -67,11 +67,10 @@ def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
     actor, n = RightingTeacher(env), env.num_envs
     actor.config = RightingConfig(speed=5.0, firm=0.0)
     posed(env, 0.0)
-    memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)
+    memory, first = actor.initial_state(n), torch.ones(n, dtype=torch.bool)
     actions = []
     for _ in range(80):
-        told = actor.act(env, memory, first)
-        memory = told.memory
+        told, memory = actor.step(observe(env, first), memory)
         actions.append(told.action)
         after = told.action + env.home
         env.robots.state = env.robots.state._replace(setpoint=after, joint_pos=after)
@@ -82,11 +81,11 @@ def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
 
 def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> None:
     actor, n = RightingTeacher(env), env.num_envs
-    memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)
+    memory, first = actor.initial_state(n), torch.ones(n, dtype=torch.bool)
     sides = []
     for roll in (3.0, -3.0, 3.0, -2.0, -3.0):
         posed(env, roll)
-        memory = actor.act(env, memory, first).memory
+        _, memory = actor.step(observe(env, first), memory)
         sides.append(memory.side[0].item())
     assert sides == [1.0, 1.0, 1.0, -1.0, -1.0]
 

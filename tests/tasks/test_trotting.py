@@ -16,6 +16,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.actuators.models import ActuatorContract, make
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.policy import observe
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -122,7 +123,7 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
     env = env_of(robot, 2, clock_s=0.6)
     env.task.commands.fix(asked(env, 0.5, 0.0, 0.0))
     actor = env.task.teacher(env)
-    c, memory, first = actor.config, actor.initial_memory(2), torch.ones(2, dtype=torch.bool)
+    c, memory, first = actor.config, actor.initial_state(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []
     for _ in range(60):
         clocks.append(env.task.clock.phase[0].item())
@@ -130,10 +131,10 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
         angle = 2.0 * math.pi * clocks[-1]
         expected = torch.tensor([math.sin(angle), math.cos(angle)])
         torch.testing.assert_close(told, expected, atol=1e-5, rtol=0.0)
-        decision = actor.act(env, memory, first)
-        memory, first = decision.memory, torch.zeros_like(first)
+        output, memory = actor.step(observe(env, first), memory)
+        first = torch.zeros_like(first)
         swung.append(memory.swung[0, 0].item())  # of the left fore leg
-        env.step(decision.action)
+        env.step(output.action)
     # a period is 30 steps
     assert clocks[0] == 0.0 and clocks[12] == pytest.approx(0.4) and min(clocks[25:35]) < 0.05
     # but where one begins or ends to rounding
@@ -167,7 +168,8 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
     state, kp, kd = env.state, torch.tensor(robot.kp).float(), torch.tensor(robot.kd).float()
     plain, other = script_of(env), script_of(env, TrotConfig(drives=(60.0, 5.0)))
     for_ideal, for_other = (
-        actor.act(env, actor.initial_memory(4), first).action for actor in (plain, other)
+        actor.step(observe(env, first), actor.initial_state(4))[0].action
+        for actor in (plain, other)
     )
     ideal = kp * (for_ideal + plain.home - state.joint_pos) - kd * state.joint_vel_end
     soft = 60.0 * (for_other + plain.home - state.joint_pos) - 5.0 * state.joint_vel_end

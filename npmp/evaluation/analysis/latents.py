@@ -11,15 +11,16 @@ from torch import Tensor
 from mocap_data.outside import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
+from npmp.core.gaussian import Gaussian
+from npmp.core.tree import cat_trees
 from npmp.envs import RobotBatchConfig, load_motions
 from npmp.envs.rollout import Transition, rollout
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.analysis.description import Module, open_module
 from npmp.robots import Robot
-from npmp.skills import prior
-from npmp.skills.actors import Latents, TrackingActor
+from npmp.skills.composition import tracking
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks.imitation import Imitation, ImitationEnv
+from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 
 ACTIVE_NATS = 0.01  # a dimension that carries less than this per step is one of the prior
 
@@ -80,7 +81,8 @@ def latent_use(
     skill.check_robot(robot)
     skill.check_encoder(robot)
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
-    task = Imitation(robot, motions=motions)
+    frames = skill.contract.context_horizon
+    task = Imitation(robot, ImitationConfig(future_frames=frames), motions)
     like = robots_config or RobotBatchConfig().like(skill)
     env = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     return use_in(skill, env, steps=steps, seed=seed)
@@ -88,18 +90,26 @@ def latent_use(
 
 def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> LatentUse:
     """The same in an environment that there is already; its generator is reseeded."""
-    notes: list[Latents] = []
+    zs: list[Tensor] = []
+    deviations: list[Gaussian] = []
+    kls: list[Tensor] = []
     row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # kept step by step, then joined
     require_memory(steps * row, f"steps={steps}: the latents of {env.num_envs:,} robots")
 
-    def record(moment: Transition) -> None:
-        notes.append(moment.decision.note)
+    def record(transition: Transition) -> None:
+        o = transition.observation
+        before = transition.state.z
+        deviation = skill.encode(o.task, before)
+        observed = skill.prior.observe(o.state, o.task)
+        zs.append(transition.next_state.z)
+        deviations.append(deviation)
+        kls.append(skill.prior.kl_of_deviation(deviation, before, observed))
 
     env.generator.manual_seed(seed)
     env.task.sampler.forget()
     env.reset()
-    rollout(TrackingActor(skill, torch.Generator().manual_seed(seed)), env, steps, record)
-    z, mu, sigma = (torch.cat(part) for part in zip(*notes, strict=True))
+    rollout(tracking(skill, torch.Generator().manual_seed(seed)), env, steps, record)
+    mu, sigma = cat_trees(deviations)
     mean = mu.var(0)
-    kl = prior.kl_per_dimension(mu, sigma, skill.alpha)
-    return LatentUse(kl.mean(0), mean / (mean + sigma.square().mean(0)), z.std(0))
+    share = mean / (mean + sigma.square().mean(0))
+    return LatentUse(torch.cat(kls).mean(0), share, torch.cat(zs).std(0))

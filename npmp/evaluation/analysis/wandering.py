@@ -16,7 +16,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.envs.rollout import Transition, rollout
 from npmp.evaluation.analysis.description import Module, open_module
 from npmp.robots import Robot
-from npmp.skills.actors import PriorActor
+from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation, ImitationConfig, Walk
 
@@ -27,7 +27,7 @@ class Wandering(NamedTuple):
 
     up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then
-    qpos: Tensor  # (T + 1, shown, nq) float64, of the first robots; continues after a fall
+    qpos: Tensor  # (T + 1, kept, nq) float64, of the first robots; continues after a fall
     dt: float  # control period [s]
     cap_s: float
 
@@ -64,10 +64,10 @@ def wander(
     seed: int = 0,
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
-    shown: int = 8,
+    kept: int = 8,
 ) -> Wandering:
-    """Let robots wander without a task until they fall, on the AR(1) process of eq. 5 from its
-    stationary distribution.
+    """Let robots wander without a task until they fall, on latents of its prior, from its first
+    distribution (of the AR(1) prior the stationary one).
 
     Args:
       data: motions of the robot, from whose random frames it starts, moving as they do; None: from
@@ -75,7 +75,7 @@ def wander(
       robot, split, robots_config, threads: as of `npmp.evaluation.analysis.latent_use`.
       seconds: at most; a robot that is still up then counts with this time, so means are censored
         there.
-      shown: robots whose motion is kept.
+      kept: robots whose motion is kept.
 
     A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its
     simulation breaks down.
@@ -94,54 +94,54 @@ def wander(
         task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
     like = robots_config or RobotBatchConfig().like(skill)
     env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
-    return wander_in(skill, env, seconds=seconds, seed=seed, shown=shown)
+    return wander_in(skill, env, seconds=seconds, seed=seed, kept=kept)
 
 
 class _WanderRecorder:
     """Follows robots until they fall. Ends the rollout when none is up."""
 
-    def __init__(self, env: TaskEnv[Any], shown: int):
+    def __init__(self, env: TaskEnv[Any], kept: int):
         self.env = env
-        self.shown = shown
+        self.kept = kept
         n = env.num_envs
         self.up = torch.ones(n, dtype=torch.bool)
         self.steps = torch.zeros(n)
         self.travelled = torch.zeros(n)
-        self.qpos = [env.robots.qpos[:shown].clone()]
+        self.qpos = [env.robots.qpos[:kept].clone()]
         self._place = env.state.root_pos[:, :2]
 
-    def __call__(self, moment: Transition) -> bool:
+    def __call__(self, transition: Transition) -> bool:
         env = self.env
-        state = moment.step.state
+        state = transition.step.state
         # the state after a breakdown is that of before, and stands
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)
         self.steps += self.up
         place = state.root_pos[:, :2]
         self.travelled += torch.where(self.up, (place - self._place).norm(dim=-1), 0.0)
         self._place = place
-        self.qpos.append(env.robots.qpos[: self.shown].clone())
+        self.qpos.append(env.robots.qpos[: self.kept].clone())
         return not self.up.any()
 
 
 def wander_in(
-    skill: SkillModule, env: TaskEnv[Any], *, seconds: float, seed: int, shown: int = 8
+    skill: SkillModule, env: TaskEnv[Any], *, seconds: float, seed: int, kept: int = 8
 ) -> Wandering:
     """The same in an environment that there is already, from a reset; its generator is reseeded."""
     env.generator.manual_seed(seed)
     env.reset()
     steps = max(1, round(seconds / env.dt))
-    record = _WanderRecorder(env, shown)
+    record = _WanderRecorder(env, kept)
     row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
-    require_memory(steps * row, f"seconds={seconds:g}: the motions of {shown} robots")
-    actor = PriorActor(skill, torch.Generator().manual_seed(seed))
-    rollout(actor, env, steps, record, resets=None)
+    require_memory(steps * row, f"seconds={seconds:g}: the motions of {kept} robots")
+    policy = wandering(skill, torch.Generator().manual_seed(seed))
+    rollout(policy, env, steps, record, resets=None)
     qpos = torch.stack(record.qpos)
     up_s = record.steps * env.dt
     return Wandering(up_s, record.travelled, qpos, env.dt, steps * env.dt)
 
 
 def write_motions(path: Path, robot: Robot, trial: Wandering) -> None:
-    """rollouts.h5: a group "prior i" per robot shown with qpos (T, nq), rate_hz and up_frames, the
+    """rollouts.h5: a group "prior i" per robot kept with qpos (T, nq), rate_hz and up_frames, the
     frames until its fall."""
     with new_hdf5(path, track_order=True) as file:
         file.attrs["robot"] = robot.name

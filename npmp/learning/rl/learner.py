@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
+from npmp.core.gaussian import Gaussian
 from npmp.core.state import Numbers, Part, Resumable
 from npmp.core.tree import Tree, map_tree
 from npmp.learning.critic import Critic
-from npmp.learning.rl import gaussian, popart, ppo, vmpo
+from npmp.learning.rl import popart, ppo, vmpo
 from npmp.learning.rl.optimization import clip_gradients
 from npmp.learning.rl.returns import lambda_returns
 from npmp.learning.rl.rollout import Rollout, successor_values
@@ -95,19 +96,20 @@ class Learner(Resumable, ABC):
 
     @torch.no_grad()
     def act(
-        self, observations: Tree, state: Tree, first: Tensor, generator: torch.Generator
+        self, observations: Tree, state: Tree, is_first: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tree]:
         """One step of the acting policy.
 
         Args:
-          observations, state: trees [B, ...]. first: [B] bool, the step is an episode's first.
+          observations, state: trees [B, ...]. is_first: [B] bool, the step is an episode's first.
 
         Returns: actions [B, A], their log-density [B], the state after the step.
         """
         one = map_tree(lambda leaf: leaf[None], observations)
-        mean, std, state, _ = self.acting(one, state, first[None])
-        actions = gaussian.sample(mean, std, generator)
-        return actions[0], gaussian.log_prob(mean, std, actions)[0], state
+        mean, std, state, _ = self.acting(one, state, is_first[None])
+        distribution = Gaussian(mean, std)
+        actions = distribution.draw(generator)
+        return actions[0], distribution.log_prob(actions)[0], state
 
     def learn(
         self,
@@ -135,21 +137,21 @@ class Learner(Resumable, ABC):
             for chosen in order.tensor_split(minibatches):
                 if precomputed is None or self.outdated():
                     with torch.no_grad():
-                        precomputed = self.known(rollout)
+                        precomputed = self.precompute(rollout)
                 part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], precomputed)
                 figures.append(self.update(rollout.sequences(chosen), part, beta))
         return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
 
     @abstractmethod
-    def known(self, rollout: Rollout) -> Tree:
+    def precompute(self, rollout: Rollout) -> Tree:
         """What updates from a rollout have in common, leaves [T, B, ...]."""
 
     @abstractmethod
     def outdated(self) -> bool:
-        """Whether the last update has changed what is `known`."""
+        """Whether the last update has changed what `precompute` gives."""
 
     @abstractmethod
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
         """One gradient step; figures that say how it went.
 
         Raises:
@@ -219,8 +221,8 @@ class VMPO(Learner):
             ]
         )
 
-    def known(self, rollout: Rollout) -> Tree:
-        """As `Learner.known`: mean and std of the target network, [T, B, A] each."""
+    def precompute(self, rollout: Rollout) -> Tree:
+        """As `Learner.precompute`: mean and std of the target network, [T, B, A] each."""
         return self.target(rollout.observations, rollout.initial_state, rollout.resets)[:2]
 
     def outdated(self) -> bool:
@@ -238,7 +240,7 @@ class VMPO(Learner):
         ends = rollout.terminated, rollout.truncated
         return lambda_returns(rollout.rewards, following, *ends, self.config.gamma)
 
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
         """As `Learner.update`; several figures are by objective, `temperature_NAME` and so on."""
         outputs = self.critic(rollout.critic_observations)
         values = popart.unnormalize(self.units, outputs.detach())
@@ -247,8 +249,9 @@ class VMPO(Learner):
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
-        old_mean, old_std = known
-        kl_mean, kl_std = (kl.mean() for kl in gaussian.decoupled_kl(old_mean, old_std, mean, std))
+        old = Gaussian(*precomputed)
+        new = Gaussian(mean, std)
+        kl_mean, kl_std = (kl.mean() for kl in old.decoupled_kl(new))
         eta, alpha_mean, alpha_std = (
             vmpo.dual(self.duals[name]) for name in ("temperature", "mean", "std")
         )
@@ -257,7 +260,7 @@ class VMPO(Learner):
         dual_mean, bound_mean = vmpo.kl_constraint_loss(kl_mean, alpha_mean, EPSILON_MEAN)
         dual_std, bound_std = vmpo.kl_constraint_loss(kl_std, alpha_std, self.config.epsilon_std)
         losses = {
-            "policy": vmpo.policy_loss(weights, gaussian.log_prob(mean, std, rollout.actions)),
+            "policy": vmpo.policy_loss(weights, new.log_prob(rollout.actions)),
             "temperature": vmpo.temperature_loss(advantages, selected, eta, self._epsilon).sum(),
             "alpha": dual_mean + dual_std,
             "bound": bound_mean + bound_std,
@@ -267,9 +270,9 @@ class VMPO(Learner):
         self._move_units(returns)
         if self.outdated():
             self.target.load_state_dict(self.policy.state_dict())
-        acted = gaussian.log_prob(old_mean, old_std, rollout.actions)
+        acted = old.log_prob(rollout.actions)
         figures = {f"loss_{name}": loss for name, loss in losses.items()} | norms
-        figures |= {"kl": to_prior.mean(), "entropy": gaussian.entropy(std).mean()}
+        figures |= {"kl": to_prior.mean(), "entropy": new.entropy().mean()}
         figures |= {"kl_mean": kl_mean, "kl_std": kl_std}
         figures |= {"alpha_mean": alpha_mean, "alpha_std": alpha_std}
         figures["off_policy"] = (rollout.behaviour_log_prob - acted).mean()
@@ -315,8 +318,8 @@ class PPO(Learner):
         """As `Learner.outdated`: never, all of it is of the policy and critic that collected."""
         return False
 
-    def known(self, rollout: Rollout) -> Tree:
-        """As `Learner.known`: mean and std of the policy, values, returns, advantages."""
+    def precompute(self, rollout: Rollout) -> Tree:
+        """As `Learner.precompute`: mean and std of the policy, values, returns, advantages."""
         rewards = (1.0 - self.config.gamma) * rollout.rewards.sum(-1, keepdim=True)
         mean, std = self.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
         values = self.critic(rollout.critic_observations)
@@ -327,22 +330,23 @@ class PPO(Learner):
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return mean, std, *(part.squeeze(-1) for part in (values, returns, advantages))
 
-    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
-        old_mean, old_std, old_values, returns, advantages = known
+    def update(self, rollout: Rollout, precomputed: Tree, beta: float) -> dict[str, float]:
+        old_mean, old_std, old_values, returns, advantages = precomputed
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
-        change = gaussian.kl(old_mean, old_std, mean, std).mean()
+        new = Gaussian(mean, std)
+        change = Gaussian(old_mean, old_std).kl(new).mean()
         self.rate = ppo.adapted_rate(self.rate, change.item(), self.config.desired_kl)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         values = self.critic(rollout.critic_observations).squeeze(-1)
-        log_prob = gaussian.log_prob(mean, std, rollout.actions)
+        log_prob = new.log_prob(rollout.actions)
         surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
         value = ppo.clipped_value_loss(values, old_values, returns)
         norms = self._descend(surrogate + value + beta * to_prior.mean(), MAX_GRADIENT_NORM)
         figures = {"loss_policy": surrogate, "loss_value": value, "kl": to_prior.mean()}
-        figures |= {"entropy": gaussian.entropy(std).mean(), "kl_update": change}
+        figures |= {"entropy": new.entropy().mean(), "kl_update": change}
         return as_numbers(figures | norms) | {"learning_rate": self.rate}
 
     def _parts(self) -> dict[str, Part]:

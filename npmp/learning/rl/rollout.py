@@ -16,12 +16,12 @@ class Rollout(NamedTuple):
 
     The learner re-runs the policy on the stored observations, from the stored state. So whatever
     the policy takes from its own past actions (the previous latent z_{t-1} of a latent-space
-    policy, say) must be an observation: in a recurrent state it would be drawn anew.
+    policy, say) must be an observation: in a recurrent state it would be sampled anew.
     """
 
     # tree [T, B, ...], what the policy saw
     observations: Tree
-    # [T, B, A], what it drew, and their log-density then [T, B]
+    # [T, B, A], its sample, and their log-density then [T, B]
     actions: Tensor
     behaviour_log_prob: Tensor
     # [T, B] bool, the step is an episode's first: the state is reset before it

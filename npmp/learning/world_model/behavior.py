@@ -1,4 +1,4 @@
-"""A behaviour prior: which latents a module itself uses in a state, given what it does next.
+"""A behaviour prior: which latents a module itself uses in a state before what it does next.
 
     p(z_t | x_t, g_t, z_{t-1}) = N(alpha z_{t-1} + mu, diag(sigma^2)),  (mu, sigma) = f(x, g, z)
 
@@ -15,10 +15,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from npmp.core.gaussian import Gaussian
 from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
 from npmp.skills.normalizer import Normalizer
-from npmp.skills.prior import Habit, Latent, prior_std
+from npmp.skills.prior import AR1, Prior
 
 HIDDEN = 256  # units of each of two layers [D]
 EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
@@ -27,12 +28,15 @@ NEAR = 0.15  # share of the range of goals that a task asks for [D]
 NEAREST = 0.05  # at least so near, where a task asks for one goal only [m/s, rad/s] [D]
 
 
-class BehaviorPrior(nn.Module):
-    """An MLP to mean and deviation of the latent. `fit` in `npmp.learning.cloning` trains it.
+class BehaviorPrior(Prior):
+    """An MLP to mean and deviation of the latent; `fit_behavior` in `npmp.learning.cloning` trains
+    it.
 
-    Where a goal has no example, as running sideways, the network extrapolates. `support` says so,
-    and the AR(1) prior counts there.
+    Its KL is a mixture, w KL(q || this) + (1 - w) KL(q || AR(1)). Where a goal has no example, as
+    running sideways, the network extrapolates: w is 0 there (`support`).
     """
+
+    name = "behavior"
 
     home: Tensor
     examples: Tensor
@@ -40,18 +44,28 @@ class BehaviorPrior(nn.Module):
     near: Tensor
 
     def __init__(
-        self, home: Tensor, goals: Sequence[tuple[float, float]], latent_dim: int, alpha: float
+        self,
+        home: Tensor,
+        goals: Sequence[tuple[float, float]],
+        latent_dim: int,
+        alpha: float,
+        share: float = 1.0,
     ):
-        """home: (nu,) [rad]; goals: the g ranges (low, high) that the task asks for, none where its
-        goal is not what is achieved."""
-        super().__init__()
+        """Args:
+        home: (nu,) [rad]. goals: the g ranges (low, high) that the task commands, none where its
+          goal is not what is achieved.
+        alpha: of the AR(1) prior. share: w where goals have examples.
+        """
+        super().__init__(latent_dim)
         goal_width = len(goals)
+        self.general = AR1(latent_dim, alpha)
         self.alpha = alpha
-        self.start = prior_std(alpha)
+        self.std = self.general.std
+        self.share = share
         self.register_buffer("home", home.clone(), persistent=False)
         ends = torch.tensor(goals).view(-1, 2)
         width = ends[:, 1] - ends[:, 0]
-        # of what is never asked for, as of what is asked most widely
+        # of a goal that is never commanded, as of the widest range
         width = torch.where(width > 0.0, width, width.max() if goal_width else width)
         self.register_buffer("goals", ends, persistent=False)
         self.register_buffer("near", (NEAR * width).clamp(min=NEAREST), persistent=False)
@@ -59,6 +73,7 @@ class BehaviorPrior(nn.Module):
         self.scale = Normalizer(state + goal_width)
         self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
         self.goal_width = goal_width
+        self.observes_task = goal_width > 0
         head = nn.Linear(HIDDEN, 2 * latent_dim)
         nn.init.normal_(head.weight, std=0.01 / HIDDEN**0.5)
         nn.init.zeros_(head.bias)
@@ -70,20 +85,36 @@ class BehaviorPrior(nn.Module):
             head,
         )
 
-    def inputs(self, state: RobotState, goal: Tensor) -> Tensor:
+    def features(self, state: RobotState, goal: Tensor) -> Tensor:
         """Unscaled features (..., 12 + 3 nu + g): the true state but for its height, which rough
         ground shifts, and the goal (..., g) as the task shows it."""
         return torch.cat((true_state(state, self.home)[..., 1:], goal[..., : self.goal_width]), -1)
 
-    def forward(self, features: Tensor, z_prev: Tensor) -> Latent:
-        """features (..., f) as `inputs`, z_{t-1} (..., d) -> the latent's distribution."""
-        mu, raw = self.net(torch.cat((self.scale(features), z_prev), -1)).chunk(2, -1)
+    def forward(self, features: Tensor, z_before: Tensor) -> Gaussian:
+        """features (..., f), z_{t-1} (..., d) -> the latent's distribution."""
+        mu, raw = self.net(torch.cat((self.scale(features), z_before), -1)).chunk(2, -1)
         # within a factor e^3 of the AR(1) prior's, as the policy's
-        std = self.start * torch.exp(3.0 * torch.tanh(raw / 3.0))
-        return Latent(self.alpha * z_prev + mu, std)
+        std = self.std * torch.exp(3.0 * torch.tanh(raw / 3.0))
+        return Gaussian(self.general.step(z_before, features).mean + mu, std)
 
-    def asked_for(self, goal: Tensor) -> Tensor:
-        """Which goals (..., g) lie in the range that the task asks for, or near it. -> (...) bool.
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
+        """`features`, and the weight w of this prior in its KL, (..., f + 1)."""
+        features = self.features(state, task)
+        weight = self.share * self.support(features)
+        return torch.cat((features, weight.unsqueeze(-1)), -1)
+
+    def step(self, z_before: Tensor, observed: Tensor) -> Gaussian:
+        return self(observed[..., :-1], z_before)
+
+    def kl(self, distribution: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
+        """As `Prior.kl`: w KL(q || this) + (1 - w) KL(q || AR(1))."""
+        weight = observed[..., -1]
+        own = self.step(z_before, observed)
+        general = self.general.kl(distribution, z_before, observed)
+        return weight * distribution.kl(own) + (1.0 - weight) * general
+
+    def commanded(self, goal: Tensor) -> Tensor:
+        """Which goals (..., g) lie in the range that the task commands, or near it. -> (...) bool.
         Recordings at other speeds would take the network's room."""
         low, high = self.goals.unbind(-1)
         return ((goal > low - self.near) & (goal < high + self.near)).all(-1)
@@ -108,9 +139,3 @@ class BehaviorPrior(nn.Module):
         far = torch.cdist(goals / self.near, self.examples / self.near)
         kth = far.kthvalue(NEIGHBOURS, -1).values.view(features.shape[:-1])
         return (2.0 - kth).clamp(0.0, 1.0)
-
-    def habit(self, state: RobotState, goal: Tensor, z_prev: Tensor, share: float) -> Habit:
-        """What a policy is held to in states (..., k) with goals (..., g) as the task shows them,
-        z_{t-1} (..., d); share: of the KL, where the goals have examples."""
-        features = self.inputs(state, goal)
-        return Habit(self(features, z_prev), share * self.support(features))

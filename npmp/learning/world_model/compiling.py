@@ -20,7 +20,7 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
 
     Compiling needs a C++ compiler at run time. Where there is none, or it fails, one line on stderr
     says so and the step stays as it is: the same numbers up to rounding, slower. The backward pass
-    is compiled when it is first asked for, in the caller's `backward()`; so the first call with
+    is compiled at its first use, in the caller's `backward()`; so the first call with
     gradients tries both ways once, and throws the result away. Shapes that come later are compiled
     anew: of these, a failure is met in the forward pass only.
 
@@ -35,7 +35,7 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
         nonlocal fast, tried
         if fast is None:
             return step(carry, *inputs)
-        # where a recursion starts, no gradient is asked for: that would be a step of its own to
+        # where a recursion starts, no gradient is needed: that would be a step of its own to
         # compile
         carry = map_tree(_tracked, carry)
         try:

@@ -1,6 +1,6 @@
 """Imagination: policy, decoder and world model as one differentiable rollout, for any task.
 
-A step is a pure function of tensors with every random number drawn in advance, so that it can be
+A step is a pure function of tensors with every random number sampled in advance, so that it can be
 compiled once and serves any horizon. What no later step depends on (the losses) is computed for all
 steps at once after the last.
 """
@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.core.tree import Tree, map_tree
+from npmp.core.gaussian import Gaussian
+from npmp.core.tree import map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
+from npmp.envs.policy import Observation
 from npmp.envs.sensing import Sensing, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
@@ -23,10 +25,7 @@ from npmp.learning.world_model.compiling import compiled
 from npmp.learning.world_model.model import WorldModel
 from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.learning.world_model.replay import Step
-from npmp.skills import prior
-from npmp.skills.high_level_policy import Player, PolicyInput
-from npmp.skills.nets import DecoderState
-from npmp.skills.prior import Latent
+from npmp.skills.composition import Composition, CompositionState
 from npmp.tasks.rewards import setpoint_costs
 
 
@@ -35,9 +34,7 @@ class Carry(NamedTuple):
 
     state: Tensor  # (B, s) packed RobotState
     history: Tensor  # (B, H + 1, o) exact observations, the latest first
-    z: Tensor  # (B, d)
-    decoder: DecoderState
-    policy: Tree
+    policy: CompositionState
     goal: Tensor  # (B, g)
 
 
@@ -47,7 +44,7 @@ class Constants(NamedTuple):
     physics: Tensor  # (B, p)
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
     patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
-    free: Tensor  # (B, 1) bool, acting from the prior
+    free: Tensor  # (B,) bool, acting on the prior
     drift: Tensor  # (B, 3) standard normal, of what `extras` see
 
 
@@ -72,16 +69,17 @@ class ImaginedTrajectory(NamedTuple):
 class ImaginedLosses(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
-    task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
-    style: Tensor  # the same: how they moved, whatever was asked
+    task: Tensor  # `Task.imagined_loss`: how far they were from the goal
+    style: Tensor  # the same: how they moved, whatever the goal
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
-    kl: Tensor  # of the policy to what it is held to, per step [nats]
-    habit: Tensor  # weight of the behaviour prior in it
+    kl: Tensor  # of the policy to its prior, per step [nats]
+    behavior: Tensor  # weight of the behaviour prior in it
     std: Tensor  # of the policy's latents
-    posture: Tensor  # distance from the postures that are known to hold
+    posture: Tensor  # distance from the postures that hold
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
-    current: Tensor  # squares of the motors' currents, summed over joints [A^2]; 0: not told
+    # squares of the motors' currents, summed over joints [A^2]; 0 without a model of them
+    current: Tensor
 
 
 class Imagination:
@@ -94,7 +92,7 @@ class Imagination:
 
     def __init__(
         self,
-        player: Player,
+        policy: Composition,
         model: WorldModel,
         sensing: Sensing,
         task: Task,
@@ -102,23 +100,20 @@ class Imagination:
         postures: PostureRange,
         wasserstein: SlicedWasserstein | None = None,
         *,
-        behavior: BehaviorPrior | None = None,
-        share: float = 0.0,
         frees: bool = False,
         compile: bool = False,
     ):
         """Put the parts together.
 
         Args:
-          player: what learns; gradients pass through what of it is frozen.
+          policy: what learns; gradients pass through what of it is frozen.
           model: frozen.
-          postures: that are known to hold. wasserstein: what robots on the prior are compared with.
-          behavior: what the policy is held to beside the AR(1) prior, by a share of the KL.
-          frees: robots that acted from the prior do so here, and only these are asked to keep to
+          postures: that hold. wasserstein: what robots on the prior are compared with.
+          frees: robots that act on the prior do so here, and only these are kept to
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
         """
-        self.player = player
+        self.policy = policy
         self.model = model
         self.sensing = sensing
         self.task = task
@@ -126,62 +121,63 @@ class Imagination:
         self.postures = postures
         self.wasserstein = wasserstein
         self.frees = frees
-        self.behavior = behavior
-        self.share = share
         self._step = compiled(self.step, compile)
 
-    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Latent]:
+    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Gaussian]:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
-        policy, skill = self.player
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
-        senses = sensing.shown(carry.history, draws.sensors)
-        seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
-        inputs = PolicyInput(senses, seen, carry.z)
-        latent, policy_state = policy.step(inputs, carry.policy)
-        if self.frees:
-            latent = prior.where_free(latent, fixed.free, carry.z, policy.alpha)
-        z = latent.mean + latent.std * draws.latent
-        action, decoder = skill.decode(z, senses, carry.decoder)
+        proprioception = sensing.shown(carry.history, draws.sensors)
+        task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
+        observation = Observation(
+            proprioception,
+            task,
+            state=state,
+            free=fixed.free if self.frees else None,
+            noise=draws.latent,
+        )
+        output, policy = self.policy.step(observation, carry.policy)
 
         offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
-        setpoint = self.model.home + action
+        setpoint = self.model.home + output.action
         if offset is not None:  # what is commanded is, in the encoders' terms, shifted
             setpoint = setpoint - offset
         ground = self.ground.about_feet(state, fixed.patch)
         after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
         history = sensing.remember(carry.history, sensing.exact(after, offset))
         goal = self.task.next_goal(carry.goal, after)
-        return Carry(after.pack(), history, z, decoder, policy_state, goal), latent
+        return Carry(after.pack(), history, policy, goal), output.info
 
     def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
         """Imagine `horizon` steps from real moments (B, ...)."""
-        carry = Carry(
-            start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
-        )
-        free = start.free.unsqueeze(-1)
+        policy = CompositionState(start.policy, start.z, start.decoder)
+        carry = Carry(start.state, self.sensed(start), policy, start.goal)
 
-        def drawn(*shape: int) -> Tensor:
+        def normal(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, device=start.z.device)
 
         robots = len(start.z)
         extra = len(self.task.extra_inputs)
-        latent = drawn(horizon, *start.z.shape)
+        latent = normal(horizon, *start.z.shape)
         delay, noise = self.sensing.draw((horizon, robots), generator)
-        extras = drawn(horizon, robots, 2, extra)
+        extras = normal(horizon, robots, 2, extra)
         fixed = Constants(
-            start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
+            start.physics,
+            start.joint_offset,
+            start.patch,
+            start.free,
+            normal(robots, 3 * (extra > 0)),
         )
         states = [carry.state]
         goals = []
-        zs = [carry.z]
+        zs = [start.z]
         latents = []
         for k in range(horizon):
             draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
             carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
-            zs.append(carry.z)
+            zs.append(carry.policy.z)
             latents.append(distribution)
         mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
         return ImaginedTrajectory(
@@ -199,13 +195,16 @@ class Imagination:
 
     def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedLosses:
         """The losses of a rollout of `horizon` steps, differentiable."""
-        course = self.rollout(start, horizon, generator)
-        before, after = RobotState.unpack(course.states[:-1]), RobotState.unpack(course.states[1:])
-        free = start.free.to(course.std)
+        trajectory = self.rollout(start, horizon, generator)
+        before, after = (
+            RobotState.unpack(trajectory.states[:-1]),
+            RobotState.unpack(trajectory.states[1:]),
+        )
+        free = start.free.to(trajectory.std)
         commanded = 1.0 - free
 
-        loss = self.task.imagined_loss(before, after, course.goals, start.patch)
-        each = torch.ones_like(course.std[..., 0])
+        loss = self.task.imagined_loss(before, after, trajectory.goals, start.patch)
+        each = torch.ones_like(trajectory.std[..., 0])
         counts = each if loss.weight is None else loss.weight
 
         def mean(values: Tensor, robots: Tensor, steps: Tensor) -> Tensor:
@@ -214,7 +213,7 @@ class Imagination:
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
         effort, smoothness = setpoint_costs(after, before)
-        kl, habit = self._divergence(course, start)
+        kl, behavior = self._divergence(trajectory, start)
         away = self.postures(above_ground(after, self.ground, start.patch))
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
@@ -232,26 +231,24 @@ class Imagination:
             effort=mean(effort, commanded, counts),
             smoothness=mean(smoothness, commanded, counts),
             kl=mean(kl, commanded, counts),
-            habit=habit.mean(),
-            std=mean(course.std.detach().mean(-1), commanded, each),
+            behavior=behavior.mean(),
+            std=mean(trajectory.std.detach().mean(-1), commanded, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
             current=mean(current, commanded, counts),
         )
 
-    def _divergence(self, course: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
-        """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
-        each."""
-        latent = Latent(course.mean, course.std)
-        z_prev = course.z[:-1]
-        habit = None
-        if self.behavior is not None:
-            before = RobotState.unpack(course.states[:-1])
-            goals = torch.cat((start.goal[None], course.goals[:-1]))
-            inputs = self.task.see(before, goals) if self.behavior.goal_width else goals
-            habit = self.behavior.habit(before, inputs, z_prev, self.share)
-        kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
-        return kl, torch.zeros_like(kl) if habit is None else habit.weight
+    def _divergence(self, trajectory: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
+        """The KL of the policy to its prior at each step, and the behaviour prior's weight in it,
+        (H, B) each."""
+        prior = self.policy.upper.prior
+        before = RobotState.unpack(trajectory.states[:-1])
+        goals = torch.cat((start.goal[None], trajectory.goals[:-1]))
+        task = self.task.see(before, goals) if prior.observes_task else goals
+        observed = prior.observe(before, task)
+        kl = prior.kl(Gaussian(trajectory.mean, trajectory.std), trajectory.z[:-1], observed)
+        behaves = isinstance(prior, BehaviorPrior)
+        return kl, observed[..., -1] if behaves else torch.zeros_like(kl)
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:

@@ -16,17 +16,17 @@ class Step(NamedTuple):
     """What is kept of a control step of n robots that is about to be made, leaves (n, ...)."""
 
     # (n,) bool: an episode begins, or the robot was sent to another goal: nothing leads up to it
-    first: Tensor
-    # (n,) bool: the robot acts from the prior, and is asked nothing
+    is_first: Tensor
+    # (n,) bool: the robot acts on the prior and has no goal
     free: Tensor
     # packed RobotState, heights as an integral of velocities
     state: Tensor
     # (n, nu) applied until the next step [rad]
     setpoint: Tensor
-    # (n, p) what was drawn of the physics, and the push during the step
+    # (n, p) the random physics, and the push during the step
     physics: Tensor
     # (n, nu) squares of the motors' currents, mean over the step before [A^2]; (n, 0) where not
-    # asked for
+    # recorded
     currents: Tensor
     # (n, nu) of the encoders [rad]; (n, 0) where they are right
     joint_offset: Tensor
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     # memories before the step
     decoder: DecoderState
     policy: Tree
-    # (n, g) what is asked
+    # (n, g) as `Task.goal`
     goal: Tensor
 
 
@@ -49,7 +49,7 @@ class Window(NamedTuple):
 
     states: Tensor  # (T + 1, B, s) packed RobotState
     setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
-    # (T, B, p) what was drawn of the physics, the push during the step, heights about the feet
+    # (T, B, p) the random physics, the push during the step, heights about the feet
     physics: Tensor
     # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
     valid: Tensor
@@ -67,8 +67,8 @@ class ReplayBuffer:
     def __init__(self, capacity: int, example: Step):
         """example: a step like those that are kept, on their device."""
         self.capacity = capacity
-        self.num_envs = len(example.first)
-        self.device = example.first.device
+        self.num_envs = len(example.is_first)
+        self.device = example.is_first.device
         self.steps: Step = map_tree(lambda leaf: leaf.new_zeros(capacity, *leaf.shape), example)
         self.head = 0  # slot of the next write
         self.filled = 0
@@ -93,12 +93,12 @@ class ReplayBuffer:
     def _one_of(
         self, chosen: Tensor, batch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor] | None:
-        """Slots and robots drawn where `chosen` (filled, n) holds; None where it nowhere does."""
+        """Random slots and robots where `chosen` (filled, n) holds; None where it nowhere does."""
         indices = torch.nonzero(chosen)
         if not len(indices):
             return None
-        drawn = torch.randint(len(indices), (batch,), generator=generator, device=self.device)
-        slot, robot = indices[drawn].T
+        row = torch.randint(len(indices), (batch,), generator=generator, device=self.device)
+        slot, robot = indices[row].T
         return slot, robot
 
     def windows(self, batch: int, length: int, generator: torch.Generator) -> Window:
@@ -108,7 +108,7 @@ class ReplayBuffer:
         slots = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
         kept = self.steps
         before = slots[:-1]
-        valid = (~kept.first[slots[1:], robot]).to(torch.float32).cumprod(0)
+        valid = (~kept.is_first[slots[1:], robot]).to(torch.float32).cumprod(0)
         level = kept.patch[slot, robot, :1]
         ground = kept.ground[before, robot]
         ground = ground - level if ground.numel() else ground
@@ -122,7 +122,7 @@ class ReplayBuffer:
     ) -> Step:
         """Random single moments to imagine from, (batch, ...), heights above the ground there.
 
-        free: also of robots that act from the prior. fresh: so many of them where an episode began,
+        free: also of robots that act on the prior. fresh: so many of them where an episode began,
         memories empty, if there are any such.
         """
         recent = self.recent()
@@ -130,9 +130,9 @@ class ReplayBuffer:
         slot, robot = indices or self._draw(batch, 0, generator)
         if fresh:
             # others were sent to another goal
-            begun = recent.first & ~recent.decoder.hidden.any(-1)
-            if (drawn := self._one_of(begun, fresh, generator)) is not None:
-                slot[:fresh], robot[:fresh] = drawn
+            begins = recent.is_first & ~recent.decoder.hidden.any(-1)
+            if (chosen := self._one_of(begins, fresh, generator)) is not None:
+                slot[:fresh], robot[:fresh] = chosen
         step: Step = map_tree(lambda ring: ring[slot, robot], self.steps)
         return step._replace(state=above(step.state, step.patch[:, :1]))
 
@@ -147,7 +147,7 @@ class ReplayBuffer:
           ValueError: when they are more than fit, or the head is not where it must be.
           InputError: when one is missing or of another shape.
         """
-        filled = len(state["steps.first"])
+        filled = len(state["steps.is_first"])
         head = int(state["head"])
         # a run that stopped before the ring was full wrote its next slot after the last
         sound = 0 <= head < self.capacity if filled == self.capacity else head == filled

@@ -99,7 +99,7 @@ def _data(content: CardContent) -> str:
         f"**Licence and data.** Trained on recordings under: {', '.join(licences) or 'unknown'}."
     ]
     if any("NC" in licence for licence in licences):
-        words.append("For non-commercial use only, and so is whatever is trained on top of it.")
+        words.append("For non-commercial use only, also for policies trained through it.")
     words += [content.about] if content.about else []
     words.append(f"{len(clips)} motions of {training.get('data', 'an unnamed dataset')}.")
     if content.clips:
@@ -151,9 +151,9 @@ def _scores(content: CardContent) -> str:
             drawn = evaluation["random_starts"]
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
-        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean"
-        " latents and actions; deviations are over the tracked steps: of the base the median over"
-        f" clips, of the joints the mean.\n\n{COLUMNS}{rows}"
+        "**Scores.** `npmp evaluate`, each clip once from its first frame, termination by eq. 2,"
+        " mean latents and actions. Deviations are over the tracked steps: of the base the median"
+        f" over clips, of the joints the mean.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."

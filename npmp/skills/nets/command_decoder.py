@@ -30,7 +30,7 @@ class CommandDecoder(Recurrent):
         )
         self.decoder = Decoder(observations, actions, net)
         self.scale = Normalizer(len(low))
-        self.range = Normalizer(len(low))  # of what may be asked
+        self.range = Normalizer(len(low))  # of commands
         self.range.mean.copy_(0.5 * (low + most))
         self.range.std.copy_((0.5 * (most - low)).clamp(min=1e-6))
         self._parts = high.lstm_width, net.lstm_width, net.latent_dim

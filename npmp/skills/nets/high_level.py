@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from npmp.core import ranges
+from npmp.core.gaussian import Gaussian
 from npmp.skills.nets.skill_nets import DecoderState, Recurrent
-from npmp.skills.prior import Latent, prior_std
+from npmp.skills.prior import prior_std
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class HighLevelConfig:
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
     initial_std: float = 0.35  # of z_t; 0.5 in the paper; the prior's step has 0.312 at alpha 0.95
-    # correlation of the prior it starts from and is held to; None: the module's; 0: white
+    # correlation of an AR(1) prior to start from and be regularized towards; 0: white; None: the
+    # module's prior
     alpha: float | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +64,7 @@ class HighLevelNet(Recurrent):
         """Args:
         observations: width of the normalized observation, task included.
         alpha: correlation of the prior, where theta starts; at 0 it stays.
-        bound: limit on |m|, of all latent dimensions or of each: the range of latents seen in
+        bound: limit on |m|, of all latent dimensions or of each: the range of latents used in
         imitation.
 
         Raises:
@@ -99,11 +101,11 @@ class HighLevelNet(Recurrent):
         # the weights. The functions that the network can represent are the same with and without.
         self.gain = 1.0 / (1.0 - alpha)
 
-    def inputs(self, observation: Tensor, z_prev: Tensor) -> Tensor:
+    def inputs(self, observation: Tensor, z_before: Tensor) -> Tensor:
         """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
-        return self.body(self.norm(torch.cat((observation, z_prev), -1)))
+        return self.body(self.norm(torch.cat((observation, z_before), -1)))
 
-    def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> Latent:
+    def output(self, inputs: Tensor, hidden: Tensor, z_before: Tensor) -> Gaussian:
         """The latent's distribution. inputs (..., hidden_width), the memory's output (...,
         lstm_width), z_{t-1} (..., d)."""
         d = self.latent_dim
@@ -113,13 +115,13 @@ class HighLevelNet(Recurrent):
         # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an
         # explosion
         std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
-        return Latent(theta * z_prev + (1.0 - theta) * m, std)
+        return Gaussian(theta * z_before + (1.0 - theta) * m, std)
 
     def forward(
-        self, observation: Tensor, z_prev: Tensor, state: DecoderState
-    ) -> tuple[Latent, DecoderState]:
-        """One step. observation (n, o) normalized, z_prev (n, d), state -> the latent's
+        self, observation: Tensor, z_before: Tensor, state: DecoderState
+    ) -> tuple[Gaussian, DecoderState]:
+        """One step. observation (n, o) normalized, z_before (n, d), state -> the latent's
         distribution, new state."""
-        x = self.inputs(observation, z_prev)
+        x = self.inputs(observation, z_before)
         state = DecoderState(*self.memory(x, (state.hidden, state.cell)))
-        return self.output(x, state.hidden, z_prev), state
+        return self.output(x, state.hidden, z_before), state

@@ -6,14 +6,16 @@ Sizes default to a small CPU preset; the paper's are in conf/net/paper.yaml.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from npmp.core import ranges
-from npmp.skills import prior
+from npmp.core.gaussian import Gaussian
+from npmp.skills import priors
+from npmp.skills.prior import prior_settings, prior_std
 
 # [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
 JOINT_SCALE = 0.5
@@ -28,12 +30,22 @@ class NetConfig:
     encoder_width: int = 256  # two hidden layers; 1024 in the paper
     decoder_width: int = 128  # input norm and both branches; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
+    # over latents: ar1, or control_vae, conditioned on the robot's state
+    prior: str = "ar1"
+    # of the prior; none of ar1 but alpha
+    prior_settings: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        prior.prior_std(self.alpha)
+        prior_std(self.alpha)
+        priors.settings_of(self.prior, self.settings_of_prior)
         sizes = ("latent_dim", "encoder_width", "decoder_width", "lstm_width")
         ranges.at_least_one(self, *sizes)
         ranges.at_most(self, ranges.MAX_WIDTH, *sizes)
+
+    @property
+    def settings_of_prior(self) -> dict[str, Any]:
+        """As the prior takes them, alpha included."""
+        return prior_settings(self.prior, self.alpha, self.prior_settings)
 
 
 class DecoderState(NamedTuple):
@@ -63,12 +75,12 @@ class Encoder(nn.Module):
     """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the
     prior, eq. 3."""
 
-    def __init__(self, features: int, config: NetConfig):
+    def __init__(self, features: int, config: NetConfig, prior_std: float):
+        """prior_std: of a step of the prior, where sigma starts."""
         super().__init__()
         width = config.encoder_width
         d = config.latent_dim
-        self.alpha = config.alpha
-        self._prior_std = prior.prior_std(config.alpha)
+        self._prior_std = prior_std
         self.body = nn.Sequential(
             nn.Linear(features + d, width), nn.LayerNorm(width), nn.ELU(),
             nn.Linear(width, width), nn.ELU(),
@@ -78,15 +90,13 @@ class Encoder(nn.Module):
         nn.init.normal_(self.head.weight, std=0.01 / width**0.5)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, features: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu,
-        sigma^2)."""
-        mu, raw = self.head(self.body(torch.cat((features, z_prev), -1))).chunk(2, -1)
-        return mu, self._sigma(raw)
+    def forward(self, features: Tensor, z_before: Tensor) -> Gaussian:
+        """features (n, f), z_{t-1} (n, d) -> the deviation N(mu, sigma^2) from the prior's mean."""
+        mu, raw = self.head(self.body(torch.cat((features, z_before), -1))).chunk(2, -1)
+        return Gaussian(mu, self._sigma(raw))
 
-    def over_time(self, features: Tensor) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
-        """`forward` of a sequence whose features (T, n, f) are known: a function of t and z_{t-1}
-        (n, d).
+    def over_time(self, features: Tensor) -> Callable[[int, Tensor], Gaussian]:
+        """`forward` of a sequence of features (T, n, f): a function of t and z_{t-1} (n, d).
 
         The first layer's product with the features, most of the work, is made for all steps at
         once.
@@ -98,9 +108,9 @@ class Encoder(nn.Module):
         of_latent = first.weight[:, width:].t()
         rest = self.body[1:]
 
-        def step(t: int, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-            mu, raw = self.head(rest(torch.addmm(projected[t], z_prev, of_latent))).chunk(2, -1)
-            return mu, self._sigma(raw)
+        def step(t: int, z_before: Tensor) -> Gaussian:
+            mu, raw = self.head(rest(torch.addmm(projected[t], z_before, of_latent))).chunk(2, -1)
+            return Gaussian(mu, self._sigma(raw))
 
         return step
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from npmp.core import ranges
+from npmp.core.tree import Tree
+from npmp.envs.policy import Observation
+from npmp.envs.scripts import register
+from npmp.tasks.velocity import COMMAND_NAMES
 
 
 @dataclass(frozen=True)
-class CommanderConfig:
+class DribbleScriptConfig:
     """How ANYmal dribbles [D: by evolution in simulation, docs/learning.md].
     Raises ValueError for values out of range."""
 
@@ -61,7 +66,34 @@ class CommanderConfig:
             raise ValueError(f"lowest and highest need numbers below and above 0, got {pairs}")
 
 
-def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Tensor:
+@register
+class DribbleScript:
+    """The script as a policy of velocities, below which a walking policy dribbles."""
+
+    name: ClassVar[str] = "dribble"
+    config_type: ClassVar[type] = DribbleScriptConfig
+    commands: ClassVar[tuple[str, ...]] = COMMAND_NAMES
+    feature_width: ClassVar[int] = 4
+
+    def __init__(self, config: DribbleScriptConfig):
+        self.config: Any = config
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        """As `Script.step`; without gradient: at other places of the ball it leaps."""
+        ball, target = observation.task.split(2, -1)
+        with torch.no_grad():
+            return dribble_command(ball, target, self.config), state
+
+    def features(self, task: Tensor) -> Tensor:
+        """Ball, and the way from it to the target, (..., 4) within circles of radius 1."""
+        ball, target = task.split(2, -1)
+        return torch.cat((_squashed(ball), _squashed(target - ball)), -1)
+
+
+def dribble_command(ball: Tensor, target: Tensor, config: DribbleScriptConfig) -> Tensor:
     """The command (n, 3), forward, lateral [m/s] and yaw rate [rad/s], for ball and target (n, 2)
     in the heading frame [m]."""
     c = config
@@ -83,7 +115,7 @@ def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Te
     return torch.where(to_go < c.done, 0.0, torch.cat((velocity, yaw_rate), -1))
 
 
-def _to_place(root: Tensor, c: CommanderConfig) -> tuple[Tensor, Tensor]:
+def _to_place(root: Tensor, c: DribbleScriptConfig) -> tuple[Tensor, Tensor]:
     """The course (n, 2), of length 1, and the distance (n, 1) [m] to the nearer of the two places.
 
     root: (n, 2), the robot relative to the ball, the target in the direction of (1, 0).
@@ -130,3 +162,9 @@ def _turned(vector: Tensor, by: Tensor) -> Tensor:
     which ONNX has none of."""
     x, y = vector.split(1, -1)
     return x * by + y * by.flip(-1) * by.new_tensor((-1.0, 1.0))
+
+
+def _squashed(point: Tensor) -> Tensor:
+    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
+    |p|)."""
+    return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))

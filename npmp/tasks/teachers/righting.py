@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.robots.model import posed
@@ -81,7 +81,7 @@ class RightingConfig:
                 )
 
 
-class RightingMemory(NamedTuple):
+class RightingState(NamedTuple):
     """What the script carries from step to step."""
 
     side: Tensor  # (n,) that it rolls over: 1 its right, -1 its left; 0 where an episode begins
@@ -90,7 +90,7 @@ class RightingMemory(NamedTuple):
 
 
 class RightingTeacher:
-    """The script as an actor of task `recover`; it knows robots' true states, and goes on from
+    """The script as a policy of task `recover`; it knows robots' true states, and goes on from
     whatever targets they had before."""
 
     def __init__(self, env: TaskEnv[Any]):
@@ -98,20 +98,24 @@ class RightingTeacher:
         and front_back."""
         robot = env.robot
         device = env.device
+        self.env = env
         self.config = env.task.config.teacher
         self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
 
-    def initial_memory(self, n: int) -> RightingMemory:
+    def initial_state(self, n: int) -> RightingState:
         none = self.home.new_zeros(n)
-        return RightingMemory(none, none.clone(), none.bool())
+        return RightingState(none, none.clone(), none.bool())
 
-    def act(self, env: TaskEnv[Any], memory: RightingMemory, first: Tensor) -> PolicyOutput:
+    def step(
+        self, observation: Observation, state: RightingState
+    ) -> tuple[PolicyOutput, RightingState]:
         c = self.config
-        state = env.state
-        up = state.root_rot[..., 2, :]  # the world's vertical in the root frame
+        env = self.env
+        robot = env.state
+        up = robot.root_rot[..., 2, :]  # the world's vertical in the root frame
         roll = torch.atan2(up[..., 1], up[..., 2])
-        side = torch.where(memory.side == 0.0, torch.where(roll >= 0.0, 1.0, -1.0), memory.side)
+        side = torch.where(state.side == 0.0, torch.where(roll >= 0.0, 1.0, -1.0), state.side)
         turned = (roll * side < 0.0) & (roll.abs() < math.pi - math.radians(c.turn_back_deg))
         side = torch.where(turned, -side, side)
         along = roll * side
@@ -119,15 +123,15 @@ class RightingTeacher:
         along = torch.where(along < -0.5 * math.pi, math.pi, along.clamp(min=0.0))
         crouch = self._targets(along, side)
         upright = up[..., 2] > math.cos(math.radians(c.upright_deg))
-        near = (state.joint_pos - crouch).abs().amax(-1) < c.near
-        waited = torch.where(upright, memory.upright_s + env.dt, 0.0)
-        stands = upright & (memory.stands | near | (waited > c.wait_s))
+        near = (robot.joint_pos - crouch).abs().amax(-1) < c.near
+        waited = torch.where(upright, state.upright_s + env.dt, 0.0)
+        stands = upright & (state.stands | near | (waited > c.wait_s))
         home = self.home
         most = c.speed * env.dt
-        firm = home + c.firm * (home - state.joint_pos).clamp(-c.near, c.near)
+        firm = home + c.firm * (home - robot.joint_pos).clamp(-c.near, c.near)
         target = torch.where(stands.unsqueeze(-1), firm, crouch)
-        target = state.setpoint + (target - state.setpoint).clamp(-most, most)
-        return PolicyOutput(target - home, RightingMemory(side, waited, stands))
+        target = robot.setpoint + (target - robot.setpoint).clamp(-most, most)
+        return PolicyOutput(target - home), RightingState(side, waited, stands)
 
     def _targets(self, roll: Tensor, side: Tensor) -> Tensor:
         """Joints (n, nu) of the keyframes about rolls of (n,) [rad], 0 to pi, over a side (n,)."""

@@ -19,7 +19,7 @@ from npmp import actuators
 from npmp.core import geometry, ranges
 from npmp.envs.feet import Feet
 from npmp.envs.ground import AROUND, points_around
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
@@ -92,24 +92,25 @@ class TrotConfig:
             raise ValueError(f"shift_m must be less than 1 either way, got {self.shift_m}")
 
 
-class TrotMemory(NamedTuple):
+class TrotState(NamedTuple):
     """What the script carries from step to step."""
 
-    asked: Tensor  # (n, 3) the velocity on its way to the command
+    velocity: Tensor  # (n, 3) on its way to the command
     lifted: Tensor  # (n, 4, 3) where feet that swing left the ground, in the world [m]
     foothold: Tensor  # (n, 4, 3) where they are put [m]
     swung: Tensor  # (n, 4) bool: legs that swung in the step before
-    stands: Tensor  # (n,) bool: it was asked to stand, and does
+    stands: Tensor  # (n,) bool: it is commanded to stand, and does
 
 
 class TrotTeacher:
-    """The script as an actor of task `walk`."""
+    """The script as a policy of task `walk`."""
 
     def __init__(self, env: TaskEnv[Any]):
         """Raises InputError for a robot without four legs of three joints, or that is much larger
         or smaller than the script's, and for a script of other drives than the robot's."""
         robot = env.robot
         device = env.device
+        self.env = env
         self.config = env.task.config.teacher
         self.feet = Feet(robot)
         _check_drives(self.config, env)
@@ -138,22 +139,24 @@ class TrotTeacher:
                 setattr(self, name, part.to(device))
         self.feet = self.feet.to(device)
 
-    def initial_memory(self, n: int) -> TrotMemory:
+    def initial_state(self, n: int) -> TrotState:
         feet = self.home.new_zeros(n, 4, 3)
         none = self.home.new_zeros(n, 4, dtype=torch.bool)
-        return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
+        return TrotState(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
-    def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> PolicyOutput:
+    def step(self, observation: Observation, state: TrotState) -> tuple[PolicyOutput, TrotState]:
         c = self.config
+        env = self.env
         task = env.task
+        is_first = observation.is_first
         dt = env.dt
         clock = task.clock
-        state = env.ground.integrated(env.state)
-        yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
-        velocity = geometry.to_world(state.root_rot, state.root_vel_end)
+        robot = env.ground.integrated(env.state)
+        yaw = geometry.yaw_matrix(geometry.yaw_of(robot.root_rot))
+        velocity = geometry.to_world(robot.root_rot, robot.root_vel_end)
         forward = geometry.to_local(yaw, velocity)[:, :2]
-        most = c.acceleration * dt * memory.asked.new_tensor([1.0, 1.0, 2.0])
-        command = memory.asked + (task.commands.current - memory.asked).clamp(-most, most)
+        most = c.acceleration * dt * state.velocity.new_tensor([1.0, 1.0, 2.0])
+        command = state.velocity + (task.commands.current - state.velocity).clamp(-most, most)
         robots = torch.arange(env.num_envs, device=env.device)
 
         def ground(place: Tensor) -> Tensor:
@@ -162,44 +165,43 @@ class TrotTeacher:
         # with the clock at 0 all feet are on the ground
         of_leg = (clock.phase.unsqueeze(-1) + c.swing + self.later) % 1.0
         swings = of_leg < c.swing
-        stands = self._stands(memory.stands, swings, state, forward, command)
+        stands = self._stands(state.stands, swings, robot, forward, command)
         swings = swings & ~stands.unsqueeze(-1)
         share = (of_leg / c.swing).clamp(max=1.0)  # of the swing that is over
-        foot = self.feet(state.root_pos, state.root_rot, state.joint_pos)[:, :, 0]
-        anew = (swings & ~memory.swung) | first.unsqueeze(-1)
-        lifted = torch.where(anew.unsqueeze(-1), foot, memory.lifted)
-        free = ~swings | (share < _SETTLED) | first.unsqueeze(-1)
-        spot = self._footholds(state, yaw, forward, command, share, clock.period_s, ground)
-        foothold = torch.where(free.unsqueeze(-1), spot, memory.foothold)
+        foot = self.feet(robot.root_pos, robot.root_rot, robot.joint_pos)[:, :, 0]
+        anew = (swings & ~state.swung) | is_first.unsqueeze(-1)
+        lifted = torch.where(anew.unsqueeze(-1), foot, state.lifted)
+        free = ~swings | (share < _SETTLED) | is_first.unsqueeze(-1)
+        spot = self._footholds(robot, yaw, forward, command, share, clock.period_s, ground)
+        foothold = torch.where(free.unsqueeze(-1), spot, state.foothold)
         swinging = self._swinging(lifted, foothold, share, clock.period_s, ground)
         # feet in the root's frame: those that swing as it will be, those that stand as it should be
-        there = state.root_pos + c.lead_s * velocity
+        there = robot.root_pos + c.lead_s * velocity
         aim = torch.where(
             swings.unsqueeze(-1),
-            (swinging - there.unsqueeze(1)) @ state.root_rot,
-            self._standing(state, yaw, forward, command, foot, ground),
+            (swinging - there.unsqueeze(1)) @ robot.root_rot,
+            self._standing(robot, yaw, forward, command, foot, ground),
         )
-        joints = self._bent(aim, state.joint_pos)
+        joints = self._bent(aim, robot.joint_pos)
         of_leg = torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg)
-        torque = self._carrying(state, joints, of_leg, swings)
+        torque = self._carrying(robot, joints, of_leg, swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
         if c.drives is not None:
             kp, kd = c.drives
-            wanted = self.kp * (target - state.joint_pos) - self.kd * state.joint_vel_end
-            target = state.joint_pos + (wanted + kd * state.joint_vel_end) / kp
-        return PolicyOutput(
-            target - self.home, TrotMemory(command, lifted, foothold, swings, stands)
-        )
+            wanted = self.kp * (target - robot.joint_pos) - self.kd * robot.joint_vel_end
+            target = robot.joint_pos + (wanted + kd * robot.joint_vel_end) / kp
+        after = TrotState(command, lifted, foothold, swings, stands)
+        return PolicyOutput(target - self.home), after
 
     @staticmethod
     def _stands(
-        before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, asked: Tensor
+        before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, command: Tensor
     ) -> Tensor:
-        """Which robots stand, (n,) bool: those that were asked to and are nearly still; a change
+        """Which robots stand, (n,) bool: those that were command to and are nearly still; a change
         waits until no leg swings."""
         turning = torch.linalg.vector_norm(state.root_ang_end, dim=-1)
         calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * turning
-        still = (asked.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
+        still = (command.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
         return torch.where(swings.any(-1), before, still)
 
     # --- legs that swing ---
@@ -209,7 +211,7 @@ class TrotTeacher:
         state: RobotState,
         yaw: Tensor,
         forward: Tensor,
-        asked: Tensor,
+        command: Tensor,
         share: Tensor,
         period_s: float,
         ground: Any,
@@ -220,13 +222,13 @@ class TrotTeacher:
         turn = yaw[:, :2, :2].transpose(-1, -2)
         # to the middle of the stance [s]
         until = ((1.0 - share) * c.swing + 0.5 * (1.0 - c.swing)) * period_s
-        angle = asked[:, 2:] * until
+        angle = command[:, 2:] * until
         cos, sin = torch.cos(angle), torch.sin(angle)
         x, y = (self.stance * self.stance.new_tensor([c.length, c.width])).unbind(-1)
         place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
-        goes = 0.5 * (forward + asked[:, :2])
+        goes = 0.5 * (forward + command[:, :2])
         place = place + goes.unsqueeze(1) * until.unsqueeze(-1)
-        place = place + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
+        place = place + c.raibert_s * (forward - command[:, :2]).unsqueeze(1)
         spot = state.root_pos[:, None, :2] + place @ turn
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
 
@@ -255,7 +257,7 @@ class TrotTeacher:
         state: RobotState,
         yaw: Tensor,
         forward: Tensor,
-        asked: Tensor,
+        command: Tensor,
         foot: Tensor,
         ground: Any,
     ) -> Tensor:
@@ -264,7 +266,7 @@ class TrotTeacher:
         x, y = self.under.unbind(-1)
         under = ground(points_around(state, self.under))
         slope = (under * x).sum(-1) / x.square().sum(), (under * y).sum(-1) / y.square().sum()
-        ahead = c.ahead_s * asked[:, :2] + c.ahead_error_s * (asked[:, :2] - forward)
+        ahead = c.ahead_s * command[:, :2] + c.ahead_error_s * (command[:, :2] - forward)
         ahead = geometry.to_world(yaw[:, :2, :2], ahead)
         up = c.up * (under.mean(-1) + c.height_m - state.root_pos[:, 2])
         root = state.root_pos + torch.cat((ahead, up.unsqueeze(-1)), -1)
@@ -274,7 +276,7 @@ class TrotTeacher:
         wanted = yaw @ geometry.exp_so3(pitch) @ geometry.exp_so3(roll)
         lean = geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted)
         lean = c.level * lean - c.damp_s * state.root_ang_end
-        turn = c.turn_s * (2.0 * asked[:, 2:] - state.root_ang_end[:, 2:])
+        turn = c.turn_s * (2.0 * command[:, 2:] - state.root_ang_end[:, 2:])
         rotation = state.root_rot @ geometry.exp_so3(torch.cat((lean[:, :2], turn), -1))
         return (foot - root.unsqueeze(1)) @ rotation
 

@@ -1,6 +1,6 @@
 """Modes of a robot on the page: steered, finding its way, dribbling, imitating, wandering.
 
-A mode owns the environment of one robot and the actor in it; both are those of training and
+A mode owns the environment of one robot and the policy in it; both are those of training and
 evaluation.
 """
 
@@ -21,18 +21,17 @@ from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.envs.camera import camera_of
+from npmp.envs.policy import Policy
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.envs.rollout import Actor
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.task_env import TaskEnv
-from npmp.evaluation.handover import GetUpActor, Recovery
+from npmp.evaluation.handover import Recovery, get_up
 from npmp.robots import Robot
 from npmp.sim.terrain import TERRAINS
-from npmp.skills.actors import PriorActor, TrackingActor
-from npmp.skills.high_level_policy import PolicyActor
+from npmp.skills.composition import Composition, tracking, wandering
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks.dribble import BALL, FAR_M, Dribble, DribbleConfig
-from npmp.tasks.imitation import Imitation
+from npmp.tasks.dribble import FAR_M, Dribble, DribbleConfig
+from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.navigate import Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
@@ -85,7 +84,7 @@ class Cast:
     # for imitation and wandering
     skill: SkillModule | None = None
     # by their tasks' names
-    policies: Mapping[str, PolicyActor] = field(default_factory=dict)
+    policies: Mapping[str, Composition] = field(default_factory=dict)
     # of tasks, by name; else their own
     settings: Mapping[str, Any] = field(default_factory=dict)
     # randomizations by name
@@ -133,7 +132,7 @@ class Cast:
 
 
 class Mode:
-    """One robot in one task: `env` holds it, `actor` drives it."""
+    """One robot in one task: `env` holds it, `policy` drives it."""
 
     name: str
     # whether its ground may be rough
@@ -147,11 +146,11 @@ class Mode:
     # names of the clips to choose from, and the index of the present one
     clips: Sequence[str] = ()
     clip: int = 0
-    # (nq,) a pose to be shown beside
+    # (nq,) a pose beside the robot's
     ghost: Floats | None = None
     # gets the robot up after a fall; None: it is put back
-    rescuer: Actor | None = None
-    actor: Actor
+    rescuer: Policy | None = None
+    policy: Any
     task: Any
 
     def __init__(self, cast: Cast, world: World, seed: int, task: Task, wired: SkillModule):
@@ -165,7 +164,7 @@ class Mode:
         # along x, as the page looks on
         self.env.reset(yaw=torch.zeros(1))
 
-    def ask(self, axes: tuple[float, float, float]) -> None:
+    def steer(self, axes: tuple[float, float, float]) -> None:
         """Set the command. axes: forward, left, turn to the left, each in [-1, 1]."""
 
     def command(self) -> list[float] | None:
@@ -248,21 +247,21 @@ class Steer(Mode):
     rough = True
     steers = True
     keys = (*DRIVING, ("R", "upright again"))
-    actor: PolicyActor
+    policy: Composition
 
     def __init__(self, cast: Cast, world: World, seed: int):
-        self.actor = cast.policies[Walk.name]
-        (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
+        self.policy = cast.policies[Walk.name]
+        (a, b), (c, d), (e, f) = self.policy.upper.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
         config = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
-        config = Walk.resolve(config, None, self.actor.policy.contract.input_settings)
+        config = Walk.resolve(config, None, self.policy.upper.contract.input_settings)
         walk = Walk(cast.robot, config)
         if cast.recovery is not None:
             walk = WalkOn(cast.robot, config, cast.recovery.task, dropped=False)
-            self.rescuer = GetUpActor(cast.recovery.actor)
-        super().__init__(cast, world, seed, walk, self.actor.skill)
+            self.rescuer = get_up(cast.recovery.policy)
+        super().__init__(cast, world, seed, walk, self.policy.lower)
 
-    def ask(self, axes: tuple[float, float, float]) -> None:
+    def steer(self, axes: tuple[float, float, float]) -> None:
         """The end of the command's range in the direction of each axis, times the axis."""
         low, high = self.range
         share = torch.tensor(axes)
@@ -283,13 +282,13 @@ class Navigating(Mode):
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
     def __init__(self, cast: Cast, world: World, seed: int):
-        self.actor = cast.policies[Walk.name]
+        self.policy = cast.policies[Walk.name]
         config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
-        settings = self.actor.policy.contract.input_settings
+        settings = self.policy.upper.contract.input_settings
         resolved = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
         if camera_of(resolved.camera).look == "mujoco":
             raise InputError("look=mujoco draws in one thread: npmp play has several")
-        super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.actor.skill)
+        super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
     def point(self, x: float, y: float) -> None:
         """The goal, as near as the house allows."""
@@ -328,7 +327,7 @@ class Wander(Mode):
         skill = cast.skill
         # of a mode that is possible
         assert skill is not None
-        self.actor = PriorActor(skill, torch.Generator().manual_seed(seed))
+        self.policy = wandering(skill, torch.Generator().manual_seed(seed))
         super().__init__(cast, world, seed, Walk(cast.robot, _on_ground(cast, world)), skill)
 
 
@@ -340,13 +339,13 @@ class Dribbling(Mode):
     keys = (*AIMING, ("R", "upright again, the ball at its feet"))
 
     def __init__(self, cast: Cast, world: World, seed: int):
-        self.actor = cast.policies[Dribble.name]
+        self.policy = cast.policies[Dribble.name]
         config = cast.settings.get(Dribble.name, DribbleConfig())
         names = ("radius_m", "mass_kg", "drag")
         middle: Any = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in names}
         # the target stays where it is pointed at
         config = replace(config, jump_m=0.0, at_feet=1.0, **middle)
-        super().__init__(cast, world, seed, Dribble(cast.robot, config), self.actor.skill)
+        super().__init__(cast, world, seed, Dribble(cast.robot, config), self.policy.lower)
 
     def put_back(self) -> None:
         """With the ball at its feet."""
@@ -365,10 +364,7 @@ class Dribbling(Mode):
 
     @property
     def ball(self) -> tuple[Floats, float]:
-        sim = self.env.sim
-        radius = self.task.ball_radius[0].item()
-        q = int(sim.model.joint(BALL).qposadr[0])
-        return sim.qpos[0, q : q + 7].double().numpy().copy(), radius
+        return self.task.body.pose[0].numpy().copy(), self.task.ball_radius[0].item()
 
 
 class Imitate(Mode):
@@ -383,8 +379,10 @@ class Imitate(Mode):
         assert skill is not None
         skill.check_encoder(cast.robot)
         self.clips = cast.motions.names
-        self.actor = TrackingActor(skill)
-        super().__init__(cast, world, seed, Imitation(cast.robot, motions=cast.motions), skill)
+        self.policy = tracking(skill)
+        config = ImitationConfig(future_frames=skill.contract.context_horizon)
+        task = Imitation(cast.robot, config, cast.motions)
+        super().__init__(cast, world, seed, task, skill)
         self.again()
 
     def again(self) -> None:
@@ -429,13 +427,13 @@ class Perform(Mode):
 
     def __init__(self, cast: Cast, world: World, seed: int, task: str):
         self.name = task
-        self.actor = cast.policies[task]
+        self.policy = cast.policies[task]
         kind: Any = tasks.find(task, source="the policy")
         config = cast.settings.get(task, kind.config_type())
         if hasattr(config, "terrain_fields"):
             config = replace(config, terrain_fields=1)  # the one that is drawn
-        resolved = kind.resolve(config, None, self.actor.policy.contract.input_settings)
-        super().__init__(cast, world, seed, kind(cast.robot, resolved, None), self.actor.skill)
+        resolved = kind.resolve(config, None, self.policy.upper.contract.input_settings)
+        super().__init__(cast, world, seed, kind(cast.robot, resolved, None), self.policy.lower)
 
     def over(self, step: EnvStep) -> bool:
         """At the episode's end."""

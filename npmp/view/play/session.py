@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.envs.rollout import Actor
+from npmp.envs.policy import Policy, observe
 from npmp.tasks.velocity import heading_velocity
 from npmp.view.play.modes import Cast, Floats, Mode, World
 
@@ -57,7 +57,7 @@ class Session:
         self.time_s = 0.0
         self.falls = 0
         self._push: tuple[int, Floats, Floats] | None = None  # body, place on it and force
-        self._rescuer: Actor | None = None
+        self._rescuer: Policy | None = None
         self.mass = float(cast.robot.model(visuals=False).body_mass.sum())
         self._bodies = list(cast.robot.body_names)
         self.enter(self.made(mode or cast.modes[0]))
@@ -71,8 +71,9 @@ class Session:
     def enter(self, mode: Mode, world: World | None = None) -> None:
         """Switch to a mode. world: that it was made in."""
         self.mode, self.world = mode, world or self.world
-        self._data, self._ghost = (mujoco.MjData(mode.env.sim.model) for _ in range(2))
-        self._ids = [mode.env.sim.model.body(name).id for name in self._bodies]
+        model = mode.env.robots.model
+        self._data, self._ghost = (mujoco.MjData(model) for _ in range(2))
+        self._ids = [model.body(name).id for name in self._bodies]
         self.steer(0.0, 0.0, 0.0)
         self._afresh()
 
@@ -118,17 +119,17 @@ class Session:
         self._afresh()
 
     def _afresh(self) -> None:
-        """The memory of an episode that begins."""
+        """The state of an episode that begins."""
         self._push = None
         self._hand_over(None)
         self._down_s, self._up_s = 0.0, 0.0
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
-    def _hand_over(self, rescuer: Actor | None) -> None:
-        """To what gets it up, or, with None, to the mode's own actor."""
+    def _hand_over(self, rescuer: Policy | None) -> None:
+        """To what gets it up, or, with None, to the mode's own policy."""
         self._rescuer = rescuer
-        self._memory = (rescuer or self.mode.actor).initial_memory(1)
-        self._first = torch.ones(1, dtype=torch.bool)
+        self._state = (rescuer or self.mode.policy).initial_state(1)
+        self._is_first = torch.ones(1, dtype=torch.bool)
 
     # --- a step
 
@@ -136,15 +137,15 @@ class Session:
     def step(self) -> None:
         mode = self.mode
         env = self.mode.env
-        mode.ask((0.0, 0.0, 0.0) if self._down_s else self.axes)
+        mode.steer((0.0, 0.0, 0.0) if self._down_s else self.axes)
         if self._push is not None:
             index, place, force = self._push
             pose = self._poses()[index]
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
-        decision = (self._rescuer or mode.actor).act(env, self._memory, self._first)
-        step = env.step(decision.action)
-        self._memory = decision.memory
-        self._first = torch.zeros(1, dtype=torch.bool)
+        policy = self._rescuer or mode.policy
+        output, self._state = policy.step(observe(env, self._is_first), self._state)
+        step = env.step(output.action)
+        self._is_first = torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt
         velocity = heading_velocity(env.state)[0].nan_to_num(0.0).double().numpy()
         self._smooth = self._smooth + min(1.0, env.dt / SMOOTH_S) * (velocity - self._smooth)
@@ -166,7 +167,7 @@ class Session:
                 self._down_s = 0.0
                 if self._rescuer is not None:
                     self._hand_over(None)
-                    mode.env.task.reset_memory(self._first)
+                    mode.env.task.reset_memory(self._is_first)
         elif mode.over(step):
             mode.again()
             self._afresh()
@@ -175,18 +176,15 @@ class Session:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""
         robots = self.mode.env.robots
         body = self._ids[index]
-        wrench = robots.sim.wrench(body)[0]
         torque = np.cross(point - self._data.xipos[body], force) if force.any() else np.zeros(3)
-        wrench[:] = torch.from_numpy(np.concatenate((force, torque))).to(wrench)
-        if index == 0 and robots.config.pushes.force > 0:
-            wrench[:2] += robots.pusher.force[0].to(wrench)
+        robots.set_wrench(0, body, np.concatenate((force, torque)))
 
     # --- what there is to see
 
     def _poses(self) -> Floats:
         """(B, 7) of the robot's bodies, now."""
-        sim = self.mode.env.sim
-        return _poses(sim.model, self._data, sim.qpos[0].double().numpy(), self._ids)
+        robots = self.mode.env.robots
+        return _poses(robots.model, self._data, robots.scene_qpos[0].numpy(), self._ids)
 
     def snapshot(self) -> Snapshot:
         """What there is to see now; copies."""
@@ -198,7 +196,7 @@ class Session:
             index, place, force = self._push
             push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], place), force
         if mode.ghost is not None:
-            ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
+            ghost = _poses(mode.env.robots.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(
             self.time_s,
             mode.name,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.evaluation import analysis
 from npmp.evaluation.analysis.latents import use_in
 from npmp.robots import Robot
 from npmp.skills import modules
 from npmp.skills.nets import DecoderState
-from npmp.skills.prior import prior_std
+from npmp.skills.prior import AR1, prior_std
 from tests.environments import imitation_env
 from tests.refusals import refusal
+from tests.untrained import stub_module
 
 
 def test_a_dimension_that_follows_the_prior_carries_nothing(
@@ -26,17 +25,14 @@ def test_a_dimension_that_follows_the_prior_carries_nothing(
     """mu = (0, 0.3, 0), sigma the prior's: 0.3^2 / (2 (1 - alpha^2)) = 0.4615 nats in that
     dimension, none in the others."""
     n, std = 4, prior_std(0.95)
-    memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
 
     def decode(z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         return torch.zeros(len(z), 12), state
 
-    def encode(context: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.tensor([0.0, 0.3, 0.0]).expand(n, -1), torch.full((n, 3), std)
+    def encode(context: Tensor, z: Tensor) -> Gaussian:
+        return Gaussian(torch.tensor([0.0, 0.3, 0.0]).expand(n, -1), torch.full((n, 3), std))
 
-    parts = {"decode": decode, "encode": encode, "initial_state": lambda n: memory}
-    contract = SimpleNamespace(context_horizon=5)
-    skill: Any = SimpleNamespace(alpha=0.95, latent_dim=3, contract=contract, **parts)
+    skill = stub_module(decode, AR1(3, 0.95), encode=encode)
     use = use_in(skill, imitation_env(robot, motions, n), steps=10, seed=0)
     assert use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3)
     assert use.active() == 1 and use.order[0] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +14,10 @@ from npmp.evaluation.analysis import wander
 from npmp.evaluation.analysis.wandering import Wandering, wander_in
 from npmp.robots import Robot
 from npmp.skills.nets import DecoderState
+from npmp.skills.prior import AR1
 from npmp.tasks import ImitationEnv
 from tests.environments import imitation_env
+from tests.untrained import stub_module
 
 FOLDED = torch.tensor([0.0, 1.2, -1.8] * 2 + [0.0, -1.2, 1.8] * 2).unsqueeze(0)
 
@@ -32,15 +33,14 @@ def puppet(action: Tensor, seen: list[Tensor]) -> Any:
         seen.append(z)
         return action.expand(len(z), -1), memory
 
-    memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
-    return SimpleNamespace(decode=decode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory)
+    return stub_module(decode, AR1(3, 0.95))
 
 
 def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(
     robot: Robot, motions: MotionSet
 ) -> None:
     env = env_of(robot, motions, 4)
-    held = wander_in(puppet(torch.zeros(1, 12), []), env, seconds=2.0, seed=0, shown=2)
+    held = wander_in(puppet(torch.zeros(1, 12), []), env, seconds=2.0, seed=0, kept=2)
     assert held.up_s.tolist() == pytest.approx([2.0] * 4) and held.qpos.shape == (101, 2, 19)
     assert held.still_up().all() and held.summary()["up_to_the_end"] == 1.0
     fallen = wander_in(puppet(FOLDED, []), env, seconds=2.0, seed=0)
@@ -58,7 +58,7 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
     def breaking(action: Tensor, generator: torch.Generator) -> Tensor:
         steps.append(1)
         if len(steps) == 11:
-            env.sim.qvel[1, 2] = 1e12
+            env.robots.sim.qvel[1, 2] = 1e12
         return advance(action, generator)
 
     monkeypatch.setattr(env.robots, "step", breaking)

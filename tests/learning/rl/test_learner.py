@@ -51,7 +51,7 @@ def rollout_of(learner: Learner, seed: int = 0, num: int = 8, steps: int = 12) -
 def updated(learner: Learner, rollout: Rollout, beta: float = 0.0) -> dict[str, float]:
     """One gradient step on a whole rollout, in its order."""
     with torch.no_grad():
-        known = learner.known(rollout)
+        known = learner.precompute(rollout)
     return learner.update(rollout, known, beta)
 
 

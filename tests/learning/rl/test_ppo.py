@@ -149,7 +149,7 @@ def test_updates_are_those_of_rsl_rl() -> None:
         desired_kl=config.desired_kl,
     )  # fmt: skip
     with torch.no_grad():
-        mean, std, values, returns, advantages = ours.known(rollout)
+        mean, std, values, returns, advantages = ours.precompute(rollout)
     stored = {"actions": rollout.actions, "values": values.unsqueeze(-1)}
     stored |= {"returns": returns.unsqueeze(-1), "advantages": advantages.unsqueeze(-1)}
     stored["actions_log_prob"] = rollout.behaviour_log_prob.unsqueeze(-1)
@@ -192,7 +192,7 @@ def test_advantages_where_episodes_go_on_fail_and_are_truncated() -> None:
         return (same * reached).sum((0, 1)).view(*seen.shape[:-1], 1)
 
     learner.critic = values  # type: ignore[assignment]
-    returns = learner.known(rollout)[3]
+    returns = learner.precompute(rollout)[3]
     lam, last = 0.5 * GAE_LAMBDA, 0.5
     going = [last * (1 + lam + lam**2), last * (1 + lam), last]
     failed = [last * (1 + lam), last, last]
@@ -206,7 +206,7 @@ def test_gae_is_the_sum_of_discounted_errors() -> None:
     rollout = rollout_of(policy, 5, 2)
     nothing = torch.zeros(5, 2, dtype=torch.bool)
     rollout = rollout._replace(terminated=nothing, truncated=nothing)
-    _, _, values, returns, _ = PPO(policy, critic, PPOConfig(gamma=0.9)).known(rollout)
+    _, _, values, returns, _ = PPO(policy, critic, PPOConfig(gamma=0.9)).precompute(rollout)
     following = torch.cat((values[1:], critic(rollout.next_observations[-1]).T))
     delta = 0.1 * rollout.rewards.squeeze(-1) + 0.9 * following - values
     rate = 0.9 * GAE_LAMBDA

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from npmp.learning.rl import gaussian, vmpo
+from npmp.core.gaussian import Gaussian
+from npmp.learning.rl import vmpo
 
 LN2, LN3, LN4, LN5 = (math.log(n) for n in (2, 3, 4, 5))
 
@@ -140,7 +141,7 @@ def test_decoupled_kl_equals_torch_distributions(seed: int) -> None:
         p = MultivariateNormal(mean_p, torch.diag_embed(std_p.square()))
         return kl_divergence(p, MultivariateNormal(mean_q, torch.diag_embed(std_q.square())))
 
-    mean_term, std_term = gaussian.decoupled_kl(m0, s0, m1, s1)
+    mean_term, std_term = Gaussian(m0, s0).decoupled_kl(Gaussian(m1, s1))
     torch.testing.assert_close(mean_term, kl(m0, s0, m1, s0))  # the target's variance on both sides
     torch.testing.assert_close(std_term, kl(m0, s0, m0, s1))  # the target's mean on both sides
     # The direction is KL(target || online), and the other one is another number.
@@ -155,10 +156,10 @@ def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
     reference = Normal(mean, std)
-    found = gaussian.log_prob(mean, std, actions)
-    torch.testing.assert_close(found, reference.log_prob(actions).sum(-1))
-    torch.testing.assert_close(gaussian.entropy(std), reference.entropy().sum(-1))
-    draws = gaussian.sample(mean.expand(20000, 4, 3), std, generator=g)
+    ours = Gaussian(mean, std)
+    torch.testing.assert_close(ours.log_prob(actions), reference.log_prob(actions).sum(-1))
+    torch.testing.assert_close(ours.entropy(), reference.entropy().sum(-1))
+    draws = Gaussian(mean.expand(20000, 4, 3), std).draw(g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)
     torch.testing.assert_close(draws.std(0), std, rtol=0.05, atol=0)
 

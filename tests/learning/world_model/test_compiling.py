@@ -20,7 +20,7 @@ from npmp.learning.model_based import ModelBasedTrainer
 from npmp.learning.world_model.compiling import compiled
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig
-from npmp.skills.high_level_policy import EncoderPolicy
+from npmp.skills.composition import TrackingPolicy
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
 from tests.environments import imitation_env
@@ -117,11 +117,11 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
         torch.manual_seed(0)
         skill = SkillModule.for_reference(robot, net, env.task.reference, env.task.features(5))
         chosen = dataclasses.replace(config, compile=compile)
-        trainers.append(ModelBasedTrainer(env, EncoderPolicy(skill), skill, chosen))
+        trainers.append(ModelBasedTrainer(env, TrackingPolicy(skill), skill, chosen))
         trainers[-1].warm_up()
     for progress in (0.0, 1.0):  # two horizons
         plain, fast = (t.iteration(progress) for t in trainers)
         assert fast == pytest.approx(plain, rel=2e-3, abs=1e-5)
-    one, other = (t.player.skill.parameters() for t in trainers)
+    one, other = (t.learned.lower.parameters() for t in trainers)
     for a, b in zip(one, other, strict=True):
         torch.testing.assert_close(a, b, atol=2e-4, rtol=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor
 
 from mocap_data.store import MotionSet
+from npmp.core.gaussian import Gaussian
 from npmp.envs import RobotBatchConfig
 from npmp.envs.ground import Ground
+from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
 from npmp.envs.sensing import Sensing, SensorConfig, SensorDraws
 from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
@@ -26,13 +27,14 @@ from npmp.learning.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.learning.world_model.replay import Step
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig
-from npmp.skills.actors import skill_memory
-from npmp.skills.high_level_policy import HighLevelPolicy, Player, PolicyInput, PolicyMemory
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import DecoderState
-from npmp.skills.prior import Latent, kl_to_prior, prior_std
+from npmp.skills.prior import AR1, prior_std
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig, WalkEnv
 from tests.environments import imitation_env, walk_env
+from tests.untrained import stub_module
 
 N, H = 5, 6
 NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1, 0.1))
@@ -76,10 +78,11 @@ class Constants:
     """A policy that always says the same of its latents, relative to those before."""
 
     def __init__(self, mu: Tensor, std: Tensor, alpha: float):
-        self.mu, self.std, self.alpha = mu, std, alpha
+        self.mu, self.std = mu, std
+        self.prior = AR1(mu.shape[-1], alpha)
 
-    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        return Latent(self.alpha * given.z_prev + self.mu, self.std), state
+    def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
+        return Gaussian(self.prior.alpha * observation.z_before + self.mu, self.std), state
 
 
 def still(n: int) -> RobotState:
@@ -92,7 +95,7 @@ def start_of(state: RobotState, z: Tensor, goal: Tensor, free: Tensor | None = N
     nothing, empty = torch.zeros(n, 0), torch.zeros(n, 1)
     none = torch.zeros(n, dtype=torch.bool)
     return Step(*[nothing] * len(Step._fields))._replace(
-        first=none,
+        is_first=none,
         free=none if free is None else free,
         state=state.pack(),
         setpoint=state.setpoint,
@@ -111,11 +114,11 @@ def ideal(home: Tensor | None = None) -> Sensing:
 def toy_imagination(
     policy: Any, decode: Any, model: Any = None, postures: Any = None, **more: Any
 ) -> Imagination:
-    skill: Any = SimpleNamespace(decode=decode)
+    skill = stub_module(decode, policy.prior)
     postures = postures or PostureRange(still(3))
     task: Any = Toy()
     model = model or Sleeper()
-    return Imagination(Player(policy, skill), model, ideal(), task, Ground(), postures, **more)
+    return Imagination(over(policy, skill), model, ideal(), task, Ground(), postures, **more)
 
 
 def test_imagining_by_hand() -> None:
@@ -279,9 +282,9 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
     imagined: list[dict[str, Tensor]] = []
 
     class Watching(Constants):
-        def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-            imagined.append({"task": given.task, "senses": given.senses})
-            return super().step(given, state)
+        def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
+            imagined.append({"task": observation.task, "senses": observation.proprioception})
+            return super().step(observation, state)
 
     def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
         return actions[len(imagined) - 1], memory
@@ -295,11 +298,11 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
             imagined[-1]["state"] = after.pack()
             return after
 
-    skill: Any = SimpleNamespace(decode=decode)
     policy: Any = Watching(torch.zeros(n, 2), torch.full((n, 2), prior_std(0.95)), 0.95)
+    skill = stub_module(decode, policy.prior)
     model: Any = Model()
     imagine = Imagination(
-        Player(policy, skill), model, ideal(env.home), env.task, env.ground, PostureRange(env.state)
+        over(policy, skill), model, ideal(env.home), env.task, env.ground, PostureRange(env.state)
     )
     found = imagine(begin, steps, torch.Generator().manual_seed(0))
     for t in range(steps):
@@ -324,9 +327,10 @@ def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
 
 
 def real_start(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Step:
-    memory = PolicyMemory(policy.initial_state(N), skill_memory(skill, N))
-    none, still = torch.zeros(N, dtype=torch.bool), torch.zeros(N, env.num_actions)
-    return step_of(env, memory, none, none, still, physics_size=env.robots.physics_size)
+    state = over(policy, skill).initial_state(N)
+    still = torch.zeros(N, env.num_actions)
+    observation = Observation(still, still, torch.zeros(N, dtype=torch.bool))
+    return step_of(env, observation, state, still, physics_size=env.robots.physics_size)
 
 
 def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Imagination:
@@ -336,9 +340,8 @@ def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Im
     )
     model.requires_grad_(False)
     torch.nn.init.normal_(model.net[-1].weight, std=0.3)
-    player = Player(policy, skill)
     sensing, postures = env.robots.sensing, PostureRange(env.state)
-    return Imagination(player, model, sensing, env.task, env.ground, postures)
+    return Imagination(over(policy, skill), model, sensing, env.task, env.ground, postures)
 
 
 def test_a_rollout_is_policy_decoder_and_model_in_turn(
@@ -356,8 +359,8 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     states, kls = [env.state.pack()], []
     for k in range(H):
         senses = sensing.shown(history, SensorDraws(draws.delay[k], draws.noise[k]))
-        latent, memory = policy.step(PolicyInput(senses, goal, z), memory)
-        kls.append(kl_to_prior(latent.mean, latent.std, z, 0.95))
+        latent, memory = policy.step(Observation(senses, goal, z_before=z), memory)
+        kls.append(AR1(z.shape[-1], 0.95).kl(latent, z, z))
         z = latent.mean + latent.std * noise[k]
         action, decoder = skill.decode(z, senses, decoder)
         state = imagine.model(state, env.home + action - offset, start.physics)

@@ -187,7 +187,11 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
         first, before = torch.full((64,), t == 0), max(0, t - 1)
         squares = (20.0 * (setpoints[before] - states[before].joint_pos)).square()
         return blank._replace(
-            first=first, free=never, state=states[t].pack(), setpoint=setpoints[t], currents=squares
+            is_first=first,
+            free=never,
+            state=states[t].pack(),
+            setpoint=setpoints[t],
+            currents=squares,
         )
 
     replay = ReplayBuffer(32, step(0))

@@ -22,7 +22,7 @@ def step(t: float = 0.0, n: int = ENVS, **change: Any) -> Step:
     """Every entry is 1000 t + robot."""
     tag = (1000.0 * t + torch.arange(float(n))).unsqueeze(-1)
     whole = Step(*[tag[:, :0]] * len(Step._fields))._replace(
-        first=torch.zeros(n, dtype=torch.bool),
+        is_first=torch.zeros(n, dtype=torch.bool),
         free=torch.zeros(n, dtype=torch.bool),
         state=tag.expand(n, 3),
         setpoint=tag,
@@ -46,7 +46,7 @@ def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) 
     replay = ReplayBuffer(capacity, step())
     for t in range(steps):
         begins = among(*(first or {}).get(t, set())) if t else ~NONE
-        replay.add(step(t, first=begins))
+        replay.add(step(t, is_first=begins))
     return replay
 
 
@@ -68,7 +68,7 @@ def test_a_window_counts_all_heights_from_where_it_began() -> None:
 
     replay = ReplayBuffer(20, climbing(0))
     for t in range(20):
-        replay.add(climbing(t)._replace(first=torch.full((ENVS,), t == 0)))
+        replay.add(climbing(t)._replace(is_first=torch.full((ENVS,), t == 0)))
     window = replay.windows(50, 5, torch.Generator().manual_seed(0))
     climbed = 0.1 * torch.arange(6.0).view(6, 1).expand(6, 50)
     torch.testing.assert_close(window.states[..., 2], 0.5 + climbed, atol=1e-5, rtol=0)
@@ -123,7 +123,7 @@ def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
     other.load_state_dict({k: v.clone() for k, v in replay.state_dict().items()})
     for t in range(steps, steps + 9):
         for ring in (replay, other):
-            ring.add(step(t, first=among(1) if t == steps + 2 else NONE))
+            ring.add(step(t, is_first=among(1) if t == steps + 2 else NONE))
     windows = (r.windows(200, 4, torch.Generator().manual_seed(1)) for r in (replay, other))
     for one, two in zip(*windows, strict=True):
         assert torch.equal(one, two)
@@ -153,7 +153,7 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
     for t in range(30):
         first = {12: among(1), 20: among(2)}.get(t, NONE)
         empty = (~among(1)).float().unsqueeze(-1) if t == 12 else ones
-        replay.add(step(t, first=first, decoder=DecoderState(empty, ones)))
+        replay.add(step(t, is_first=first, decoder=DecoderState(empty, ones)))
     generator = torch.Generator().manual_seed(0)
     start = replay.starts(400, generator, fresh=100)
     time, robot = time_and_robot(start.z[:, 0])
@@ -171,8 +171,8 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
         ("head", torch.tensor(99)),
         ("head", torch.tensor(-1)),
         ("head", torch.tensor(3)),
-        ("steps.first", torch.zeros(12, ENVS)),
-        ("steps.first", torch.zeros(21, ENVS, dtype=torch.bool)),
+        ("steps.is_first", torch.zeros(12, ENVS)),
+        ("steps.is_first", torch.zeros(21, ENVS, dtype=torch.bool)),
         ("steps.state", torch.zeros(12, ENVS, 3, dtype=torch.long)),
         ("steps.state", torch.zeros(12)),
     ],

@@ -9,7 +9,8 @@ from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skills import modules, policies
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyActor
+from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.view.play import Cast
 
@@ -18,7 +19,7 @@ from npmp.view.play import Cast
 def cast(robot: Robot, motions: MotionSet) -> Cast:
     skill = SkillModule.load(modules.find("anymal_b_dog"))
     actors = {
-        task: PolicyActor(HighLevelPolicy.load(policies.find(f"anymal_b_{task}")), skill)
+        task: over(HighLevelPolicy.load(policies.find(f"anymal_b_{task}")), skill)
         for task in ("walk", "dribble")
     }
     presets = {

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp.envs.rollout import PolicyOutput
+from npmp.envs.policy import Observation, PolicyOutput
 from npmp.evaluation.handover import load_recovery
-from npmp.skills.actors import SkillMemory, skill_memory
 from npmp.tasks import dribble
 from npmp.tasks.navigate import Navigate
 from npmp.view.play import MODES, Cast, Session, World
@@ -62,8 +61,8 @@ def test_a_push_moves_it_as_long_as_it_lasts(cast: Cast) -> None:
     assert session.snapshot().bodies[0, 1] > still.snapshot().bodies[0, 1] + 0.02
     session.release()
     assert session.snapshot().push is None
-    body = session.mode.env.sim.model.body("base").id
-    assert not session.mode.env.sim.wrench(body).any()
+    body = session.mode.env.robots.sim.model.body("base").id
+    assert not session.mode.env.robots.sim.wrench(body).any()
     session.push("base", session.snapshot().bodies[0, :3], (9.0, 0.0, 0.0))
     assert np.linalg.norm(session.snapshot().push[1]) == pytest.approx(MOST_PUSH * session.mass)  # type: ignore[index]
     refusal("no body 'tail'", session.push, "tail", (0, 0, 0), (1, 0, 0))
@@ -201,20 +200,19 @@ def test_what_falls_is_put_back_where_it_fell(cast: Cast) -> None:
 class Rescuer:
     """Holds the home pose, and counts."""
 
-    def __init__(self, cast: Cast):
-        self.skill, self.acted = cast.skill, 0
+    def __init__(self) -> None:
+        self.acted = 0
 
-    def initial_memory(self, n: int) -> SkillMemory:
-        assert self.skill is not None
-        return skill_memory(self.skill, n)
+    def initial_state(self, n: int) -> tuple[()]:
+        return ()
 
-    def act(self, env: Any, memory: SkillMemory, first: Any) -> PolicyOutput:
+    def step(self, observation: Observation, state: Any) -> tuple[PolicyOutput, Any]:
         self.acted += 1
-        return PolicyOutput(torch.zeros(1, env.num_actions), memory)
+        return PolicyOutput(torch.zeros(1, 12)), state
 
 
 def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
-    rescuer = Rescuer(cast)
+    rescuer = Rescuer()
     session = Session(cast)
     session.mode.rescuer = rescuer
     toppled(session)

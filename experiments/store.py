@@ -1,0 +1,251 @@
+"""Hydra's ConfigStore of a command: its keys, and the choices of its groups, from the dataclasses.
+
+conf/ is the primary config folder; conf/GROUP/NAME.yaml builds on the choices in the store and
+holds what differs from them. Structure comes from the dataclasses; types are judged by
+`npmp.core.settings`, which has those that OmegaConf lacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+from mocap_data.errors import check_known
+from mocap_data.safe_yaml import read_yaml
+from npmp.core import plugins
+from npmp.core.settings import as_plain, default_of, flat, hints_of
+
+CONF = Path(__file__).parent.parent / "conf"
+
+# keys that hold one of several dataclasses
+GROUPS = ("task", "algo", "net", "high_level", "randomization", "scenario")
+
+# groups whose choices set keys of the whole command, in the order in which they are applied
+GLOBAL = ("experiment", "sweep", "debug")
+
+# the choice that is the dataclass's own defaults
+PLAIN = {"net": "small", "high_level": "small", "randomization": "none"}
+
+# fields of a group's dataclass that are set otherwise: by the module, and by actuator=
+HIDDEN = {"randomization": ("hold", "accelerometer", "actuator")}
+
+# choices of `for/...` that files of conf/ interpolate: ${for/robot}
+CONTEXT = ("robot", "stage", "verb")
+
+
+def group(default: str | None) -> Any:
+    """A field that holds one of several dataclasses, chosen by name; `GROUPS` lists them."""
+    return field(default=None, metadata={"group": default})
+
+
+def groups_of(keys: type) -> dict[str, str | None]:
+    """The groups among a command's keys, with their default choice."""
+    fields = dataclasses.fields(keys)
+    return {one.name: one.metadata["group"] for one in fields if "group" in one.metadata}
+
+
+def config_name(verb: str) -> str:
+    """The primary config of a command: evaluate_suite."""
+    return verb.replace(" ", "_")
+
+
+# --- choices
+
+
+def schemas(verb: str, group: str) -> dict[str, type]:
+    """The dataclasses that a group chooses from, by name."""
+    if group == "algo":
+        return _algorithms(verb)
+    if group == "task":
+        from npmp import tasks
+
+        if verb == "imitate":
+            return {"imitation": tasks.find("imitation").config_type}
+        ours = {kind.name: kind.config_type for kind in tasks.TASKS}
+        users = {name: tasks.find(name).config_type for name in plugins.loaded_tasks()}
+        if verb == "reuse":
+            del ours["imitation"]
+        return ours | users
+    return {PLAIN[group]: _fixed(group)} if group in PLAIN else {}
+
+
+def schema_of(verb: str, group: str, name: str) -> Any:
+    """The type of a choice's settings. Raises InputError for an unknown task or algorithm."""
+    if group == "task":
+        from npmp import tasks
+
+        return tasks.find(base_task(name), source="a file").config_type
+    if group == "algo":
+        check_known(group, [name], _algorithms(verb))
+        return _algorithms(verb)[name]
+    return _fixed(group)
+
+
+def names(verb: str, group: str) -> list[str]:
+    """The choices of a group: in the store and in conf/, and tasks of the user's own."""
+    of_store = list(schemas(verb, group)) if group in GROUPS else []
+    of_store += ["none"] if group == "debug" else []
+    files = sorted((CONF / group).glob("*.yaml"))
+    if group == "task" and verb == "imitate":
+        files = []
+    if group in ("experiment", "sweep"):
+        files = [path for path in files if read_yaml(path).get("verb") == verb]
+    of_user = plugins.tasks() if group == "task" and verb != "imitate" else {}
+    return list(dict.fromkeys([*of_store, *(path.stem for path in files), *of_user]))
+
+
+def sizes(verb: str, debug: str) -> set[str]:
+    """The keys that debug= sets in a command."""
+    files = (CONF / "debug" / debug).glob(f"{config_name(verb)}*.yaml")
+    algorithm = f"{config_name(verb)}_"
+    return {
+        key
+        for file in files
+        for key in flat(read_yaml(file), "algo" if file.name.startswith(algorithm) else "")
+    }
+
+
+def run_named_task(name: str) -> None:
+    """Run the file of a user's task that the command line names. Raises InputError."""
+    if name in plugins.tasks() and name not in plugins.loaded_tasks():
+        from npmp import tasks
+
+        tasks.find(name)
+
+
+def base_task(name: str) -> str:
+    """The task that a preset of conf/task builds on; runs before Hydra's have the preset's name."""
+    path = CONF / "task" / f"{name}.yaml"
+    return str(read_yaml(path)["defaults"][0]) if path.is_file() else name
+
+
+def _algorithms(verb: str) -> dict[str, type]:
+    if verb == "imitate":
+        from npmp.learning.imitation import ALGORITHMS
+
+        return dict(ALGORITHMS)
+    from npmp.learning.reuse import REUSE_ALGORITHMS
+
+    return dict(REUSE_ALGORITHMS)
+
+
+def _fixed(group: str) -> Any:
+    from npmp.envs.robot_batch import RobotBatchConfig
+    from npmp.evaluation.suite import Scenario
+    from npmp.skills.nets import NetConfig
+    from npmp.skills.nets.high_level import HighLevelConfig
+
+    return {
+        "net": NetConfig,
+        "high_level": HighLevelConfig,
+        "randomization": RobotBatchConfig,
+        "scenario": dict[str, Scenario],
+    }[group]
+
+
+# --- the store
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a command's inputs decide of its primary config."""
+
+    # defaults of keys
+    values: Mapping[str, Any] = field(default_factory=dict)
+    # default choices of groups
+    choices: Mapping[str, str | None] = field(default_factory=dict)
+    # by `CONTEXT`
+    context: Mapping[str, str] = field(default_factory=dict)
+    # settings of the run to go on from
+    stored: Mapping[str, Any] | None = None
+
+
+def fill(verb: str, keys: type, inputs: Inputs) -> None:
+    """Make the store that of a command."""
+    store = functools.partial(ConfigStore.instance().store, provider="npmp")
+    for group in GROUPS:
+        ConfigStore.instance().repo.pop(group, None)
+    choices = groups_of(keys) | dict(inputs.choices)
+    for group in groups_of(keys):
+        for name, schema in schemas(verb, group).items():
+            store(group=group, name=name, node=_choice(group, name, schema))
+    # experiment, sweep and debug are no nodes of their own
+    whole = [name for name in GLOBAL if name in hints_of(keys)]
+    store(group="debug", name="none", node={}, package="_global_")
+    for kind in CONTEXT:
+        name = inputs.context[kind]
+        store(group=f"for/{kind}", name=name, node={}, package="_global_")
+    if inputs.stored is not None:
+        store(name="stored", node=dict(inputs.stored))
+    algorithm = f"_{'${algo}'}" if "algo" in choices else ""
+    defaults: list[Any] = [
+        "_self_",
+        *({name: choice} for name, choice in choices.items()),
+        *({name: "none" if name == "debug" else None} for name in whole),
+        {"optional debug@_global_": "${debug}/" + config_name(verb)},
+        *(
+            [{"optional debug@algo": "${debug}/" + config_name(verb) + algorithm}]
+            if algorithm
+            else ()
+        ),
+        *(["stored@_global_"] if inputs.stored is not None else ()),
+        *({f"for/{kind}": name} for kind, name in inputs.context.items()),
+        {"override hydra/launcher": "local"},
+        {"override hydra/job_logging": "none"},
+        {"override hydra/hydra_logging": "none"},
+    ]
+    fields = [one for one in dataclasses.fields(keys) if one.init]
+    values = {one.name: as_plain(default_of(one)) for one in fields}
+    values = {name: MISSING if v is dataclasses.MISSING else v for name, v in values.items()}
+    values |= {"verb": verb, **inputs.values, **{name: None for name, c in choices.items()}}
+    node = structured(keys, ("verb", "defaults", "hydra"))
+    hydra = {"run": {"dir": "."}, "output_subdir": None, "sweep": SWEEP}
+    store(
+        name=config_name(verb),
+        node=OmegaConf.merge(node, values | {"defaults": defaults, "hydra": hydra}),
+    )
+
+
+# Jobs are below out=, or beside it where it is a file.
+SWEEP = {
+    "dir": "${npmp.sweep_folder:${out},${now:%Y-%m-%d_%H-%M-%S}}",
+    "subdir": "${npmp.job_name:${hydra.job.override_dirname},${hydra.job.num}}",
+}
+
+
+@functools.cache
+def _choice(group: str, name: str, schema: type) -> Any:
+    """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
+    stand its values."""
+    values = as_plain(schema())
+    for hidden in HIDDEN.get(group, ()):
+        del values[hidden]
+    node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
+    own: list[Any] = ["_self_"]
+    own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
+    node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})
+    beside = plugins.tasks()[name].with_suffix(".yaml") if name in plugins.loaded_tasks() else None
+    return OmegaConf.merge(node, read_yaml(beside)) if beside and beside.is_file() else node
+
+
+def structured(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> Any:
+    """A dataclass for OmegaConf. more: further fields, of any type."""
+    return OmegaConf.structured(_type(cls, more, hidden))
+
+
+@functools.cache
+def _type(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> type:
+    fields: list[Any] = [(name, Any, MISSING) for name in more]
+    for one in dataclasses.fields(cls):
+        if one.init and one.name not in hidden:
+            hint = hints_of(cls)[one.name]
+            nested = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+            fields.append((one.name, Optional[_type(hint)] if nested else Any, MISSING))  # noqa: UP045
+    return make_dataclass(cls.__name__, fields)

@@ -1,0 +1,66 @@
+"""Scripts by name: policies without weights that command a policy below.
+
+A contract stores a script's name and settings, as part of a composition. Those of the library
+register themselves with `npmp.tasks`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from mocap_data.errors import unknown
+from npmp.core.settings import from_mapping
+from npmp.core.tree import Tree
+from npmp.envs.policy import Observation
+
+SCRIPTS: dict[str, type[Script]] = {}
+
+
+class Script(Protocol):
+    """A `Policy` whose output is commands, made of what its task shows."""
+
+    name: ClassVar[str]
+    # the dataclass of its settings
+    config_type: ClassVar[type]
+    # names of its commands, in order
+    commands: ClassVar[tuple[str, ...]]
+    # width of `features`
+    feature_width: ClassVar[int]
+    config: Any
+
+    def __init__(self, config: Any): ...
+
+    def initial_state(self, n: int) -> Tree: ...
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        """Commands (..., c), and the state."""
+
+    def features(self, task: Tensor) -> Tensor:
+        """What a policy below that learns may observe of the task besides, (..., f)."""
+
+
+def register(kind: type[Script]) -> type[Script]:
+    """Make a script known by its name."""
+    SCRIPTS[kind.name] = kind
+    return kind
+
+
+def make(settings: Mapping[str, Any], *, at: str) -> Script:
+    """A script from its name and settings. Raises InputError for an unknown one."""
+    name = settings["name"]
+    if name not in SCRIPTS:
+        importlib.import_module("npmp.tasks")
+    if name not in SCRIPTS:
+        raise unknown("script", name, SCRIPTS)
+    kind = SCRIPTS[name]
+    return kind(from_mapping(kind.config_type, settings, at=at, ignore=("name",)))
+
+
+def settings_of(script: Script) -> dict[str, Any]:
+    """As `make` takes them."""
+    return {"name": script.name, **asdict(script.config)}

@@ -1,0 +1,252 @@
+"""Policies over one another: latents over a module's decoder, commands over a walking policy.
+
+over(HighLevelPolicy, skill)                a task's policy
+over(TrackingPolicy(skill), skill)          imitation of reference motions
+over(PriorPolicy(skill.prior), skill)       latents of the module's prior
+over(script, over(HighLevelPolicy, skill))  commands by a script
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from npmp.core.gaussian import Gaussian
+from npmp.core.tree import Tree, stack_trees
+from npmp.envs.policy import Observation, Policy, PolicyOutput
+from npmp.skills.nets.command_decoder import CommandDecoder
+from npmp.skills.prior import Prior
+from npmp.skills.skill_module import SkillModule
+
+
+class CompositionState(NamedTuple):
+    """What a composition carries from step to step; zero at an episode's start."""
+
+    upper: Tree
+    z: Tree  # (n, d) the latent of the step before; None above another composition
+    lower: Tree
+
+
+class Unrolled(NamedTuple):
+    """Latents over T steps of B robots."""
+
+    latents: Gaussian  # [T, B, d]
+    z: Tensor  # [T, B, d] what the decoder takes
+    state: Tree  # after the last step
+    kl: Tensor  # [T, B] to the prior [nats]
+
+
+class Composition(nn.Module):
+    """An upper policy over a lower one, whose task is what the upper one commands.
+
+    A `Gaussian` is commanded by its mean, or by a sample: of `Observation.noise`, or of
+    `generator`.
+    """
+
+    def __init__(
+        self,
+        upper: Any,
+        lower: Any,
+        generator: torch.Generator | None = None,
+        joint_std: float | None = None,
+    ):
+        """Args:
+        upper: a policy whose output is latents or commands.
+        lower: a `SkillModule`, or a policy whose output moves robots.
+        generator: samples latents; None: their means.
+        joint_std: of joint targets while the whole is learned [rad], where it starts.
+        """
+        super().__init__()
+        self.upper = upper
+        self.lower = lower
+        self.generator = generator
+        self.log_std: nn.Parameter | None = None
+        if joint_std is not None:
+            actions = len(lower.contract.joint_names)
+            self.log_std = nn.Parameter(torch.full((actions,), math.log(joint_std)))
+
+    @property
+    def prior(self) -> Prior | None:
+        """The prior of the module below; None where the lower one is no module."""
+        return None if isinstance(self.lower, Composition) else self.lower.prior
+
+    def initial_state(self, n: int) -> CompositionState:
+        """The state of n fresh episodes."""
+        prior = self.prior
+        z = None if prior is None else prior.initial(n)
+        return CompositionState(self.upper.initial_state(n), z, self.lower.initial_state(n))
+
+    def step(
+        self, observation: Observation, state: CompositionState
+    ) -> tuple[PolicyOutput, CompositionState]:
+        """As `Policy.step`; the info is the upper policy's latents, or the lower one's own."""
+        prior = self.prior
+        observation = observation._replace(z_before=state.z)
+        if prior is not None and observation.state is not None:
+            observed = prior.observe(observation.state, observation.task)
+            observation = observation._replace(prior=observed)
+        output, upper = self.upper.step(observation, state.upper)
+        command = output
+        if isinstance(output, Gaussian):
+            if prior is not None and observation.free is not None:
+                output = prior.step(state.z, observation.prior).where(observation.free, output)
+            command = self._command(output, observation.noise)
+        action, lower = self.lower.step(observation._replace(task=command), state.lower)
+        if prior is None:
+            return action, CompositionState(upper, None, lower)
+        return PolicyOutput(action, output), CompositionState(upper, command, lower)
+
+    def as_module(self) -> SkillModule:
+        """A policy of commands over a module's skills, as a module whose latents are commands: -1
+        to 1 in each is its lowest to its highest. So it is saved, and a policy is learned above
+        it.
+
+        Raises:
+          InputError: for a policy with other inputs than commands, or a module without skills.
+        """
+        own = self.upper.contract
+        skill: SkillModule = self.lower
+        if own.script or own.extra_inputs or skill.contract.decoder != "lstm":
+            raise InputError(
+                "walker= is a policy over skills that observes commands and nothing else, without "
+                "a script"
+            )
+        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
+        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
+        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
+        assert isinstance(module.decoder, CommandDecoder)
+        module.decoder.policy.load_state_dict(self.upper.net.state_dict())
+        module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
+        module.decoder.scale.load_state_dict(self.upper.command_scale.state_dict())
+        module.latent_range.fill_(1.0)
+        return module
+
+    def _command(self, output: Gaussian, noise: Tensor | None) -> Tensor:
+        if noise is None and self.generator is not None:
+            device = self.generator.device
+            shape = output.mean.shape
+            noise = torch.randn(shape, generator=self.generator, device=device).to(output.mean)
+        return output.mean if noise is None else output.sample(noise)
+
+    def forward(
+        self, observations: Observation, state: CompositionState, resets: Tensor
+    ) -> tuple[Tensor, Tensor, CompositionState, Tensor]:
+        """Unroll over time, as a learner takes it: mean [T, B, nu] and std of the joint targets,
+        the state after the last step, the KL to the prior [T, B] in nats.
+
+        observations: [T, B, ...]; resets: [T, B] bool, the step is an episode's first.
+        """
+        unrolled: Unrolled = self.upper.unroll(observations, state.z, state.upper, resets)
+        proprioception = observations.proprioception
+        mean, lower = self.lower.unroll(unrolled.z, proprioception, state.lower, resets)
+        std = unrolled.latents.std
+        if self.log_std is not None:
+            std = self.log_std.exp().expand_as(mean)
+        after = CompositionState(unrolled.state, unrolled.z[-1], lower)
+        return mean, std, after, unrolled.kl
+
+
+def over(
+    upper: Policy, lower: SkillModule | Composition, generator: torch.Generator | None = None
+) -> Composition:
+    """One policy over another, or over a module's decoder. generator: as `Composition`."""
+    return Composition(upper, lower, generator)
+
+
+class TrackingPolicy:
+    """A module's encoder as a policy: the latents that track a reference motion, eq. 3.
+
+    It observes the reference and the true state (`Imitation.observe`), and remembers nothing.
+    """
+
+    def __init__(self, skill: SkillModule):
+        """skill: encoder and decoder are learned together, the module is its weights."""
+        self.skill = skill
+
+    @property
+    def weights(self) -> nn.Module:
+        """What is learned of it: the module."""
+        return self.skill
+
+    @property
+    def prior(self) -> Prior:
+        """What it is regularized towards while it learns."""
+        return self.skill.prior
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Gaussian, Tree]:
+        o = observation
+        return self.skill.posterior(o.task, o.z_before, o.prior), state
+
+    def unroll(self, observations: Observation, z: Tensor, state: Tree, resets: Tensor) -> Unrolled:
+        """Latents of T steps, sampled by `Observation.noise`; the KL is eq. 6's.
+
+        The latents go step by step; the encoder's first layer is computed for all steps at once.
+        """
+        skill = self.skill
+        encode = skill.encoder.over_time(skill.context_scale(observations.task))
+        keep = (~resets).unsqueeze(-1).to(z.dtype)
+        before = []
+        zs = []
+        deviations = []
+        posteriors = []
+        for t in range(len(resets)):
+            z = z * keep[t]
+            before.append(z)
+            deviation = encode(t, z)
+            mean = skill.prior.step(z, observations.prior[t]).mean
+            posterior = Gaussian(mean + deviation.mean, deviation.std)
+            z = posterior.sample(observations.noise[t])
+            zs.append(z)
+            deviations.append(deviation)
+            posteriors.append(posterior)
+        kl = skill.prior.kl_of_deviation(
+            stack_trees(deviations), torch.stack(before), observations.prior
+        )
+        return Unrolled(stack_trees(posteriors), torch.stack(zs), state, kl.sum(-1))
+
+
+class PriorPolicy:
+    """Latents of a module's prior, from its first distribution at an episode's start."""
+
+    def __init__(self, prior: Prior):
+        self.prior = prior
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Gaussian, Tree]:
+        o = observation
+        first = self.prior.first(o.z_before, o.prior)
+        return first.where(o.is_first, self.prior.step(o.z_before, o.prior)), state
+
+
+class ConstantCommand:
+    """The same command at every step."""
+
+    def __init__(self, *command: float):
+        self.command = command
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        senses = observation.proprioception
+        return senses.new_tensor(self.command).expand(len(senses), -1), state
+
+
+def tracking(skill: SkillModule, generator: torch.Generator | None = None) -> Composition:
+    """A module that imitates the reference of an imitation task with as many frames ahead.
+    generator: samples the latents; None: their means."""
+    return over(TrackingPolicy(skill), skill, generator)
+
+
+def wandering(skill: SkillModule, generator: torch.Generator) -> Composition:
+    """A module on latents of its prior, sampled by the generator."""
+    return over(PriorPolicy(skill.prior), skill, generator)
