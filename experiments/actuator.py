@@ -20,7 +20,7 @@ from npmp.actuators.evaluation import evaluate as judge
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
-from npmp.core.settings import as_plain, from_mapping
+from npmp.core.settings import from_mapping, to_plain
 from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.view.report import actuator_page
@@ -127,7 +127,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
         "validation": asdict(held),
         "recordings": first.recordings,
         "seconds": round(first.seconds, 3),
-        "settings": as_plain(config.fitting),
+        "settings": to_plain(config.fitting),
     }
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(f"fitting {config.model}", total=None)

@@ -20,7 +20,7 @@ from omegaconf import MISSING, OmegaConf
 from mocap_data.errors import check_known
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
-from npmp.core.settings import as_plain, default_of, flat, hints_of
+from npmp.core.settings import default_of, flat, hints_of, to_plain
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -202,7 +202,7 @@ def fill(verb: str, keys: type, inputs: Inputs) -> None:
         {"override hydra/hydra_logging": "none"},
     ]
     fields = [one for one in dataclasses.fields(keys) if one.init]
-    values = {one.name: as_plain(default_of(one)) for one in fields}
+    values = {one.name: to_plain(default_of(one)) for one in fields}
     values = {name: MISSING if v is dataclasses.MISSING else v for name, v in values.items()}
     values |= {"verb": verb, **inputs.values, **{name: None for name, c in choices.items()}}
     node = structured(keys, ("verb", "defaults", "hydra"))
@@ -224,7 +224,7 @@ SWEEP = {
 def _choice(group: str, name: str, schema: type) -> Any:
     """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
     stand its values."""
-    values = as_plain(schema())
+    values = to_plain(schema())
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
     node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))

@@ -23,8 +23,8 @@ from mocap_data.errors import unknown
 from mocap_data.outside import read_json_object
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import geometry, ranges
-from npmp.core.memory import require_images
-from npmp.core.settings import as_plain, from_mapping
+from npmp.core.memory_checks import require_images
+from npmp.core.settings import from_mapping, to_plain
 from npmp.envs.state import RobotState
 
 BEARINGS = 64  # at least, and two per column of an image
@@ -100,7 +100,7 @@ def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
         return config
     folder = Path(config.eyes).resolve()
     theirs = read_json_object(folder / "eyes.json").get("camera", {})
-    camera = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
+    camera = to_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
     exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
     content = {**camera, **exact, **content, "eyes": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
@@ -109,7 +109,7 @@ def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
 def recorded(config: CameraConfig) -> dict[str, Any]:
     """What a policy, or eyes, depend on, as `camera_of` takes it: all but what draws pictures."""
     skipped = ("look",) if config.eyes else ("look", "eyes")
-    return {name: value for name, value in as_plain(config).items() if name not in skipped}
+    return {name: value for name, value in to_plain(config).items() if name not in skipped}
 
 
 class DepthCamera:

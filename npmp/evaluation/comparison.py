@@ -16,7 +16,7 @@ from scipy import stats
 
 from mocap_data.errors import InputError, unknown
 from npmp.core.settings import flat, read_run_settings
-from npmp.core.tables import as_number, read_table
+from npmp.core.tables import read_table, to_float
 
 FloatArray = npt.NDArray[np.float64]
 Settings = dict[str, str]  # dotted keys, values as they are shown
@@ -153,14 +153,14 @@ def read_run(path: Path, score: str) -> TrainingRun:
     if score not in metrics[0]:
         names = [name for name in metrics[0] if name != "iteration"]
         raise InputError(f"{path}: {unknown('metric', score, names)}")
-    wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
+    wall = {row.get("iteration"): to_float(row.get("wall_s")) for row in timing}
     minutes = [wall.get(row["iteration"], math.nan) / 60 for row in metrics]
-    steps, scores = ([as_number(row.get(key)) for row in metrics] for key in ("env_steps", score))
+    steps, scores = ([to_float(row.get(key)) for row in metrics] for key in ("env_steps", score))
     curve = np.array((minutes, steps, scores), dtype=np.float64).T
     curve = curve[np.isfinite(curve).all(axis=1)]
     if not len(curve):
         raise InputError(f"{path} has not measured '{score}' yet, or lost its timing.csv")
-    steps = [as_number(row.get("env_steps")) for row in metrics[-2:]]
+    steps = [to_float(row.get("env_steps")) for row in metrics[-2:]]
     return TrainingRun(
         path=path,
         verb=verb or "",

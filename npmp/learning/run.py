@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp.core import checkpoint, ranges
 from npmp.core.progress import announce, phase
-from npmp.core.settings import changes, read_run_settings, shown
+from npmp.core.settings import changes, format_value, read_run_settings
 from npmp.core.signals import Stopped, signals_noted
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.learning import loggers
@@ -325,7 +325,7 @@ class _Run:
         stored = read_run_settings(self.resume)[1]
         for key, (_, value) in changes(stored, settings, ignore=NOT_OF_A_FINISHED_RUN).items():
             raise InputError(
-                f"{key}={shown(value)} changes nothing: the run in '{self.resume}' is "
+                f"{key}={format_value(value)} changes nothing: the run in '{self.resume}' is "
                 f"finished ({self.total} iterations); give more steps=, or another out="
             )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp.core.tables import as_number
+from npmp.core.tables import to_float
 from npmp.learning.live import LiveLine
 from npmp.learning.loggers import Logger
 
@@ -66,9 +66,9 @@ class RunLog:
             kept[name] = [dict(zip(columns, row)) for row in rows]
         timed = kept["timing.csv"]
         # of a damaged cell NaN, of which max makes 0
-        self._wall_before = max(0.0, as_number(timed[-1].get("wall_s"))) if timed else 0.0
+        self._wall_before = max(0.0, to_float(timed[-1].get("wall_s"))) if timed else 0.0
         for row in kept["metrics.csv"]:
-            self._latest |= {key: as_number(row[key]) for key in self.judged if row.get(key)}
+            self._latest |= {key: to_float(row[key]) for key in self.judged if row.get(key)}
         self._board = board
         self._progress = progress
 

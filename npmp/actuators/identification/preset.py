@@ -25,7 +25,7 @@ from npmp.actuators.identification.stand import (
     UNITS,
 )
 from npmp.core import ranges
-from npmp.core.settings import as_plain
+from npmp.core.settings import to_plain
 
 # quantity of a preset -> the parameters whose spread it scales
 _SPREADS = {
@@ -158,7 +158,7 @@ def write_preset(path: Path, content: Mapping[str, Any], data: Path) -> None:
     """Write a preset as a file of conf/randomization. data: the log it was identified from."""
     head = f"# joints identified by npmp sysid from {data.name!r}\n"
     with atomic_path(path) as temporary:
-        temporary.write_text(head + yaml.safe_dump(as_plain(content), sort_keys=False))
+        temporary.write_text(head + yaml.safe_dump(to_plain(content), sort_keys=False))
 
 
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:

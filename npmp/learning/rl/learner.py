@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp.core import ranges
 from npmp.core.gaussian import Gaussian
-from npmp.core.state import Numbers, Part, Resumable
+from npmp.core.state import Counters, Resumable, StatePart
 from npmp.core.tree import Tree, map_tree
 from npmp.learning.critic import Critic
 from npmp.learning.rl import popart, ppo, vmpo
@@ -169,12 +169,12 @@ class Learner(Resumable, ABC):
         self.steps += 1
         return {"policy_grad_norm": policy, "critic_grad_norm": critic}
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return {
             "policy": self.policy,
             "critic": self.critic,
             "optimizer": self.optimizer,
-            "steps": Numbers(self, "steps"),
+            "steps": Counters(self, "steps"),
         }
 
 
@@ -295,7 +295,7 @@ class VMPO(Learner):
         for kept, moved in zip(self.units, new, strict=True):
             kept.copy_(moved)
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return super()._parts() | {"target": self.target, "duals": self.duals, "units": self.units}
 
 
@@ -349,8 +349,8 @@ class PPO(Learner):
         figures |= {"entropy": new.entropy().mean(), "kl_update": change}
         return as_numbers(figures | norms) | {"learning_rate": self.rate}
 
-    def _parts(self) -> dict[str, Part]:
-        return super()._parts() | {"rate": Numbers(self, "rate")}
+    def _parts(self) -> dict[str, StatePart]:
+        return super()._parts() | {"rate": Counters(self, "rate")}
 
 
 def as_numbers(figures: Mapping[str, Tensor]) -> dict[str, float]:

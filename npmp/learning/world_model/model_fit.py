@@ -44,7 +44,7 @@ class ModelFit:
     def save(self, folder: Path) -> None:
         """Write the model beside what was learned through it, in its folder. Raises OSError."""
         with atomic_path(folder / FILE) as path:
-            artifact.write_tensors(self.model.state_dict(), path, called=folder / FILE)
+            artifact.write_tensors(self.model.state_dict(), path, name=folder / FILE)
 
     def go_on(self, folder: Path | None) -> None:
         """Before the first update: take over the model in the folder of what is to be learned on,
