@@ -87,7 +87,7 @@ def run_list(config: ListRobots, run: Run) -> None:
 
 def _row(name: str) -> tuple[str, ...]:
     """What is to be said of a robot; why it cannot be loaded, where it cannot."""
-    if not robots.is_at_hand(name):
+    if not robots.is_local(name):
         absent = f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT"
         return name, "", "", "", "", absent, ""
     try:

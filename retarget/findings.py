@@ -228,7 +228,7 @@ def inspect_robot_motion(
 def _doubts_of_motion(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
     """What looks misread about a robot's motion, with the feet of the first robot that fits it."""
     try:
-        if local := [name for name in fitting if robots.is_at_hand(name)]:
+        if local := [name for name in fitting if robots.is_local(name)]:
             robot = robots.load(local[0])
             imported = to_reference_motion(motion, robot)
             return doubts_of_motion(imported, QualityMeter(robot), motion.assumed)

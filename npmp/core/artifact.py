@@ -125,7 +125,7 @@ def load(
     with reading(description), torch.device("meta"):
         expected = make(checked).state_dict()
     if mismatch := first_mismatch(tensors, expected):
-        raise InputError(f"'{weights}' does not match its {description.name}: {mismatch}")
+        raise InputError(f"'{weights}' does not fit its {description.name}: {mismatch}")
     module = make(checked)
     module.load_state_dict(tensors)
     return module
@@ -151,7 +151,7 @@ def _read(
     if missing := sorted(key for key in [*required, "weights_sha256"] if key not in content):
         raise InputError(f"'{description}' lacks {', '.join(missing)}")
     if sha256(regular_file(weights)) != content["weights_sha256"]:
-        raise InputError(f"'{weights}' does not match its {description.name}: its checksum differs")
+        raise InputError(f"'{weights}' does not fit its {description.name}: its checksum differs")
     tensors = read_tensors(weights)
     with reading(weights):
         for key, value in tensors.items():

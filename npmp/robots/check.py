@@ -187,7 +187,7 @@ def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
         reason = f"body '{several[0]}' has several hinges; expected one a body"
         return Check("joints", False, reason)
     span_rad = robot.joint_upper - robot.joint_lower
-    stiff = np.flatnonzero(robot.carries_feet & (span_rad < RANGE_RAD))
+    stiff = np.flatnonzero(robot.is_leg_joint & (span_rad < RANGE_RAD))
     if len(stiff):
         name = robot.joint_names[stiff[0]]
         degrees = np.degrees(span_rad[stiff[0]])

@@ -53,7 +53,7 @@ def model_file(reference: str) -> Path:
     return path
 
 
-def at_hand(reference: str) -> bool:
+def is_cached(reference: str) -> bool:
     """Whether a reference's file can be read without a download."""
     if not reference.startswith(PREFIX):
         return True

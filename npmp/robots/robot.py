@@ -32,7 +32,7 @@ from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
 from npmp.robots.adapt import adapt
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
-from npmp.robots.menagerie import at_hand, locate
+from npmp.robots.menagerie import is_cached, locate
 from npmp.robots.model import compile_spec, feet_in_world, hinge_names, hinges_to, posed, read_spec
 from npmp.robots.strip import drop_visuals
 from npmp.robots.symmetry import Marker, Symmetry, make_symmetry
@@ -92,7 +92,7 @@ class Robot:
         return self.home_qpos[7:]
 
     @property
-    def carries_feet(self) -> NDArray[np.bool_]:
+    def is_leg_joint(self) -> NDArray[np.bool_]:
         """(J,) whether a joint is between the root and a foot."""
         model = self.model(visuals=False)
         legs = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
@@ -103,7 +103,7 @@ class Robot:
         """Physics steps per control step."""
         return round(self.physics_rate_hz / self.control_rate_hz)
 
-    def turning(self, most: Mapping[str, float]) -> Robot:
+    def with_joint_ranges(self, most: Mapping[str, float]) -> Robot:
         """The same robot with wider joint limits.
 
         Args:
@@ -208,7 +208,7 @@ def find(robot: str | Path) -> Path:
         )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
-            f"no robot '{robot}'; available: {', '.join((*names(), *user_names()))},"
+            f"no robot '{robot}'; there are: {', '.join((*names(), *user_names()))},"
             " or the path of a folder"
         )
     if not path.exists():
@@ -227,10 +227,10 @@ def load(robot: str | Path) -> Robot:
     return build(read_yaml(path), path)
 
 
-def is_at_hand(robot: str | Path) -> bool:
+def is_local(robot: str | Path) -> bool:
     """Whether the robot's model can be read without a download. Raises InputError as `find`."""
     content = read_yaml(find(robot))
-    return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
+    return is_cached(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
 
 def build(content: Any, path: Path) -> Robot:

@@ -102,7 +102,7 @@ class Recover(Task):
     ):
         """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
         self.config = config or RecoverConfig()
-        self.robot = robot.turning(self.config.joint_range_rad)
+        self.robot = robot.with_joint_ranges(self.config.joint_range_rad)
         self.episode_s, self.trial_s = self.config.episode_s, self.config.episode_s
         self.inputs = {"stand_height": self.config.stand}
         self.home_height = float(robot.home_qpos[2])

@@ -31,7 +31,7 @@ class WalkOn(Walk):
         self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
     ):
         """dropped: whether episodes begin on drops."""
-        super().__init__(robot.turning(recover.joint_range_rad), config)
+        super().__init__(robot.with_joint_ranges(recover.joint_range_rad), config)
         self.recover = recover
         self.falls = Recover(robot, recover)
         self.dropped = dropped

@@ -86,4 +86,4 @@ def test_a_new_run_drops_old_logs_and_a_moved_one_takes_its_rows_along(tmp_path:
 
 def test_a_log_that_is_no_csv_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("iteration,loss\n1," + "9" * 140_000 + "\n")
-    refusal(r"metrics\.csv is not a CSV file", RunLog, tmp_path, 3, resume_after=1)
+    refusal(r"metrics\.csv", RunLog, tmp_path, 3, resume_after=1)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from npmp import robots
-from npmp.robots.menagerie import at_hand, locate
+from npmp.robots.menagerie import is_cached, locate
 from npmp.sim import flat_scene
 from tests.refusals import refusal
 from tests.robots.models import DOG_YAML, LEGS, dog
@@ -232,7 +232,7 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     content = yaml.safe_load(DOG_YAML) | {"mjcf": "menagerie:some_dog/dog.xml"}
     (tmp_path / "robot.yaml").write_text(yaml.safe_dump(content))
     assert robots.load(tmp_path).mjcf == tmp_path / "some_dog" / "dog.xml"
-    assert at_hand("menagerie:some_dog/dog.xml") and not at_hand("menagerie:some_dog/cat.xml")
+    assert is_cached("menagerie:some_dog/dog.xml") and not is_cached("menagerie:some_dog/cat.xml")
     for wrong in ("menagerie:no_dog/dog.xml", "menagerie:dog.xml", "menagerie:../x/dog.xml"):
         refusal(wrong, locate, wrong, tmp_path)
 
@@ -241,7 +241,7 @@ def test_menagerie_without_package_or_root(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)  # importing it fails
     refusal("mujoco-menagerie.*MENAGERIE_ROOT", robots.load, "anymal_c")
-    assert not robots.is_at_hand("anymal_c") and robots.is_at_hand("anymal_b")
+    assert not robots.is_local("anymal_c") and robots.is_local("anymal_b")
 
 
 def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     def unreachable(*_: object) -> Path:
         raise menagerie.DownloadError("no\nnetwork")
 
-    assert not robots.is_at_hand("anymal_c")
+    assert not robots.is_local("anymal_c")
     monkeypatch.setattr(menagerie.Robot, "path", unreachable)
     refusal("anymal_c.xml: no network.*MENAGERIE_ROOT", robots.load, "anymal_c")
 

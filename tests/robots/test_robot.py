@@ -272,7 +272,7 @@ def test_garbled_and_missing_files(tmp_path: Path) -> None:
 
 def test_joints_may_turn_further_than_the_robot_says() -> None:
     robot = robots.load("anymal_b")
-    wide = robot.turning({"HFE": 3.0, "KFE": 2.0})
+    wide = robot.with_joint_ranges({"HFE": 3.0, "KFE": 2.0})
     by_name = {
         name: (low, high)
         for name, low, high in zip(
@@ -284,5 +284,5 @@ def test_joints_may_turn_further_than_the_robot_says() -> None:
     assert wide.model().joint("RH_HFE").range.tolist() == pytest.approx([-3.0, 3.0])
     assert robot.joint_upper[1] == 1.6 and wide.model_sha256 == robot.model_sha256
     # of another kind of robot
-    assert np.array_equal(robot.turning({"elbow": 3.0}).joint_lower, robot.joint_lower)
+    assert np.array_equal(robot.with_joint_ranges({"elbow": 3.0}).joint_lower, robot.joint_lower)
     refusal("KFX", robot.turning, {"HFE": 3.0, "KFX": 3.0})

@@ -179,9 +179,6 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
 )
 def test_slots_that_no_run_wrote_are_refused_and_change_nothing(name: str, value: Tensor) -> None:
     state, other = filled(20, 12).state_dict(), ReplayBuffer(20, step())
-    with (
-        pytest.raises(InputError, match="the checkpoint is of another kind of run"),
-        checkpoint.restoring(),
-    ):
+    with pytest.raises(InputError, match="the checkpoint"), checkpoint.restoring():
         other.load_state_dict(state | {name: value})
     assert not any(bool(leaf.any()) for leaf in leaves(other.steps))
