@@ -46,7 +46,7 @@ Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 REQUIRED = ("position_error", "velocity", "torque")
-# possible inputs of a model besides effort and velocity
+# possible inputs of a model in addition to effort and velocity
 CHANNELS = ("temperature", "voltage")
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 # one number per joint of a recording

@@ -78,7 +78,7 @@ class ActuatorContract:
     # of its samples, and of the physics that uses it
     rate_hz: float
     actuators: list[str]
-    # further inputs besides effort and velocity
+    # further inputs after effort and velocity
     channels: list[str]
     # true: effort is `reference` with the log's gains; false: effort is the position error
     gains: bool

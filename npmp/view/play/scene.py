@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from websockets.asyncio import server as serving
 
 from npmp.robots import Robot
-from npmp.robots.visuals import moving_bodies, shapes
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import Floats
 from npmp.view.play.session import Session, Snapshot
+from npmp.view.robot_shapes import moving_bodies, shapes
 
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
@@ -326,7 +326,7 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
 
 
 def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
-    """A shape of `npmp.robots.visuals.shapes` in its body's frame."""
+    """A shape of `npmp.view.robot_shapes.shapes` in its body's frame."""
     size = look["s"]
     kind = look["t"]
     if kind == "mesh":
