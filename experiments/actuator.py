@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rich.progress import MofNCompleteColumn
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import write_json
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
@@ -70,7 +70,7 @@ class FitActuator(_OfLog):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("model", [self.model], KINDS)
+        check_available("model", [self.model], KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class ImportLog(Keys):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("kind of recording", [self.kind], IMPORTERS)
+        check_available("kind of recording", [self.kind], IMPORTERS)
         if self.out is None or self.out.suffix != ".npz":
             raise InputError("npmp actuator import needs out=FILE.npz")
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mocap_data import outside, read_motions
-from mocap_data.errors import InputError, check_known
+from mocap_data import input_files, read_motions
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import atomic_path
 from npmp.core.settings import as_text, flat, read_run_settings
 from npmp.core.tables import wall_clock_hours
@@ -129,7 +129,7 @@ def show_card(config: ShowArtefact, run: Run) -> None:
     """The card of what a name or folder means."""
     folder = Path(config.target)
     if not folder.is_dir():
-        check_known("module or policy", [config.target], (*modules.names(), *policies.names()))
+        check_available("module or policy", [config.target], (*modules.names(), *policies.names()))
     is_policy = config.target in policies.names() or (folder / "policy.json").is_file()
     say((policies if is_policy else modules).card(config.target))
 
@@ -196,7 +196,7 @@ def _destination(config: _NewModule, place: Path | None) -> Path:
 
 def _read_json(place: Path, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
-    return outside.read_json_object(place / name if place.is_dir() else place)
+    return input_files.read_json_object(place / name if place.is_dir() else place)
 
 
 def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:

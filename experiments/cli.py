@@ -92,14 +92,14 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
     if verb not in VERBS:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"no verb {verb!r}; {hint}there are: {', '.join(VERBS)}")
+        raise InputError(f"no verb {verb!r}; {hint}available: {', '.join(VERBS)}")
     actions = VERBS[verb]
     if rest and rest[0] in actions:
         return f"{verb} {rest[0]}", rest[1:]
     if "" in actions:
         return verb, rest
     fault = f"has no action {rest[0]!r}" if rest else "needs an action"
-    raise InputError(f"npmp {verb} {fault}; there are: {', '.join(actions)}")
+    raise InputError(f"npmp {verb} {fault}; available: {', '.join(actions)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

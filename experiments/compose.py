@@ -33,7 +33,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mocap_data.errors import InputError, unknown
-from mocap_data.outside import read_text
+from mocap_data.input_files import read_text
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES
 from mocap_data.store import robot_of
 from npmp.core import plugins

@@ -10,7 +10,7 @@ from mocap_data.store import read_motions
 from npmp.core import ranges
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import say, show_table
-from retarget.exporting import MANIFEST, chosen, export, robot_for
+from retarget.export import MANIFEST, clip_names, export, robot_of_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ def run(config: ExportMotions, run: Run) -> None:
     data = config.data
     kind = config.format
     clips = [config.clips] if isinstance(config.clips, str) else config.clips
-    names = chosen(data, clips, config.split)
+    names = clip_names(data, clips, config.split)
     first = read_motions(data, clips=names[:1])
-    robot = robot_for(kind, data, first)
+    robot = robot_of_dataset(kind, data, first)
     run.begin()
     written = export(run.folder, kind, data, names, robot, config.rate_hz)
     columns = ("clip", "frames", "rate hz", "licence", "file")

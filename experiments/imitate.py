@@ -17,7 +17,7 @@ from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.learning.imitation import ImitationSettings, train_module
 from npmp.skills import modules
-from retarget.tempo import with_tempos
+from retarget.time_scaling import with_tempos
 
 
 @dataclass(frozen=True)

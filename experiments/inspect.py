@@ -21,8 +21,8 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.recordings import Reading, check_used, options_of_keys
 from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table
 from npmp.view.inspection import inspect
-from retarget.draft import draft_of
-from retarget.findings import FIGURES, MOTIONS, Findings
+from retarget.inspection import FIGURES, MOTIONS, Findings
+from retarget.skeleton_template import skeleton_template
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
 # of a table, and characters of a text, on the terminal; out= has all
@@ -95,7 +95,7 @@ def skeleton_file(findings: Findings) -> str:
     why = findings.get("skeleton", "it is no recording of named keypoints")
     if not isinstance(findings.get("keypoints"), list):
         raise InputError(f"{findings['path']}: no skeleton to write: {why}")
-    return draft_of(findings["keypoints"], why.split("; say which")[0])
+    return skeleton_template(findings["keypoints"], why.split("; name its")[0])
 
 
 def show(findings: Findings) -> None:

@@ -120,7 +120,7 @@ def cast_of(config: Play, task: str | None) -> tuple[Cast, str | None]:
     )
     mode = config.mode or (None if task is None else STARTS.get(task, task))
     if mode is not None and mode not in cast.modes:
-        raise InputError(f"no mode '{mode}' with these; there are: {', '.join(cast.modes)}")
+        raise InputError(f"no mode '{mode}' with these; available: {', '.join(cast.modes)}")
     return cast, mode
 
 

@@ -51,7 +51,7 @@ def options_of_keys(config: Reading) -> dict[str, Any]:
 def report_failures(failures: Sequence[sources.Failure]) -> None:
     """Recordings left out, one line each, on stderr."""
     for failure in failures:
-        warn(f"left out: {sources.described(failure)}")
+        warn(f"left out: {sources.failure_line(failure)}")
 
 
 def report_remarks(recordings: sources.Recordings) -> None:
@@ -89,7 +89,7 @@ def refuse_nothing(found: object, failures: Sequence[sources.Failure]) -> None:
     """Where nothing is found, print the failures but the first. Raises InputError with that."""
     if not found:
         report_failures(failures[1:])
-        raise InputError(sources.described(failures[0]))
+        raise InputError(sources.failure_line(failures[0]))
 
 
 def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
@@ -109,7 +109,7 @@ def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
         ("subject", "recordings that may hold several: BVH, C3D and files of keypoints"),
     ):
         option = KEYS[key]
-        accepted = [sources.known_options(path, given) for path in paths]
+        accepted = [sources.reader_options(path, given) for path in paths]
         # of a file without a reader its own error says more
         if option not in given or any(option in each or not each for each in accepted):
             continue

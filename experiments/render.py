@@ -13,9 +13,9 @@ from typing import Any
 from rich.progress import MofNCompleteColumn
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
+from mocap_data.input_files import read_text
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import read_text
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
 from npmp import robots, tasks
@@ -255,7 +255,7 @@ def one_named(clip: str | None, names: Sequence[str]) -> str:
     """The clip that is asked for, or the first. Raises InputError."""
     if not names:
         raise InputError("there are no clips in it")
-    check_known("clip", [] if clip is None else [clip], names)
+    check_available("clip", [] if clip is None else [clip], names)
     return clip or names[0]
 
 

@@ -26,19 +26,8 @@ from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
 from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
-from retarget.collection import emptied
-from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
-from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
-from retarget.quality import QualityMeter
-from retarget.sources import (
-    GENERATED,
-    RATE_KEY,
-    Failure,
-    Recordings,
-    assumptions,
-    described,
-    excerpts,
-)
+from retarget.motion_summary import LEGEND, LEGEND_OF_MARKS, is_marked, summary_table
+from retarget.sources import GENERATED, RATE_KEY, Recordings, assumptions, excerpts, failure_line
 
 AUTO = "auto"
 # of the tables
@@ -110,28 +99,24 @@ def run(config: Retarget, run: Run) -> None:
     if config.scale is None:
         gathered = dataset.of_plausible_size(gathered)
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
-    whole, failures = whole_motions(gathered, robot, config)
+    retargeted = retarget_recordings(gathered, robot, config)
+    whole = retargeted.motions
+    failures = retargeted.failures
+    assert whole is not None  # for the type checker
     clips = {clip.name: clip for clip in gathered.clips}
-    # what looks misread, or is hard for the robot, by the motion's name
-    about = tuple(robot.markers), config.skeleton
-    doubts = {clip.name: doubts_of(clip, *about) for clip in gathered.clips}
-    meter = QualityMeter(robot)
-    for motion in gathered.motions:
-        origin = gathered.origins[motion.name]
-        doubts[motion.name] = doubts_of_motion(motion, meter, origin.assumed)
-    reasons = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
-    warnings = {name: why for name, why in reasons.items() if why}
+    warnings = retargeted.motion_warnings(cleaned=config.clean)
     # a warning about a rate says that it is assumed
-    doubted = [name for name, why in warnings.items() if "rate?" in why]
-    assumed = assumptions(gathered.origins.values(), rates_apart=doubted)
+    warned = [name for name, warning in warnings.items() if "rate?" in warning]
+    assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
-    cleaned = dataset.cleaned_of(whole, robot, gathered, cleaning)
+    cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
         raise dataset.nothing_kept(whole, cleaned)
     failures += [
-        (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
+        (name, f"{name}: nothing kept ({reasons})")
+        for name, reasons in dataset.dropped_recordings(whole, cleaned).items()
     ]
     settings = {"source": config.source, **part_of(config, Options)}
     if warnings:
@@ -158,7 +143,7 @@ def run(config: Retarget, run: Run) -> None:
             clips=clips,
             warnings=warnings,
             assumed=assumed,
-            failures=[described(failure) for failure in failures],
+            failures=[failure_line(failure) for failure in failures],
             seconds=seconds,
             provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
         )
@@ -199,28 +184,27 @@ def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> d
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
-def whole_motions(
-    gathered: Recordings, robot: Robot, config: Retarget
-) -> tuple[MotionSet, list[Failure]]:
-    """`retarget.dataset.motions_of` behind a progress bar. Raises InputError where nothing fits,
-    and with strict=true where anything does not."""
+def retarget_recordings(gathered: Recordings, robot: Robot, config: Retarget) -> dataset.Retargeted:
+    """`retarget.dataset.retarget_recordings` behind a progress bar. Raises InputError where nothing
+    fits, and with strict=true where anything does not."""
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("marker offsets", total=len(gathered.clips))
 
         def tell(done: int, total: int, name: str) -> None:
             bar.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-        whole, failures = dataset.motions_of(gathered, robot, part_of(config, Options), tell)
-    refuse_nothing(whole, failures)
-    if failures and config.strict:
-        raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
-    assert whole is not None  # for the type checker
-    return whole, failures
+        options = part_of(config, Options)
+        retargeted = dataset.retarget_recordings(gathered, robot, options, tell)
+    refuse_nothing(retargeted.motions, retargeted.failures)
+    if retargeted.failures and config.strict:
+        first = failure_line(retargeted.failures[0])
+        raise InputError(f"{first} (strict=true: nothing was written)")
+    return retargeted
 
 
 def table_of(motion_set: MotionSet, warnings: Mapping[str, str]) -> Table:
-    """As `glance`."""
-    summary = glance(motion_set, warnings)
+    """As `summary_table`."""
+    summary = summary_table(motion_set, warnings)
     result = Table(title=summary.title, **LOOK)
     result.add_column("clip", overflow="fold", ratio=1, min_width=14)
     for heading in summary.headings:
@@ -256,7 +240,7 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
             terminal.print(dropped_table(cleaned))
         if cleaned.collisions:
             say(f"self-collision: {cleaned.worst_collisions}")
-        say(cleaned.in_words())
+        say(cleaned.summary())
 
 
 main = Verb(

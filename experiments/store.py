@@ -17,7 +17,7 @@ from typing import Any, Optional
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from mocap_data.errors import check_known
+from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
 from npmp.core.settings import default_of, flat, hints_of, to_plain
@@ -83,7 +83,7 @@ def schema_of(verb: str, group: str, name: str) -> Any:
 
         return tasks.find(base_task(name), source="a file").config_type
     if group == "algo":
-        check_known(group, [name], _algorithms(verb))
+        check_available(group, [name], _algorithms(verb))
         return _algorithms(verb)[name]
     return _fixed(group)
 

@@ -1,13 +1,13 @@
-"""Recorded motion as data: keypoint clips, reference motions, and the files that hold them.
+"""Recorded motion as data: keypoint clips, reference motions, and their files.
 
-The layer below robots and learning: it imports neither a simulator nor torch.
+The layer below robots and learning, without a simulator or torch.
 
     read(path)       a recording (BVH, ASF/AMC, C3D, CSV, npz, DeepMimic, dm_control's HDF5): `Clip`
     read_all(path)   all its clips, where a file holds many
     Clip             keypoints over time in the world, metres, Z up
     ReferenceMotion  a motion of a robot: poses over time
     MotionSet        the reference motions of one file; `write_motions`, `read_motions`
-    dog_gait         a generated, freely licensed dog gait
+    dog_gait         a generated dog gait
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The array type of this package, and read-only arrays."""
+"""Array types, read-only arrays, and checks of their values."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LARGEST = 1e5
 def read_only(values: Any, *, shape: str, what: str) -> Array:
     """`values` as a finite, read-only, C-contiguous float64 array, copied unless they are one.
 
-    shape: as an error shows it, e.g. "(T, M, 3)"; entries that are numbers are required sizes.
-    what: the array's name in an error.
+    shape: e.g. "(T, M, 3)"; entries that are numbers are required sizes. what: the array's name in
+    an error.
 
     Raises:
-      InputError: for no numbers, another shape, no frames, or a value that is not finite.
+      InputError: no numbers, another shape, no frames, or a value that is not finite.
     """
     try:
         array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what} must be an array {shape} of numbers: {error}") from None
+        raise InputError(f"{what}: expected numbers {shape} ({error})") from None
     expected = [entry.strip() for entry in shape.strip("()").split(",") if entry.strip()]
     if array.ndim != len(expected) or any(
         entry.isdigit() and int(entry) != size for entry, size in zip(expected, array.shape)
@@ -42,8 +42,7 @@ def read_only(values: Any, *, shape: str, what: str) -> Array:
     finite = np.isfinite(array)
     if not finite.all():
         frame = int(np.argwhere(~finite)[0, 0])
-        frames = len(array)
-        raise InputError(f"{what} has a value that is not finite at frame {frame} of {frames}")
+        raise InputError(f"{what} has a value that is not finite at frame {frame} of {len(array)}")
     if array.flags.writeable or array.base is not None:
         # a read-only view could still change through its base
         array = array.copy()
@@ -58,7 +57,7 @@ def unit(vectors: Array) -> Array:
 
 
 def unique(names: Sequence[object], what: str) -> tuple[str, ...]:
-    """`names` as a tuple of texts. Raises InputError for one that appears twice."""
+    """`names` as a tuple of texts. Raises InputError for a repeated one."""
     texts = tuple(str(name) for name in names)
     repeated = sorted({name for name in texts if texts.count(name) > 1})
     if repeated:
@@ -73,28 +72,19 @@ def set_fields(instance: object, **values: Any) -> None:
 
 
 def require_rate(rate_hz: float, what: str) -> float:
-    """The rate [Hz], where a motion can have it.
-
-    Raises:
-      InputError: for a rate outside of RATES_HZ, or nan.
-    """
-    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-        return float(rate_hz)
-    why = "not possible" if rate_hz > 0.0 else "not positive"
+    """The rate [Hz]. Raises InputError outside of RATES_HZ, or for nan."""
     low, high = RATES_HZ
-    raise InputError(f"{what} rate {rate_hz:g} Hz is {why}; expected {low:g} to {high:,.0f}")
+    if low <= rate_hz <= high:
+        return float(rate_hz)
+    raise InputError(f"{what} rate {rate_hz:g} Hz, expected {low:g} to {high:,.0f}")
 
 
 def require_moderate(values: Array, what: str) -> None:
-    """Refuse finite coordinates (T, ...) [m] or [rad] that no motion has.
-
-    Raises:
-      InputError: naming the first frame with one beyond LARGEST.
-    """
+    """Raise InputError for coordinates (T, ...) [m] or [rad] beyond LARGEST, with the frame."""
     if max(values.max(initial=0.0), -values.min(initial=0.0)) <= LARGEST:
         return
     frame = int(np.argwhere(np.abs(values) > LARGEST)[0, 0])
     worst = float(np.abs(values[frame]).max())
     raise InputError(
-        f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad"
+        f"{what} is {worst:.3g} at frame {frame}, expected at most {LARGEST:,.0f} m or rad"
     )

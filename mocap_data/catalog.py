@@ -1,8 +1,7 @@
-"""Where real recordings come from: sources, licences, hashes; and the cache that holds what was
-fetched.
+"""Catalog of public recordings: sources, licences, hashes; and the cache of downloads.
 
-`catalog.yaml` beside this module is the list. A hash in it is of a copy that this project was
-tested with; what is fetched must have it.
+`catalog.yaml` is the list. A hash in it is of a copy that this project was tested with; a download
+must have it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pooch
 import yaml
 
 from mocap_data.download import Offline, Progress, download
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import atomic_path
 
 _LIST = Path(__file__).with_name("catalog.yaml")
@@ -30,7 +29,7 @@ class Source:
 
     # its place in the entry's folder
     path: str
-    # the first that answers counts
+    # tried in order
     urls: tuple[str, ...]
     sha256: str | None = None
     # bytes
@@ -53,7 +52,7 @@ class Entry:
 
     @property
     def megabytes(self) -> str:
-        """The size in words; ">" where only some of the files' sizes are known."""
+        """The size [MB] as text; ">" where only some of the files have a size."""
         sizes = [source.size for source in self.files]
         total = sum(size or 0 for size in sizes)
         if None in sizes:
@@ -63,43 +62,34 @@ class Entry:
 
 @dataclass
 class Report:
-    """What fetching an entry came to."""
+    """The result of fetching an entry."""
 
     folder: Path
     fetched: list[Path] = field(default_factory=list)
     # in the cache already
     present: list[Path] = field(default_factory=list)
-    # path, why
+    # path, reason
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
 def entries(path: Path = _LIST) -> Mapping[str, Entry]:
-    """The catalog by name.
-
-    Raises:
-      InputError: the list is none.
-    """
+    """The catalog by name. Raises InputError for an invalid list."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {name: _entry(name, values) for name, values in content.items()}
     except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: not a catalog ({' '.join(str(error).split())})") from None
+        raise InputError(f"{path}: invalid catalog ({' '.join(str(error).split())})") from None
 
 
 def entry(name: str, path: Path = _LIST) -> Entry:
-    """The entry called `name`.
-
-    Raises:
-      InputError: no such entry; the message lists the available ones.
-    """
+    """The entry called `name`. Raises InputError for an unknown name."""
     available = entries(path)
-    check_known("data set", [name], available)
+    check_available("data set", [name], available)
     return available[name]
 
 
 def _entry(name: str, values: Mapping[str, Any]) -> Entry:
-    """An entry of the YAML: `bases` are addresses that each file's path (or its own `from`) is
-    appended to."""
+    """An entry of the YAML: `bases` are addresses to which each file's path is appended."""
     sources = []
     for row in values["files"]:
         path, size, sha256 = (row, None, None) if isinstance(row, str) else row
@@ -121,23 +111,22 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 
 def cache_folder() -> Path:
-    """NPMP_CACHE, or where the system keeps caches."""
+    """NPMP_CACHE, or the system's folder of caches."""
     folder = os.environ.get("NPMP_CACHE")
     return Path(folder).expanduser() if folder else Path(pooch.os_cache("npmp"))
 
 
 def folder_of(which: Entry, cache: Path | None = None) -> Path:
-    """Where an entry's files are, or will be."""
+    """The folder of an entry's files in the cache."""
     return (cache_folder() if cache is None else cache) / "data" / which.name
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
-    """How many of an entry's files are in the cache, and how many there are; by their sizes,
-    without hashing."""
+    """The numbers of an entry's files in the cache and in all; by their sizes, without hashing."""
     folder = folder_of(which, cache)
     paths = [(folder / source.path, source.size) for source in which.files]
-    there = sum(path.is_file() and size in (None, path.stat().st_size) for path, size in paths)
-    return there, len(which.files)
+    present = sum(path.is_file() and size in (None, path.stat().st_size) for path, size in paths)
+    return present, len(which.files)
 
 
 def fetch(
@@ -146,13 +135,13 @@ def fetch(
     cache: Path | None = None,
     progress: Callable[[Source], Progress | None] | None = None,
 ) -> Report:
-    """Bring an entry's files into the cache: those that are missing, or have another hash.
+    """Download an entry's files into the cache: those that are missing, or have another hash.
 
-    One file that fails does not stop the others; it is listed in the report.
-    progress: called before each download; what it returns is called with the bytes.
+    Failures are listed in the report, and the rest goes on.
+    progress: called before each download; its result is called with the bytes.
 
     Raises:
-      Offline: nothing can be reached.
+      Offline: no server can be reached.
     """
     report = Report(folder_of(which, cache))
     for source in which.files:
@@ -168,16 +157,15 @@ def fetch(
             if report.fetched or report.failed:
                 report.failed.append((source.path, str(error)))
                 break
-            there = f"; {len(report.present)} of {len(which.files)} files are in {report.folder}"
-            raise Offline(f"{error}{there if report.present else ''}") from None
+            present = f"; {len(report.present)} of {len(which.files)} files are in {report.folder}"
+            raise Offline(f"{error}{present if report.present else ''}") from None
         except InputError as error:
             report.failed.append((source.path, str(error)))
     return report
 
 
 def place(which: Entry, report: Report, out: Path) -> list[Path]:
-    """Copy an entry's recordings to a folder of the user's; files there of the same name are
-    replaced, others stay."""
+    """Copy an entry's recordings to a folder; files of the same name are replaced."""
     names = [s.path for s in which.files if (report.folder / s.path).is_file()]
     for name in names:
         with atomic_path(out / name) as temporary:

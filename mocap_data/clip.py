@@ -1,4 +1,4 @@
-"""A recorded motion as keypoints in the world."""
+"""Clip: a recorded motion as keypoints in the world."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields, unique
-from mocap_data.errors import InputError, check_known, frame_range
+from mocap_data.errors import InputError, check_available, frame_range
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -16,8 +16,8 @@ class Clip:
     """Keypoints over time in a right-handed world, Z up; its heading is that of the recording.
 
     Raises:
-      InputError: for wrong shapes, values that are not finite, repeated names, or a rate or
-        coordinates that no recording has.
+      InputError: wrong shapes, values that are not finite, repeated names, or an impossible rate or
+        coordinate.
     """
 
     # (T, M, 3) [m], world frame, read-only
@@ -32,34 +32,34 @@ class Clip:
     licence: str = "unknown"
     # becomes the clip's group in a motion file
     name: str = "clip"
-    # per keypoint the index of its parent, -1 for a root; None: not known
+    # per keypoint the index of its parent, -1 for a root; None: unknown
     parents: tuple[int, ...] | None = None
-    # what the file does not say and its reader assumed: "rate_hz", "scale", "up", "names"
+    # values that the file lacks and its reader assumed: "rate_hz", "scale", "up", "names"
     assumed: tuple[str, ...] = ()
-    # what its reader chose or left out, a sentence each
+    # selections and omissions of its reader, a sentence each
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        where = f"clip {self.name!r}"
+        clip = f"clip {self.name!r}"
         names = tuple(str(name) for name in self.names)
         shape = f"(T, {len(names)}, 3)"
-        what = f"{where}: positions"
+        what = f"{clip}: positions"
         positions = read_only(self.positions, shape=shape, what=what)
         require_moderate(positions, what)
-        rate_hz = require_rate(self.rate_hz, f"{where}:")
+        rate_hz = require_rate(self.rate_hz, f"{clip}:")
         set_fields(self, names=names, positions=positions, rate_hz=rate_hz)
         if not names:
-            raise InputError(f"{where} has no keypoints")
-        unique(names, f"{where}: keypoint")
+            raise InputError(f"{clip} has no keypoints")
+        unique(names, f"{clip}: keypoint")
         if self.parents is not None:
             parents = tuple(int(parent) for parent in self.parents)
             count = len(names)
             if len(parents) != count or not all(-1 <= p < count for p in parents):
-                raise InputError(f"{where}: parents must be {count} indices from -1 to {count - 1}")
+                raise InputError(f"{clip}: parents must be {count} indices from -1 to {count - 1}")
             try:
                 TopologicalSorter({i: (parent,) for i, parent in enumerate(parents)}).prepare()
             except CycleError:
-                raise InputError(f"{where}: parents lead in a circle") from None
+                raise InputError(f"{clip}: parents form a cycle") from None
             set_fields(self, parents=parents)
 
     def __repr__(self) -> str:
@@ -77,19 +77,15 @@ class Clip:
         return self.num_frames / self.rate_hz
 
     def index(self, name: str) -> int:
-        """The place of keypoint `name`.
-
-        Raises:
-          InputError: for an unknown name.
-        """
-        check_known(f"keypoint (clip {self.name!r})", [name], self.names)
+        """The index of keypoint `name`. Raises InputError for an unknown name."""
+        check_available(f"keypoint (clip {self.name!r})", [name], self.names)
         return self.names.index(name)
 
     def select(self, names: Sequence[str]) -> Clip:
         """The clip with only the keypoints `names`, in that order, and the parents among them.
 
         Raises:
-          InputError: for an unknown or a repeated name, or none.
+          InputError: an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
         place = {column: i for i, column in enumerate(columns)} | {-1: -1}

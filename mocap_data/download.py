@@ -1,4 +1,4 @@
-"""Downloads, checked by their hash and never seen half (by pooch)."""
+"""Downloads in one step, checked by their hash (by pooch)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mocap_data.errors import InputError
 
 # [s] without a byte
 TIMEOUT_S = 30.0
-# of an address, before the next one
+# attempts of an address, before the next one
 TRIES = 3
 
-# bytes so far, bytes in all where known
+# bytes so far, bytes in all (None: unknown)
 Progress = Callable[[int, int | None], None]
 
 pooch.get_logger().setLevel(logging.WARNING)
@@ -37,11 +37,11 @@ def download(
 ) -> None:
     """Fetch a file to `target` from the first of `urls` that has it, in one step.
 
-    sha256: what it must be; None where that is not known.
+    sha256: the expected hash; None: any.
 
     Raises:
       Offline: no server can be reached.
-      InputError: the server or the disk refuses, or the file is another; nothing is kept.
+      InputError: an error of the server or the disk, or another hash; no file is kept.
     """
     failures: list[InputError] = []
     absent = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
@@ -51,7 +51,7 @@ def download(
             return
         except InputError as error:
             failures.append(error)
-    # folders made for nothing
+    # folders of no file
     with contextlib.suppress(OSError):
         for folder in absent:
             folder.rmdir()
@@ -60,7 +60,7 @@ def download(
 
 def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | None) -> None:
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"{url}: only http and https are fetched")
+        raise InputError(f"{url}: expected an address of http or https")
     bar = False if progress is None else _Bar(progress)
     downloader = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S)
     for left in reversed(range(TRIES)):
@@ -86,12 +86,11 @@ def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | N
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}") from None
         except ValueError:
-            why = f"not the sha256 expected, {sha256}; nothing was kept"
-            raise InputError(f"{url}: {why}") from None
+            raise InputError(f"{url}: other contents than sha256 {sha256}, not kept") from None
 
 
 class _Bar:
-    """A progress bar as pooch wants one, around a callback."""
+    """A progress bar for pooch, around a callback."""
 
     def __init__(self, progress: Progress):
         self.total = 0

@@ -1,4 +1,4 @@
-"""The one exception for bad input, and names that must exist."""
+"""The exception for invalid input, and checks of names."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
-MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
-LONGEST_LINE = 400  # characters of a message on the terminal
-MOST_NAMES = 20  # that a message lists; of more the nearest
+# characters; damaged files have names of any length, and lists of them
+MAX_MESSAGE = 1200
+# characters of a message on the terminal
+LONGEST_LINE = 400
+# names that a message lists; of more only the nearest
+MOST_NAMES = 20
 
 
 class InputError(ValueError):
-    """Bad input: a file, a name, an option. The command line prints its message and exits with 2.
+    """Invalid input: a file, a name, an option. The command line prints it and exits with 2.
 
-    The message is one line that says what is wrong, what was expected and what exists, e.g.
-    "no robot 'anymal_x'; there are: anymal_b". Line breaks become spaces, long messages lose their
-    middle, and what no terminal prints (control characters, bytes that are no UTF-8) is escaped.
+    The message is one line with the thing, its value, the expected one and the next step, e.g.
+    "no robot 'anymal_x'; available: anymal_b". Line breaks become spaces, long messages lose their
+    middle, and unprintable characters (control characters, bytes that are no UTF-8) are escaped.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -29,13 +32,12 @@ class InputError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Text without what moves a terminal's cursor or changes its colours: such characters are
-    escaped."""
+    """Text with escapes for characters that move a terminal's cursor or change its colours."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error on one line, an overlong one cut; an OSError as "PATH: reason"."""
+    """The message of an error on one line of at most LONGEST_LINE; an OSError as "PATH: reason"."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return printable(f"{os.fspath(error.filename)!s}: {error.strerror}")
     text = printable(" ".join(str(error).split())) or type(error).__name__
@@ -47,13 +49,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
-    """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
-    names = [str(entry) for entry in known]
+def unknown(kind: str, name: object, available: Iterable[object]) -> InputError:
+    """The error for an unknown name: "no KIND 'NAME'; available: A, B"."""
+    names = [str(entry) for entry in available]
     if len(names) > MOST_NAMES:
         close = ", ".join(nearest(str(name), names))
-        return InputError(f"no {kind} {str(name)!r}; the nearest of {len(names)} are: {close}")
-    return InputError(f"no {kind} {str(name)!r}; there are: {', '.join(names) or 'none'}")
+        return InputError(f"no {kind} {str(name)!r}; nearest of {len(names)}: {close}")
+    return InputError(f"no {kind} {str(name)!r}; available: {', '.join(names) or 'none'}")
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
@@ -61,16 +63,16 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name[:80], list(names), n=3, cutoff=0.0)
 
 
-def check_known(kind: str, names: Iterable[object], known: Collection[object]) -> None:
-    """Refuse names that do not exist. Raises InputError for the first, see `unknown`."""
+def check_available(kind: str, names: Iterable[object], available: Collection[object]) -> None:
+    """Raise InputError for the first name that is not available, see `unknown`."""
     for name in names:
-        if name not in known:
-            raise unknown(kind, name, known)
+        if name not in available:
+            raise unknown(kind, name, available)
 
 
 @contextmanager
 def importing(advice: str) -> Iterator[None]:
-    """Around the import of a package that may be absent. Raises InputError with the advice."""
+    """Turn an ImportError of an optional package into an InputError with the advice."""
     try:
         yield
     except ImportError as error:
@@ -86,21 +88,21 @@ def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
     stop = frames if stop is None else stop
     if not 0 <= start < stop <= frames:
         raise InputError(
-            f"{what}: cannot take frames {start} to {stop}; it has {frames} (0 <= start < stop)"
+            f"{what}: no frames {start} to {stop}, expected 0 <= start < stop <= {frames}"
         )
     return slice(start, stop)
 
 
-def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> frozenset[str]:
+def matching(kind: str, patterns: Iterable[str], available: Collection[str]) -> frozenset[str]:
     """The names that match at least one pattern ("walk_*").
 
     Raises:
-      InputError: for a pattern that matches none.
+      InputError: a pattern without a match.
     """
     names: set[str] = set()
     for pattern in patterns:
-        matched = [name for name in known if fnmatchcase(name, pattern)]
+        matched = [name for name in available if fnmatchcase(name, pattern)]
         if not matched:
-            raise unknown(kind, pattern, known)
+            raise unknown(kind, pattern, available)
         names.update(matched)
     return frozenset(names)

@@ -1,4 +1,4 @@
-"""Reference motions in the formats that other projects read: mjlab's npz and Unitree's CSV."""
+"""Writers of reference motions in other projects' formats: mjlab's npz and Unitree's CSV."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def write_mjlab_npz(
     body_names: Sequence[str],
     bodies: BodyStates,
 ) -> None:
-    """Write a motion as mjlab's tracking task reads it, in float32, whole or not at all.
+    """Write a motion for mjlab's tracking task, in float32 and in one step.
 
     The arrays are those of `readers.robot_motions.mjlab`, of every body but the world in MuJoCo's
-    order; joint_names and body_names as texts, which mjlab leaves unread.
-    bodies: of the motion, as `retarget.kinematics.body_states` makes them.
+    order; joint_names and body_names are texts, which mjlab does not read.
+    bodies: of the motion, by `retarget.kinematics.body_states`.
 
-    Raises OSError when the folder cannot be written.
+    Raises:
+      OSError: an unwritable folder.
     """
     arrays: dict[str, Any] = {
         "joint_pos": motion.qpos[:, 7:],
@@ -55,7 +56,7 @@ def write_unitree_csv(
     *,
     robot: str = "",
 ) -> None:
-    """Write a motion as Unitree's CSV, and beside PATH.csv a PATH.json with what it cannot say."""
+    """Write a motion as Unitree's CSV, and a PATH.json with joint names, rate, source, licence."""
     rows = np.concatenate(
         [motion.qpos[:, :3], motion.qpos[:, [4, 5, 6, 3]], motion.qpos[:, 7:]], axis=1
     )
@@ -71,7 +72,7 @@ def write_unitree_csv(
         "source": motion.source,
         "licence": motion.licence,
     }
-    # names first: a CSV without them would be read by its number of columns
+    # the JSON first: a CSV without it would be read by its number of columns
     write_json(Path(path).with_suffix(".json"), about)
     with atomic_path(path) as temporary:
         np.savetxt(temporary, rows, delimiter=",", fmt="%.9g")

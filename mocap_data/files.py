@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mocap_data.errors import InputError
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
 
-    It keeps the suffix of `path`, by which some writers choose their format. Missing parent folders
-    are made. The body must create the file.
+    It has the suffix of `path`, by which some writers choose their format. Missing parent folders
+    are created. The body must create the file.
 
     Raises:
-      OSError: when the folder cannot be written.
+      OSError: an unwritable folder.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes the file private (0600); the usual rights instead
+        # mkstemp creates a private file (0600); the usual rights instead
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -48,15 +48,17 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         # an error of the disk names the target, not the temporary file
-        own = (None, str(temporary))
-        if isinstance(error, OSError) and error.errno is not None and error.filename in own:
+        names = (None, str(temporary))
+        if isinstance(error, OSError) and error.errno is not None and error.filename in names:
             error.filename = str(target)
         raise
 
 
 def make_writable(folder: Path) -> list[Path]:
-    """Make a folder and its parents and try to write there; gives the folders made, outermost
-    first. Raises InputError."""
+    """Create a folder and its parents and check that it can be written.
+
+    Returns the created folders, outermost first. Raises InputError.
+    """
     absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def make_writable(folder: Path) -> list[Path]:
 
 
 def remove_bare(folders: Sequence[Path], *files: str) -> None:
-    """Take back folders that hold nothing but these entries; the innermost is last."""
+    """Remove folders that hold no other entries than these; the innermost is last."""
     for folder in reversed(folders):
         if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(files):
             for entry in folder.iterdir():
@@ -79,11 +81,12 @@ def remove_bare(folders: Sequence[Path], *files: str) -> None:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], busy: str, *, wait: bool = False) -> Iterator[None]:
-    """Keep other processes out that ask for the same folder or file; the system takes the lock back
-    from processes that die. wait: until they are done.
+    """Lock a folder or file against other processes; the system releases locks of dead processes.
+
+    wait: until another process releases it.
 
     Raises:
-      InputError: with `busy`, where another process has it.
+      InputError: with `busy`, a lock of another process.
     """
     flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
     handle = os.open(path, flags, 0o666)
@@ -98,7 +101,7 @@ def locked(path: str | os.PathLike[str], busy: str, *, wait: bool = False) -> It
 
 
 def json_text(content: Any, **form: Any) -> str:
-    """JSON; NaN and infinities, which it has no word for, become null. form: as of `json.dumps`."""
+    """JSON; NaN and infinities become null. form: as of `json.dumps`."""
     try:
         return json.dumps(content, allow_nan=False, **form)
     except ValueError:
@@ -114,16 +117,16 @@ def _finite(content: Any) -> Any:
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
-    """Write `json_text`, whole or not at all."""
+    """Write `json_text` in one step."""
     with atomic_path(path) as temporary:
         temporary.write_text(json_text(content, indent=indent) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def new_hdf5(path: str | os.PathLike[str], *, track_order: bool = False) -> Iterator[h5py.File]:
-    """Yield an HDF5 file in memory to fill; written to `path` whole or not at all.
+    """Yield an HDF5 file in memory to fill; written to `path` in one step.
 
-    Not written by HDF5 itself, which ends the process with a segmentation fault on a full disk.
+    HDF5 itself ends the process with a segmentation fault on a full disk.
     """
     with h5py.File(
         Path(path).name, "w", driver="core", backing_store=False, track_order=track_order

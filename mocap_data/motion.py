@@ -1,4 +1,4 @@
-"""Reference motions: poses of a robot over time, which imitation tracks."""
+"""ReferenceMotion: poses of a robot over time, the reference of imitation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array, Bools, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, frame_range
 
-# range of a weight that is not 0: beyond it sums of weights overflow or vanish in 32 bits
+# range of a weight other than 0: beyond it sums of weights overflow or vanish in 32 bits
 WEIGHTS = (1e-9, 1e9)
-# quaternions further than this from length 1 are a mistake, not rounding
+# of a quaternion's length, for rounding
 _UNIT_TOLERANCE = 1e-6
 
 
@@ -29,8 +29,8 @@ class ReferenceMotion:
     (`retarget.kinematics.body_states`).
 
     Raises:
-      InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions
-        not of length 1, or coordinates, a rate or a weight that no motion has.
+      InputError: wrong shapes, differing frame counts, values that are not finite, quaternions not
+        of length 1, or an impossible coordinate, rate or weight.
     """
 
     # unique in a file
@@ -39,61 +39,63 @@ class ReferenceMotion:
     qpos: Array
     # frames per second
     rate_hz: float
-    # of the recording it was made from
+    # of the recording
     source: str = "unknown"
-    # of the recording it was made from
+    # of the recording
     licence: str = "unknown"
-    # figures of the whole, such as rms_marker_m; see `retarget.quality`
+    # figures of the motion, such as rms_marker_m; see `retarget.quality`
     quality: Mapping[str, float] = field(default_factory=dict)
-    # (T, F) when each foot stands, in the order of the robot's foot_bodies; None: not known
+    # (T, F) when each foot stands, in the order of the robot's foot_bodies; None: unknown
     contacts: Bools | None = None
     # figures of each frame, (T,), such as marker_rms_m
     frame_quality: Mapping[str, Array] = field(default_factory=dict)
-    # name of the recording; chunks and mirrors of one share it; "": not known
+    # name of the recording; chunks and mirrors of one share it; "": unknown
     recording: str = ""
-    # where in the recording the first frame lies [s]
+    # time of the first frame in the recording [s]
     start_s: float = 0.0
-    # the mirrors it went through, joined by "+"; "": none
+    # the applied mirrors, joined by "+"; "": none
     mirror: str = ""
     # "train", "validation", or "": not split
     split: str = ""
-    # how often to sample it, per second of motion and relative to the others
+    # sampling weight per second of motion
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        where = f"motion {self.name!r}:"
-        qpos = read_only(self.qpos, shape="(T, nq)", what=f"{where} qpos")
+        motion = f"motion {self.name!r}:"
+        qpos = read_only(self.qpos, shape="(T, nq)", what=f"{motion} qpos")
         figures = {
-            str(key): read_only(values, shape="(T,)", what=f"{where} frame_quality {key!r}")
+            str(key): read_only(values, shape="(T,)", what=f"{motion} frame_quality {key!r}")
             for key, values in self.frame_quality.items()
         }
         frames = {"qpos": len(qpos)}
         frames |= {f"frame_quality {key!r}": len(values) for key, values in figures.items()}
         if self.contacts is not None:
-            set_fields(self, contacts=_read_only_bools(self.contacts, f"{where} contacts"))
+            set_fields(self, contacts=_read_only_bools(self.contacts, f"{motion} contacts"))
             frames["contacts"] = len(self.contacts)
         if len(set(frames.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in frames.items())
-            raise InputError(f"{where} arrays differ in frames: {listed}")
+            raise InputError(f"{motion} arrays differ in frames: {listed}")
         if qpos.shape[1] < 7:
             raise InputError(
-                f"{where} qpos has {qpos.shape[1]} columns; a free root makes them 7 + joints"
+                f"{motion} qpos has {qpos.shape[1]} columns, expected 7 (free root) + joints"
             )
-        require_moderate(qpos, f"{where} qpos")
+        require_moderate(qpos, f"{motion} qpos")
         off = np.abs(np.linalg.norm(qpos[:, 3:7], axis=-1) - 1.0)
         if off.max(initial=0.0) > _UNIT_TOLERANCE:
             frame = int(np.argmax(off > _UNIT_TOLERANCE))
-            raise InputError(f"{where} root quaternion is not of length 1 at frame {frame}")
+            raise InputError(f"{motion} root quaternion is not of length 1 at frame {frame}")
         if not math.isfinite(self.start_s):
-            raise InputError(f"{where} start_s {self.start_s} is not finite")
+            raise InputError(f"{motion} start_s {self.start_s} is not finite")
         if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
             low, high = WEIGHTS
-            raise InputError(f"{where} weight {self.weight} must be 0, or from {low:g} to {high:g}")
+            raise InputError(
+                f"{motion} weight {self.weight} must be 0, or from {low:g} to {high:g}"
+            )
         set_fields(
             self,
             qpos=qpos,
             frame_quality=figures,
-            rate_hz=require_rate(self.rate_hz, where),
+            rate_hz=require_rate(self.rate_hz, motion),
             start_s=float(self.start_s),
             weight=float(self.weight),
             quality={str(key): float(value) for key, value in self.quality.items()},
@@ -115,7 +117,7 @@ class ReferenceMotion:
         return velocities(self.qpos, self.rate_hz)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
-        """Frames [start, stop), stop by default the end; `quality` stays that of the whole.
+        """Frames [start, stop), stop by default the end; `quality` does not change.
 
         Raises:
           InputError: unless 0 <= start < stop <= T.
@@ -173,7 +175,7 @@ def _read_only_bools(values: Any, what: str) -> Bools:
 
 
 def mean_speed(motion: ReferenceMotion) -> float:
-    """Length of the root's horizontal path by its time [m/s]."""
+    """Mean speed [m/s] along the root's horizontal path."""
     path = np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=1).sum()
     return float(path * motion.rate_hz / max(motion.num_frames - 1, 1))
 

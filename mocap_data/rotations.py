@@ -29,7 +29,8 @@ def normalize(q: ArrayLike) -> Array:
 
 def multiply(a: ArrayLike, b: ArrayLike) -> Array:
     """The product a b, (..., 4): first b, then a."""
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    a = np.asarray(a, dtype=np.float64)
+    b = np.asarray(b, dtype=np.float64)
     aw, ax, ay, az = np.moveaxis(a, -1, 0)
     bw, bx, by, bz = np.moveaxis(b, -1, 0)
     out = np.empty(np.broadcast_shapes(a.shape, b.shape))
@@ -126,7 +127,7 @@ def yaw(q: ArrayLike) -> Array:
 
 
 def difference(a: ArrayLike, b: ArrayLike) -> Array:
-    """The rotation vector d (..., 3) [rad] from `a` to `b` in a's own frame: b = a exp(d)."""
+    """The rotation vector d (..., 3) [rad] from `a` to `b` in the frame of a: b = a exp(d)."""
     return log(multiply(conjugate(a), b))
 
 
@@ -166,7 +167,7 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     q = make_continuous(q)
     batch = (-1, *([1] * (q.ndim - 1)))  # an array over time, against q
     duration = np.diff(times).reshape(batch)
-    # (N - 1, ..., 3); at either end the same vector in the knot's own frame
+    # (N - 1, ..., 3); the same vector in the frames of both knots
     turn = difference(q[:-1], q[1:])
     # at the knots, of parabolas through each and its neighbours
     turned = np.concatenate((np.zeros_like(turn[:1]), np.cumsum(turn, axis=0)))

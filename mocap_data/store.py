@@ -1,4 +1,4 @@
-"""The file of reference motions, where the two pipelines of the project meet: HDF5, versioned.
+"""The dataset of reference motions: HDF5, versioned.
 
 Layout (schema "npmp-motion", version 3):
 
@@ -21,6 +21,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ import h5py
 import numpy as np
 
 from mocap_data import hdf5
-from mocap_data.arrays import require_rate, set_fields
-from mocap_data.errors import InputError, check_known, unknown
+from mocap_data.arrays import set_fields, unique
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import new_hdf5
+from mocap_data.input_files import parse_json, require_memory
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import parse_json, require_memory
 
 SCHEMA = "npmp-motion"
 VERSION = 3
@@ -83,15 +84,11 @@ class MotionSet:
             motions=tuple(self.motions),
             provenance={str(key): str(value) for key, value in self.provenance.items()},
         )
-        seen: set[str] = set()
+        unique(self.names, "motion")
         for motion in self.motions:
-            name = motion.name
-            if name in seen:
-                raise InputError(f"two motions are called {name!r}; names must be unique")
-            seen.add(name)
-            if not _names_a_group(name):
-                raise InputError(f"a motion cannot be called {name!r}: it names a group in a file")
-            _check_fits(motion, self.robot, len(self.joint_names))
+            if not _is_group_name(motion.name):
+                raise InputError(f"motion name {motion.name!r} must be a name of an HDF5 group")
+            _check_joints(motion, self.robot, len(self.joint_names))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,57 +98,46 @@ class MotionSet:
         """The motion called `name`.
 
         Raises:
-          InputError: for an unknown name.
+          InputError: an unknown name.
         """
-        for motion in self.motions:
-            if motion.name == name:
-                return motion
-        raise unknown("motion", name, self.names)
+        check_available("motion", [name], self.names)
+        return self.motions[self.names.index(name)]
 
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
         """The set with only the motions `names`, in that order, or of one `split`, or both.
 
         Raises:
-          InputError: for an unknown name or split, and when no motion is left.
+          InputError: an unknown name or split, and when no motion is left.
         """
-        chosen = self.motions if names is None else tuple(self[name] for name in names)
+        selected = self.motions if names is None else tuple(self[name] for name in names)
         if split is not None:
             splits = sorted({motion.split for motion in self.motions if motion.split})
-            if split not in splits:
-                unsplit = "the motions were not split into train and validation"
-                why = f"; there are: {', '.join(splits)}" if splits else f": {unsplit}"
-                raise InputError(f"no motion is of split {split!r}{why}")
-            chosen = tuple(motion for motion in chosen if motion.split == split)
-        if not chosen:
-            raise InputError("no motion is left: nothing, or nothing of that split, was asked for")
-        return replace(self, motions=chosen)
+            check_available("split of these motions", [split], splits)
+            selected = tuple(motion for motion in selected if motion.split == split)
+        if not selected:
+            raise InputError(f"no motion left of names={names}, split={split}")
+        return replace(self, motions=selected)
 
 
-def _names_a_group(name: str) -> bool:
-    """Whether HDF5 takes a name for a member of a group."""
+def _is_group_name(name: str) -> bool:
+    """Whether HDF5 accepts a name for a member of a group."""
     return bool(name) and "/" not in name and name not in (".", "..")
 
 
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
-    """Write `motion_set` to `path`, whole or not at all.
+    """Write `motion_set` to `path` in one step.
 
     Raises:
-      InputError: for no motions, or a figure that cannot have its name in a file. OSError: when the
-        folder cannot be written.
+      InputError: no motions, or a figure with a reserved name.
+      OSError: an unwritable folder.
     """
     if not motion_set.motions:
-        raise InputError(f"{path}: refusing to write a motion file without motions")
+        raise InputError(f"{path}: no motions to write")
     for motion in motion_set.motions:
-        taken = sorted(set(motion.quality) & set(_FIELDS))
-        if taken:
-            raise InputError(
-                f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
-            )
-        odd = [key for key in motion.frame_quality if not _names_a_group(key)]
-        if odd:
-            raise InputError(
-                f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file"
-            )
+        reserved = sorted(set(motion.quality) & set(_FIELDS))
+        reserved += [key for key in motion.frame_quality if not _is_group_name(key)]
+        if reserved:
+            raise InputError(f"motion {motion.name!r}: no figure can be called {reserved[0]!r}")
     with new_hdf5(path, track_order=True) as file:
         text = h5py.string_dtype("utf-8")
         file.attrs.update(schema=SCHEMA, version=VERSION, robot=motion_set.robot)
@@ -177,7 +163,7 @@ def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
 
 
 def robot_of(path: str | Path) -> str | None:
-    """The robot that a dataset is of; None where that cannot be read."""
+    """The robot of a dataset; None for an unreadable file."""
     try:
         with hdf5.open_hdf5(path) as file:
             robot = hdf5.attributes(file).get("robot")
@@ -187,8 +173,11 @@ def robot_of(path: str | Path) -> str | None:
 
 
 def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
-    """Raise InputError where a dataset would replace one of its sources, or any other file that is
-    no dataset of motions."""
+    """Check that writing a dataset to `out` replaces nothing but a dataset.
+
+    Raises:
+      InputError: `out` is one of its sources, or another file.
+    """
     if not (out.exists() or out.is_symlink()):
         return
     if any(file.exists() and out.exists() and os.path.samefile(file, out) for file in sources):
@@ -212,30 +201,29 @@ def read_motions(
     clips: Sequence[str] | None = None,
     refused: list[InputError] | None = None,
 ) -> MotionSet:
-    """The motions in `path`, refused unless they are of the robot that the caller expects.
+    """The motions in `path`.
 
-    robot, model_sha256, joint_names, body_names: what the file must say; None: anything.
+    robot, model_sha256, joint_names, body_names: the expected attributes; None: any.
     clips: read only these, in this order.
-    refused: where given, errors of single clips are appended to it, and the others are read.
+    refused: where passed, errors of single clips are appended to it, and the others are read.
 
     Raises:
-      InputError: naming the file and what differs: no such file, not HDF5, damaged, another schema
-        or a newer version, another robot, an unknown clip, what `mocap_data.hdf5` refuses, more
-        than memory holds, or contents that `ReferenceMotion` refuses.
+      InputError: with the file and the difference: no file, no HDF5, another schema or version,
+        another robot, an unknown clip, more data than memory holds, or invalid values.
     """
     with _open(path) as (file, head):
         if robot is not None and head["robot"] != robot:
-            raise InputError(f"{path} is of robot {head['robot']!r}, expected {robot!r}")
-        _require_same(path, "joint", head["joint_names"], joint_names)
-        _require_same(path, "body", head["body_names"], body_names)
+            raise InputError(f"{path}: robot is {head['robot']!r}, expected {robot!r}")
+        _check_names(path, "joint", head["joint_names"], joint_names)
+        _check_names(path, "body", head["body_names"], body_names)
         if model_sha256 is not None and head["model_sha256"] != model_sha256:
             raise InputError(
-                f"{path} was made with another model of {head['robot']!r}: model_sha256 "
-                f"{head['model_sha256'][:12]}..., expected {model_sha256[:12]}...; retarget again"
+                f"{path}: model_sha256 of {head['robot']!r} is {head['model_sha256'][:12]}..., "
+                f"expected {model_sha256[:12]}... (another model); retarget again"
             )
         present = hdf5.members(file)
         names = present if clips is None else list(clips)
-        check_known(f"clip in {path}", sorted(set(names)), present)
+        check_available(f"clip in {path}", sorted(set(names)), present)
 
         def refuse(error: InputError) -> None:
             if refused is None:
@@ -250,15 +238,16 @@ def read_motions(
                 refuse(error)
         needed = sum(clip.num_bytes for clip in stored)
         require_memory(needed, f"{path}: {len(stored)} motions (clips= reads some of them)")
+
         motions = []
         for clip in stored:
             try:
                 motion = _motion(path, clip)
-                _check_fits(motion, head["robot"], len(head["joint_names"]))
+                _check_joints(motion, head["robot"], len(head["joint_names"]))
                 motions.append(motion)
             except InputError as error:
-                named = str(error).startswith(str(path))
-                refuse(error if named else InputError(f"{path}: {error}"))
+                names_file = str(error).startswith(str(path))
+                refuse(error if names_file else InputError(f"{path}: {error}"))
         if not motions:
             raise InputError(f"{path} holds no motions")
     return MotionSet(motions=tuple(motions), **head)
@@ -271,15 +260,15 @@ def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
       InputError: as `read_motions`.
     """
     with _open(path) as (file, _):
-        return {name: _stored(path, file, name).about["split"] for name in hdf5.members(file)}
+        return {name: _stored(path, file, name).fields["split"] for name in hdf5.members(file)}
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A clip in a file: its attributes, and its arrays, checked but not read."""
+    """A clip in a file: its attributes, and its arrays, not read yet."""
 
     name: str
-    about: dict[str, Any]
+    fields: dict[str, Any]
     quality: dict[str, float]
     arrays: dict[str, h5py.Dataset]
     figures: dict[str, h5py.Dataset]
@@ -290,32 +279,26 @@ class _Stored:
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, Any]]]:
     """The file, and the fields of a MotionSet that its attributes hold."""
     with hdf5.open_hdf5(Path(path)) as file:
-        about = hdf5.attributes(file)
-        schema = about.get("schema")
+        attrs = hdf5.attributes(file)
+        schema = attrs.get("schema")
         if not isinstance(schema, str) or schema != SCHEMA:
-            observed = "none" if schema is None else repr(schema)
-            raise InputError(
-                f"{path} is HDF5 but no motion file: schema {observed}, expected {SCHEMA!r}"
-            )
-        version = _attribute(path, about, "version", int)
-        if version > VERSION:
-            newer = f"version {version} is newer than this reader ({VERSION})"
-            raise InputError(f"{path}: {newer}; update npmp")
-        if version < VERSION:
-            older = f"version {version} is older than this reader ({VERSION})"
-            raise InputError(f"{path}: {older}; retarget again")
+            raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA!r}")
+        version = _attribute(path, attrs, "version", int)
+        if version != VERSION:
+            step = "update npmp" if version > VERSION else "retarget again"
+            raise InputError(f"{path}: version is {version}, expected {VERSION}; {step}")
         kinds = {"robot": str, "model_sha256": str, "joint_names": tuple, "body_names": tuple}
-        head = {key: _attribute(path, about, key, kind) for key, kind in kinds.items()}
+        head = {key: _attribute(path, attrs, key, kind) for key, kind in kinds.items()}
         try:
-            document = parse_json(_text(about.get("provenance", "{}")), "provenance")
+            provenance = parse_json(_text(attrs.get("provenance", "{}")), "provenance")
         except (TypeError, ValueError):
-            document = None
-        if not isinstance(document, dict):
+            provenance = None
+        if not isinstance(provenance, dict):
             raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
-        yield file, {**head, "provenance": document}
+        yield file, {**head, "provenance": provenance}
 
 
-_WANTED = {
+_EXPECTED = {
     tuple: "a list of texts",
     str: f"a text of at most {MAX_TEXT:,} characters",
     int: "an integer",
@@ -323,11 +306,11 @@ _WANTED = {
 }
 
 
-def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> Any:
+def _attribute(place: Any, attrs: Mapping[str, Any], key: str, kind: type) -> Any:
     """Attribute `key` as str, int, float, or a tuple of str."""
-    if key not in known:
-        raise InputError(f"{where}: attribute {key!r} is missing, or of a strange type")
-    value = known[key]
+    if key not in attrs:
+        raise InputError(f"{place}: attribute {key!r} is missing, expected {_EXPECTED[kind]}")
+    value = attrs[key]
     try:
         if kind is tuple and np.ndim(value) == 1:
             return tuple(_text(entry) for entry in value)
@@ -337,7 +320,7 @@ def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> An
             return kind(value)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"{where}: attribute {key!r} is {value!r:.80}, expected {_WANTED[kind]}")
+    raise InputError(f"{place}: attribute {key!r} is {value!r:.80}, expected {_EXPECTED[kind]}")
 
 
 def _text(value: Any) -> str:
@@ -352,39 +335,30 @@ def _text(value: Any) -> str:
 
 
 def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
-    """A clip of the file, every type and size of it checked."""
-    where = f"{path}, clip {name!r}"
+    """A clip of the file, its attributes and types checked."""
+    place = f"{path}, clip {name!r}"
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
         raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
     attrs = hdf5.attributes(group)
-    arrays = {key: hdf5.member(group, key) for key in ("qpos", "contacts")}
-    if arrays["contacts"] is None:
-        del arrays["contacts"]
-    figures = {}
-    if (inner := hdf5.member(group, "frame_quality")) is not None:
-        if not isinstance(inner, h5py.Group):
-            raise InputError(f"{where}: frame_quality is no group of arrays")
-        figures = {key: hdf5.member(inner, key) for key in hdf5.members(inner)}
-    about = {key: _attribute(where, attrs, key, kind) for key, kind in _FIELDS.items()}
-    require_rate(about["rate_hz"], f"{where}:")
-    num_bytes = 0
-    for key, array in (*arrays.items(), *figures.items()):
-        if array is None:
-            raise InputError(f"{where}: array {key!r} is missing")
-        num_bytes += hdf5.array_bytes(array, f"{where}: {key}")
-        if key == "contacts":
-            if array.ndim != 2:
-                raise InputError(f"{where}: contacts is no array (T, F)")
-        elif array.dtype.kind != "f" or not array.shape:
-            kind = array.dtype
-            raise InputError(f"{where}: {key} is of type {kind}, expected an array of floats")
+    fields = {key: _attribute(place, attrs, key, kind) for key, kind in _FIELDS.items()}
     quality = {
         key: float(value)
         for key, value in attrs.items()
         if key not in _FIELDS and isinstance(value, np.floating | np.integer)
     }
-    return _Stored(name, about, quality, arrays, figures, num_bytes)
+    arrays = {"qpos": hdf5.member(group, "qpos")}
+    contacts = hdf5.member(group, "contacts")
+    if contacts is not None:
+        arrays["contacts"] = contacts
+    inner = hdf5.member(group, "frame_quality")
+    if not isinstance(inner, h5py.Group | None):
+        raise InputError(f"{place}: frame_quality is no group of arrays")
+    figures = {} if inner is None else {key: hdf5.member(inner, key) for key in inner}
+    num_bytes = 0
+    for key, array in (*arrays.items(), *figures.items()):
+        num_bytes += hdf5.array_bytes(array, f"{place}: {key}")
+    return _Stored(name, fields, quality, arrays, figures, num_bytes)
 
 
 def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
@@ -399,28 +373,23 @@ def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     arrays: dict[str, Any] = {key: values(key, array) for key, array in clip.arrays.items()}
     figures = {key: values(key, array) for key, array in clip.figures.items()}
     return ReferenceMotion(
-        name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays
+        name=clip.name, quality=clip.quality, frame_quality=figures, **clip.fields, **arrays
     )
 
 
-def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
-    """Refuse a motion of another number of joints."""
+def _check_joints(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
+    """Raise InputError for a motion of another number of joints."""
     joints = motion.qpos.shape[1] - 7
-    what = f"motion {motion.name!r}: qpos"
     if joints != num_joints:
-        raise InputError(f"{what} is of {joints} joints, robot {robot!r} has {num_joints}")
+        raise InputError(
+            f"motion {motion.name!r}: qpos has {joints} joints, robot {robot!r} has {num_joints}"
+        )
 
 
-def _require_same(path: Any, kind: str, found: tuple[str, ...], wanted: Any) -> None:
+def _check_names(path: Any, kind: str, names: Sequence[str], expected: Any) -> None:
     """Raise InputError at the first place where two lists of names differ; None expects nothing."""
-    expected = found if wanted is None else tuple(wanted)
-    for i, (name, other) in enumerate(zip(found, expected, strict=False)):
+    if expected is None:
+        return
+    for i, (name, other) in enumerate(zip_longest(names, expected)):
         if name != other:
             raise InputError(f"{path}: {kind} {i} is {name!r}, expected {other!r}")
-    if len(found) != len(expected):
-        shorter, longer = sorted((found, expected), key=len)
-        side = "lacks" if shorter is found else "has an extra"
-        raise InputError(
-            f"{path} has {len(found)} {kind} names, expected {len(expected)}: "
-            f"it {side} {longer[len(shorter)]!r} at {len(shorter)}"
-        )

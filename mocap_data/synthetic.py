@@ -1,4 +1,4 @@
-"""Generated dog gaits: free motion for demonstrations and tests, with exact foot contacts.
+"""Generated dog gaits with exact foot contacts, for demonstrations and tests.
 
 A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a
 fixed pattern, a closed formula of time:
@@ -23,7 +23,7 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array, unit
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
 
 # forwards and to the left [m/s]
@@ -39,13 +39,13 @@ class Gait:
     stride_s: float
     # share of the stride that a foot is on the ground
     duty: float
-    # per leg the moment of its touchdown as a share of the stride
+    # per leg the time of its touchdown as a share of the stride
     touchdown: dict[str, float]
     # default speed [m/s]
     speed_mps: float
     # default yaw rate [rad/s]
     turn_rate: float
-    # how high a paw is lifted [m]
+    # greatest height of a paw [m]
     clearance_m: float
     # half the trunk's vertical travel, twice per stride [m]
     bob_m: float
@@ -129,23 +129,23 @@ def dog_gait(
 
     gait: "walk", "trot", "pace", "stand", or "turn" (a walk along a circle).
     speed_mps: [m/s], negative is backward; turn_rate: [rad/s], positive to the left; stride_s: [s];
-      None: the gait's own. lateral_mps: [m/s], positive to the left. duration_s, rate_hz: T =
+      None: the gait's. lateral_mps: [m/s], positive to the left. duration_s, rate_hz: T =
       duration_s * rate_hz frames.
 
     Raises:
-      InputError: for an unknown gait, a rate or duration that is not positive, or a speed beyond
-        the legs' length.
+      InputError: an unknown gait, a rate or duration that is not positive, or a speed beyond the
+        legs' length.
     """
-    check_known("gait", [gait], GAITS)
+    check_available("gait", [gait], GAITS)
     pattern = GAITS[gait] if stride_s is None else replace(GAITS[gait], stride_s=stride_s)
     speed = pattern.speed_mps if speed_mps is None else float(speed_mps)
     turn = pattern.turn_rate if turn_rate is None else float(turn_rate)
     if not all(map(math.isfinite, (speed, lateral_mps, turn))):
-        raise InputError(f"speed {speed} m/s and turn rate {turn} rad/s must be finite")
-    lengths = ("rate_hz", rate_hz), ("duration_s", duration_s), ("stride_s", pattern.stride_s)
-    for what, value in lengths:
+        raise InputError(f"speed_mps={speed}, turn_rate={turn}: must be finite")
+    positive = {"rate_hz": rate_hz, "duration_s": duration_s, "stride_s": pattern.stride_s}
+    for what, value in positive.items():
         if not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"{what} must be positive, not {value}")
+            raise InputError(f"{what}={value}: must be above 0")
     time = np.arange(max(1, round(duration_s * rate_hz))) / rate_hz  # (T,) [s]
 
     velocity = (speed, lateral_mps)
@@ -184,12 +184,12 @@ def demo_clips() -> list[Clip]:
 
 
 def gait_clips() -> list[Clip]:
-    """Gaits to learn a skill module from: walk, trot and pace from 0.2 to 2.5 m/s, backwards,
-    sideways, curves, turns on the spot, and standing; 7 s each."""
+    """Gaits for a skill module: walk, trot and pace from 0.2 to 2.5 m/s, backwards, sideways,
+    curves, turns on the spot, and standing; 7 s each."""
     commands: list[tuple[str, float, float, float]] = [("stand", 0.0, 0.0, 0.0)]
     speeds = {"walk": (-0.4, -0.2, 0.2, 0.4, 0.6, 0.8), "trot": (-0.6, 0.5, 1.0, 1.5, 2.0, 2.5)}
-    for gait, some in (speeds | {"pace": (0.6, 1.0, 1.5)}).items():
-        commands += [(gait, speed, 0.0, 0.0) for speed in some]
+    for gait, gait_speeds in (speeds | {"pace": (0.6, 1.0, 1.5)}).items():
+        commands += [(gait, speed, 0.0, 0.0) for speed in gait_speeds]
     for sign in (-1.0, 1.0):
         commands += [("walk", 0.0, sign * side, 0.0) for side in (0.15, 0.3)]
         commands += [("walk", 0.0, 0.0, sign * turn) for turn in (0.5, 1.0)]
@@ -206,13 +206,14 @@ def gait_clips() -> list[Clip]:
 
 
 def _path(time: Array, velocity: Velocity, turn: float) -> Array:
-    """Where the trunk's path leads, (..., 3) [m] with z = 0: an arc from the origin."""
+    """Positions (..., 3) [m] on the trunk's path, an arc from the origin with z = 0."""
     angle = turn * time  # [rad]
     # t sin(a) / a and t (1 - cos a) / a, written with sinc to hold for a turn rate of 0 as well
     along = time * np.sinc(angle / np.pi)
     aside = time * (angle / 2.0) * np.sinc(angle / (2.0 * np.pi)) ** 2
     forward, left = velocity
-    x, y = forward * along - left * aside, forward * aside + left * along
+    x = forward * along - left * aside
+    y = forward * aside + left * along
     return np.stack([x, y, np.zeros_like(x)], axis=-1)
 
 
@@ -253,7 +254,7 @@ def _paw_motion(
 def _foothold(
     stride: Array, pattern: Gait, touchdown: float, leg: _Leg, velocity: Velocity, turn: float
 ) -> Array:
-    """Where the paw stands in the stance that begins stride number `stride` (T,), (T, 3) [m]."""
+    """The foothold (T, 3) [m] of the stance that begins stride number `stride` (T,)."""
     middle = (stride + touchdown + pattern.duty / 2.0) * pattern.stride_s  # [s]
     return _path(middle, velocity, turn) + rotations.rotate(
         _heading(middle, turn), np.array([*leg.neutral, 0.0])
@@ -274,8 +275,8 @@ def _bend_leg(
     distance = np.linalg.norm(low - top, axis=-1, keepdims=True)
     if distance.max() >= upper + lower or distance.min() <= abs(upper - lower):
         raise InputError(
-            f"at {speed:g} m/s the legs cannot reach their footholds "
-            f"({distance.max():.2f} m of {upper + lower:.2f} m); go slower"
+            f"speed_mps={speed:g}: footholds are {distance.max():.2f} m from the hips, legs are "
+            f"{upper + lower:.2f} m long; go slower"
         )
     down = (low - top) / distance
     ahead = unit(forward - _dot(forward, down) * down)

@@ -1,4 +1,4 @@
-"""Retargeting: recorded keypoints carried over to a robot, by eq. 8 of Bohez et al. 2022 (arXiv
+"""Retargeting: recorded keypoints as motions of a robot, by eq. 8 of Bohez et al. 2022 (arXiv
 2203.17138).
 
     retarget(clip, robot)            one clip -> ReferenceMotion
@@ -6,23 +6,25 @@
     clean(motion_set, robot)         a training set: filters, chunks, mirrors, split, weights
     QualityMeter(robot)              the quality figures of any motion of the robot
 
-The modules, in the order in which a recording passes through:
+The modules, in the order of the data flow:
 
     sources, options                 recordings of a file or folder; the settings
-    skeletons, markers               keypoints -> the robot's markers; their offsets and symmetry
-    limbs, draft                     unknown skeletons: read by movement; by names, to be edited
-    prepared_robot, kinematics       a robot made ready; where its bodies are at poses
-    targets, ground                  markers on the floor, at the robot's size and rate; stances
-    offsets, proportions             eq. 8's offsets, jointly over a body's clips; people have none
-    inverse_kinematics               eq. 8's poses
-    pose_sequence, foot_locking      what eq. 8 does not know: smooth roots, standing feet, speeds
-    trajectory_optimization          the whole motion as one problem over time, for flat feet
-    pipeline, collection             the steps above, for one clip and for many
-    legs                             how well legs point where a person's do
-    imported, recorded               motions that are a robot's already; keypoints beside a motion
-    quality                          figures of any motion
-    plausibility, overview           warnings; many motions at a glance
-    cleaning, mirror, resampling, tempo, split, weights     motions -> a training set
+    subjects, skeletons              clips of one subject, and their skeleton: by file, names or
+    limb_detection                   movement
+    recording_checks                 warnings of misread recordings
+    prepared_robot, kinematics       the robot's tree, markers and soles; forward kinematics
+    markers, targets, ground         the robot's markers; the recording's, with floor and stances
+    offsets, proportions             marker offsets of animals; people at a robot's proportions
+    inverse_kinematics               the poses of eq. 8, frame by frame
+    pose_sequence, foot_locking      smooth roots, standing feet, speed limits
+    trajectory_optimization          all frames of a motion at once, for flat feet
+    pipeline                         the steps above in order
+    robot_motion_import              robot motions of other projects
+    quality, leg_orientation         figures of any motion
+    motion_summary, inspection       tables of many motions; contents of files
+    cleaning, mirror, resampling,    motions -> a training set
+    time_scaling, split, weights
+    dataset, export                  recordings -> dataset; dataset -> other formats
 """
 
 from retarget.cleaning import CleanOptions, clean

@@ -1,122 +1,172 @@
-"""From recordings to a dataset: whole motions of a robot, cleaned, with how they were made; what
-cannot be retargeted is listed."""
+"""From recordings to a dataset: motions of a robot, cleaned, with their provenance."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from mocap_data.clip_checks import size_warning
 from mocap_data.errors import InputError, counted
 from mocap_data.files import json_text
-from mocap_data.sanity import wrong_size
+from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import __version__
 from npmp.robots import Robot
-from retarget import cleaning
-from retarget.cleaning import Cleaned, clean
-from retarget.collection import Progress, Refused, merged, retarget_all
-from retarget.pipeline import set_of
+from retarget.cleaning import OPTION_OF, Cleaned, clean
+from retarget.options import Options, from_mapping
+from retarget.pipeline import OPTION, Progress, motion_set_of, retarget_subjects
 from retarget.quality import QualityMeter
+from retarget.recording_checks import motion_warnings, recording_warnings, retargeting_warning
 from retarget.resampling import resample
-from retarget.sources import Failure, Recordings, described
-
-# Of each reason to drop something the option that decides on it.
-OPTION_OF = {
-    cleaning.POSITION: "position_limits",
-    cleaning.VELOCITY: "velocity_limits",
-    cleaning.FEET_FAR: "feet_far_m",
-    cleaning.STANDING: "standing_s",
-    cleaning.ERROR: "max_error_m",
-    cleaning.SELF_COLLISION: "self_collision_m",
-    cleaning.LYING: "body_penetration_m",
-    cleaning.SHORT: "min_chunk_s",
-}
+from retarget.sources import Failure, Recordings, failure_line
+from retarget.split import recording_of
+from retarget.subjects import Refused, subjects_of
 
 
-def of_plausible_size(gathered: Recordings) -> Recordings:
-    """The recordings without clips whose size shows that their units were misread; those are
-    failures. scale_body=auto would scale a dog of 90 m to the robot's size unseen."""
-    # keypoints all at one place have no size
-    apart = [clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()]
-    wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
+def of_plausible_size(recordings: Recordings) -> Recordings:
+    """The recordings without clips of an implausible size, whose units were misread; those are
+    failures. scale_body=auto would scale a dog of 90 m to the robot's size without a warning."""
+    # keypoints all at one point have no size
+    extended = [clip for clip in recordings.clips if np.ptp(clip.positions, axis=1).any()]
+    warnings = {clip.name: warning for clip in extended if (warning := size_warning(clip))}
     failures = [
-        (gathered.files[name], f"{name} {why}; its units look wrong, and scale= is not given")
-        for name, why in wrong.items()
+        (recordings.files[name], f"{name} {warning}; left out, as scale= is not set")
+        for name, warning in warnings.items()
     ]
-    clips = [clip for clip in gathered.clips if clip.name not in wrong]
-    return replace(gathered, clips=clips, failures=[*gathered.failures, *failures])
+    clips = [clip for clip in recordings.clips if clip.name not in warnings]
+    return replace(recordings, clips=clips, failures=[*recordings.failures, *failures])
 
 
-def motions_of(
-    gathered: Recordings, robot: Robot, options: Mapping[str, Any], progress: Progress
-) -> tuple[MotionSet | None, list[Failure]]:
-    """All recordings as whole motions of the robot, in order (None where nothing fits), and what
-    could not be read or retargeted.
+@dataclass(frozen=True)
+class Retargeted:
+    """The recordings as motions of a robot, not cleaned."""
 
-    options: of `retarget_many`.
-    """
-    sets: list[MotionSet] = []
+    # in the recordings' order; None: no recording fits
+    motions: MotionSet | None
+    failures: list[Failure]
+    # by clip and imported motion, of its recording
+    warnings: Mapping[str, list[str]]
+
+    def motion_warnings(self, *, cleaned: bool) -> dict[str, str]:
+        """The warnings of motions that have one, by name; `cleaned` as of `retargeting_warning`."""
+        motions = self.motions.motions if self.motions is not None else ()
+        lines = {
+            motion.name: retargeting_warning(motion, self.warnings[motion.name], cleaned=cleaned)
+            for motion in motions
+        }
+        return {name: line for name, line in lines.items() if line}
+
+
+def retarget_recordings(
+    recordings: Recordings, robot: Robot, options: Mapping[str, Any], progress: Progress
+) -> Retargeted:
+    """All recordings as motions of the robot. options: of `retarget_many`."""
+    settings = from_mapping(Options, options, OPTION)
     refused: list[Refused] = []
-    if gathered.clips:
-        sets, refused = retarget_all(gathered.clips, robot, options, progress)
-    if gathered.motions:
+    warnings: dict[str, list[str]] = {}
+    sets: list[MotionSet] = []
+    if recordings.clips:
+        markers = tuple(robot.markers)
+        subjects = subjects_of(recordings.clips, markers, settings.skeleton, refused)
+        for subject in subjects:
+            for clip in subject.clips:
+                warnings[clip.name] = recording_warnings(clip, subject.skeleton)
+        sets.append(retarget_subjects(subjects, robot, settings, progress, refused))
+    if recordings.motions:
         meter = QualityMeter(robot)
-        rate = float(options.get("rate_hz") or robot.control_rate_hz)
-        measured = []
-        for motion in gathered.motions:
+        rate = float(settings.rate_hz or robot.control_rate_hz)
+        imported: list[ReferenceMotion] = []
+        for motion in recordings.motions:
+            assumed = recordings.origins[motion.name].assumed
+            warnings[motion.name] = motion_warnings(motion, meter, assumed)
             try:
-                measured.append(meter.measured(resample(motion, robot, rate)))
+                imported.append(meter.measured(resample(motion, robot, rate)))
             except InputError as error:
                 refused.append((motion.name, error))
-        if measured:
-            sets.append(set_of(robot, measured, {"method": "as it came"}))
-    failures = [(gathered.files[name], str(error)) for name, error in refused]
-    whole = merged(sets, gathered.origins) if sets else None
-    return whole, [*gathered.failures, *failures]
+        sets.append(motion_set_of(robot, imported, {"method": "as it came"}))
+    failures = [(recordings.files[name], str(error)) for name, error in refused]
+    motions = merged([entry for entry in sets if entry.motions], list(recordings.origins))
+    return Retargeted(motions, [*recordings.failures, *failures], warnings)
 
 
-def cleaned_of(
-    whole: MotionSet, robot: Robot, gathered: Recordings, options: Mapping[str, Any] | None
+def merged(sets: Sequence[MotionSet], order: Sequence[str]) -> MotionSet | None:
+    """The motions of several sets of one robot, in the order of their names; None without sets.
+
+    Where their provenances differ, all values are kept.
+    """
+    if not sets:
+        return None
+    motions = {motion.name: motion for entry in sets for motion in entry.motions}
+    values: dict[str, dict[str, None]] = {}
+    for entry in sets:
+        for key, value in entry.provenance.items():
+            values.setdefault(key, {})[value] = None
+    provenance = {
+        key: next(iter(distinct)) if len(distinct) == 1 else json.dumps(list(distinct))
+        for key, distinct in values.items()
+    }
+    ordered = tuple(motions[name] for name in order if name in motions)
+    return replace(sets[0], motions=ordered, provenance=provenance)
+
+
+def clean_recordings(
+    motions: MotionSet, robot: Robot, recordings: Recordings, options: Mapping[str, Any] | None
 ) -> Cleaned:
-    """The training set. options: of `clean`; None: the motions as they are."""
+    """The training set. options: of `clean`; None: the motions unchanged."""
     if options is None:
-        seconds = sum(motion.duration_s for motion in whole.motions)
-        return Cleaned(whole, (), seconds, seconds)
-    origins = {name: f"{file}: {gathered.entries[name]}" for name, file in gathered.files.items()}
-    return clean(whole, robot, origins=origins, **options)
+        seconds = sum(motion.duration_s for motion in motions.motions)
+        return Cleaned(motions, (), seconds, seconds)
+    origins = {
+        name: f"{file}: {recordings.entries[name]}" for name, file in recordings.files.items()
+    }
+    return clean(motions, robot, origins=origins, **options)
 
 
-def nothing_kept(whole: MotionSet, cleaned: Cleaned) -> InputError:
-    """The error for a dataset of which cleaning leaves nothing, with the options that decide."""
-    gone = ", ".join(
+def nothing_kept(motions: MotionSet, cleaned: Cleaned) -> InputError:
+    """The error for a dataset without motions after cleaning, with the options that decide."""
+    dropped = ", ".join(
         f"{reason} {s:.1f} s ({OPTION_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
     )
     pairs = f"; {cleaned.worst_collisions}" if cleaned.collisions else ""
-    return InputError(
-        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}{pairs}; "
-        "clean=false keeps all"
-    )
+    count = counted(len(motions.motions), "recording")
+    return InputError(f"cleaning keeps nothing of {count}: {dropped}{pairs}; clean=false keeps all")
+
+
+def dropped_recordings(motions: MotionSet, cleaned: Cleaned) -> dict[str, str]:
+    """The recordings without a chunk after cleaning, with the seconds that each reason dropped."""
+    kept = {recording_of(motion) for motion in cleaned.motions.motions}
+    reasons = {}
+    for name in dict.fromkeys(recording_of(motion) for motion in motions.motions):
+        if name not in kept:
+            dropped = tuple(entry for entry in cleaned.dropped if entry.recording == name)
+            seconds = replace(cleaned, dropped=dropped).dropped_s
+            reasons[name] = ", ".join(f"{reason} {s:.1f} s" for reason, s in seconds.items())
+    return reasons
 
 
 def with_provenance(
-    cleaned: Cleaned, gathered: Recordings, failures: Sequence[Failure], said: Mapping[str, Any]
+    cleaned: Cleaned,
+    recordings: Recordings,
+    failures: Sequence[Failure],
+    settings: Mapping[str, Any],
 ) -> Cleaned:
-    """The set with how it was made, as texts. said: source and options of retargeting."""
+    """The set with its provenance, as texts. settings: source and options of retargeting."""
     motions = cleaned.motions
-    origins = gathered.origins
+    origins = recordings.origins
     kept = {motion.recording or motion.name for motion in motions.motions}
     seconds = {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
     provenance = {
         **motions.provenance,
         "npmp": __version__,
-        **{key: str(value) for key, value in said.items()},
+        **{key: str(value) for key, value in settings.items()},
         "recordings": json_text([asdict(origins[name]) for name in origins if name in kept]),
         "rate_hz": str(motions.motions[0].rate_hz),
         "seconds": json_text(seconds),
         "dropped": json_text([asdict(entry) for entry in cleaned.dropped]),
-        "failures": json_text([described(failure) for failure in failures]),
+        "failures": json_text([failure_line(failure) for failure in failures]),
     }
     return replace(cleaned, motions=replace(motions, provenance=provenance))

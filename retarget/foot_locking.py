@@ -1,4 +1,4 @@
-"""Where the contact points of feet that stand belong: still, level, on the floor.
+"""Contact points of standing feet: still, level, on the floor.
 
 Shapes: T frames, F feet, K contact points a foot, J joints. World, Z up, floor z = 0, metres.
 """
@@ -14,7 +14,7 @@ from retarget.inverse_kinematics import best_rotation
 
 
 def stand_soles(soles: Array, standing: Bools, home: Array, radius: float) -> Array:
-    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances.
+    """Targets of contact points (T, F, K, 3): rigid feet, locked in their stances.
 
     home: (F, K, 3) the points with the feet level. radius: of the contact spheres [m].
     """
@@ -37,9 +37,10 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
         turn = np.zeros((len(sole), 3))
         attitude = _attitudes(arms, level)
         for start, stop in stances:
-            upright = _mean_heading(attitude[start:stop])
-            back = attitude[start:stop]
-            turn[start:stop] = rotations.log(rotations.multiply(upright, rotations.conjugate(back)))
+            stance = attitude[start:stop]
+            upright = _mean_heading(stance)
+            inverse = rotations.conjugate(stance)
+            turn[start:stop] = rotations.log(rotations.multiply(upright, inverse))
         quaternion = rotations.exp(ground.fade(turn, stances))
         arms = rotations.rotate(quaternion[:, None], arms)
     for start, stop in stances:
@@ -54,12 +55,12 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
 
 
 def _attitudes(arms: Array, level: Array) -> Array:
-    """Quaternions (T, 4) that turn `level` (K, 3) best into `arms` (T, K, 3)."""
+    """Quaternions (T, 4) that best map `level` (K, 3) to `arms` (T, K, 3)."""
 
     def area(pair: tuple[int, int]) -> float:
         return float(np.linalg.norm(np.cross(level[pair[0]], level[pair[1]])))
 
-    # flat points leave a mirror image open: their normal tells
+    # flat points fit their mirror image as well: add their normal
     a, b = max(((a, b) for a in range(len(level)) for b in range(a)), key=area)
     extra = np.cross(level[a], level[b])[None]
     normal = np.cross(arms[:, a], arms[:, b])[:, None]
@@ -70,7 +71,7 @@ def _attitudes(arms: Array, level: Array) -> Array:
 
 
 def _mean_heading(attitude: Array) -> Array:
-    """The rotation about z (4,) nearest to attitudes (T, 4) on the whole."""
+    """The rotation about z (4,) nearest to all attitudes (T, 4)."""
     w = attitude[:, 0]
     z = attitude[:, 3]
     # twice the heading's half angle, so that q and -q agree

@@ -1,9 +1,9 @@
-"""Feet and floor: when feet stand, where the floor is, and standing feet held still on it.
+"""Stance detection, floor estimation, and feet locked to the floor in their stances.
 
-Recorded paws neither stay exactly where they are put nor at one height: they roll from heel to toe
-(1 to 3 cm), and the skeleton's paw ends sit at different heights. So the feet's targets are tidied
-before the poses are solved: through each stance they keep one place and the floor's height, and the
-correction fades from one stance into the next. Shapes: T frames, F feet. World, Z up, metres.
+Recorded paws neither stay in place nor at one height: they roll from heel to toe (1 to 3 cm), and
+the skeleton's paw ends are at different heights. So the feet's targets are corrected before the
+poses are solved: in each stance they keep one position at the floor's height, and the correction
+fades from one stance into the next. Shapes: T frames, F feet. World, Z up, metres.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mocap_data.arrays import Array, Bools
 
 # [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
 STANCE_SPEED = 0.35
-# [m] above the foot's own standing height; a paw held still in the air does not stand
+# [m] above the foot's standing height; a paw held still in the air does not stand
 STANCE_HEIGHT = 0.05
 # [s] shorter stances are noise
 STANCE_TIME = 0.05
-# [m] above where the other foot stands; a foot held still up there does not stand
+# [m] above the other standing foot; a foot held still there does not stand
 HELD_UP = 0.03
 # [m] a stance whose foot wanders further is not held at one place
 MOST_WANDER = 0.08
-# [m] feet that went less far tell no slope
+# [m] shorter paths determine no slope
 _SLOPE_PATH = 1.5
 # [m] of the heights of standing feet
 _SLOPE_SCATTER = 0.01
-# no slope, and more than any floor has
+# a level floor, and an implausible slope
 _SLOPES = (0.006, 0.06)
 
 
@@ -47,7 +47,7 @@ def horizontal_speed(feet: Array, rate_hz: float) -> Array:
 
 
 def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Bools:
-    """When feet (T, F, 3) stand, (T, F): slow, up to `height` [m] above their standing height.
+    """The stances (T, F) of feet (T, F, 3): slow, up to `height` [m] above their standing height.
 
     Gaps and stances shorter than STANCE_TIME are closed and dropped.
     """
@@ -76,13 +76,13 @@ def level_with(feet: Array, standing: Bools, twin: Array) -> Bools:
 def steadied(mask: Bools, shortest: int) -> Bools:
     """A mask (T,) without gaps, then stretches, of fewer than `shortest` frames.
 
-    What touches the first or the last frame stays: it may go on beyond.
+    Stretches at the first or the last frame stay: they may be longer.
     """
     out = mask.copy()
-    for wanted in (False, True):
-        for start, stop in runs(out == wanted):
+    for value in (False, True):
+        for start, stop in runs(out == value):
             if stop - start < shortest and start > 0 and stop < len(out):
-                out[start:stop] = not wanted
+                out[start:stop] = not value
     return out
 
 
@@ -100,37 +100,38 @@ def floor_slope(feet: Array, rate_hz: float) -> Array:
     """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero for a level floor.
 
     Some capture volumes were levelled badly (the CMU walks climb 8 cm in 4 m). A plane is fitted to
-    the slow feet, each at a height of its own, robustly: a platform or a raised paw is no slope.
+    the slow feet, each with its own height, robustly: a platform or a raised paw is no slope.
     """
     frame, foot = np.nonzero(horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED)
     level = np.zeros(2)
     if len(frame) < 4 * feet.shape[1]:
         return level
-    places = feet[frame, foot]
-    if np.linalg.norm(np.ptp(places[:, :2], axis=0)) < _SLOPE_PATH:
+    points = feet[frame, foot]
+    if np.linalg.norm(np.ptp(points[:, :2], axis=0)) < _SLOPE_PATH:
         return level
-    flat = places[:, :2] - places[:, :2].mean(axis=0)
-    own = np.eye(feet.shape[1])[foot]
-    own = own[:, own.any(axis=0)]
+    flat = points[:, :2] - points[:, :2].mean(axis=0)
+    heights = np.eye(feet.shape[1])[foot]
+    heights = heights[:, heights.any(axis=0)]
 
     def fit(columns: Array, pull: Array) -> tuple[Array, Array]:
-        weight = np.ones(len(places))
+        weight = np.ones(len(points))
         for _ in range(20):
             normal = columns.T @ (weight[:, None] * columns) + np.diag(pull)
-            solution = np.linalg.solve(normal, columns.T @ (weight * places[:, 2]))
-            off = places[:, 2] - columns @ solution
-            weight = 1.0 / (1.0 + np.square(off / _SLOPE_SCATTER))
-        return np.asarray(solution), np.asarray(np.abs(off) / _SLOPE_SCATTER)
+            solution = np.linalg.solve(normal, columns.T @ (weight * points[:, 2]))
+            residual = points[:, 2] - columns @ solution
+            weight = 1.0 / (1.0 + np.square(residual / _SLOPE_SCATTER))
+        return np.asarray(solution), np.asarray(np.abs(residual) / _SLOPE_SCATTER)
 
-    none = np.full(own.shape[1], 1e-9)
-    _, off_level = fit(own, none)
-    # the pull keeps directions level in which the feet hardly went
-    pull = np.append(np.full(2, 0.01 * len(places)), none)
-    solution, off = fit(np.concatenate((flat, own), axis=1), pull)
+    ridge = np.full(heights.shape[1], 1e-9)
+    _, residual_level = fit(heights, ridge)
+    # the pull keeps directions level in which the feet hardly moved
+    pull = np.append(np.full(2, 0.01 * len(points)), ridge)
+    solution, residual = fit(np.concatenate((flat, heights), axis=1), pull)
     slope: Array = solution[:2]
     plausible = _SLOPES[0] < float(np.linalg.norm(slope)) < _SLOPES[1]
-    better = np.log1p(np.square(off)).mean() < 0.8 * np.log1p(np.square(off_level)).mean()
-    return slope if plausible and better and (off < 2.0).mean() > 0.75 else level
+    loss = np.log1p(np.square(residual)).mean()
+    better = loss < 0.8 * np.log1p(np.square(residual_level)).mean()
+    return slope if plausible and better and (residual < 2.0).mean() > 0.75 else level
 
 
 def level_turn(slope: Array) -> Array:
@@ -143,10 +144,10 @@ def level_turn(slope: Array) -> Array:
 def hold(
     values: Array, standing: Bools, goal: float | None = None, most: float | None = None
 ) -> Array:
-    """`values` (T, K) made constant through each stance of `standing` (T,), blended in between.
+    """`values` (T, K) held constant in each stance of `standing` (T,), blended in between.
 
-    In a stance the values become `goal`, or their own mean over it, unless they stray further than
-    `most` from that. In a swing they get the corrections of both neighbouring stances, faded.
+    In a stance the values become `goal`, or their mean, unless they stray further than `most` from
+    it. In a swing they get the faded corrections of both neighbouring stances.
     """
     stances = runs(standing)
     if not stances:
@@ -161,7 +162,7 @@ def hold(
 
 
 def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
-    """`correction` (T, K), known in the stances, faded by a smooth step from each into the next."""
+    """`correction` (T, K) of the stances, faded by a smooth step from each into the next."""
     out = correction.copy()
     out[: stances[0][0]] = out[stances[0][0]]
     out[stances[-1][1] :] = out[stances[-1][1] - 1]

@@ -31,7 +31,7 @@ _THREADS = min(os.cpu_count() or 1, 8)
 
 @dataclass(frozen=True)
 class Problem:
-    """What the pose solver holds fixed: robot, points, home pose, bounds and weights of eq. 8."""
+    """The constants of eq. 8: robot, points, home pose, bounds and weights."""
 
     tree: Tree
     points: Points
@@ -48,7 +48,7 @@ class Problem:
     # solve for the joints only
     hold_root: bool = False
 
-    def of(self, frames: Index | slice) -> Problem:
+    def select(self, frames: Index | slice) -> Problem:
         """The problem of some of the frames."""
         weight = self.weight if self.weight.ndim == 1 else self.weight[frames]
         return replace(self, stand=self.home(frames), weight=weight)
@@ -122,7 +122,7 @@ def solve_track(
     after the other in `targets`.
 
     Raises:
-      InputError: where the trunk's markers give no root (see `fit_root`).
+      InputError: as `fit_root`.
     """
     frames = len(targets)
     tracks = zip(starts, [*starts[1:], frames], strict=True)
@@ -131,7 +131,7 @@ def solve_track(
     )
     sparse = fit_root(problem.tree, problem.points, targets[coarse], problem.home(coarse))
     sparse = solve_poses(
-        problem.of(coarse), targets[coarse], sparse, iterations=iterations, tolerance=tolerance
+        problem.select(coarse), targets[coarse], sparse, iterations=iterations, tolerance=tolerance
     )
     if len(coarse) == frames:
         return sparse
@@ -152,19 +152,19 @@ def between(sparse: Array, frames: Index, count: int) -> Array:
 def _solve(
     problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float
 ) -> Array:
-    """Poses (T, 7 + J) that minimise eq. 8, from poses `start` within the bounds, by the method of
-    Levenberg and Marquardt: chunks of frames, several at a time; the result does not depend on it.
+    """Poses (T, 7 + J) that minimise eq. 8, from poses `start` within the bounds, by
+    Levenberg-Marquardt: chunks of frames, several in parallel; the result does not depend on it.
 
     A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps
     any more.
     """
     out = start.copy()
-    # where a point does not count may be anything, even no number
+    # targets without weight may be not a number
     targets = np.where(problem.weight[..., None] > 0.0, targets, 0.0)
 
-    def work(first: int) -> None:
+    def solve_chunk(first: int) -> None:
         alive = np.arange(first, min(first + _CHUNK, len(start)))
-        part = problem.of(alive)
+        part = problem.select(alive)
         qpos = start[alive]
         goal = targets[alive]
         damping = np.full(len(qpos), 1e-6)
@@ -188,11 +188,11 @@ def _solve(
             qpos = qpos[going]
             damping = damping[going]
             goal = goal[going]
-            part = part.of(np.flatnonzero(going))
+            part = part.select(np.flatnonzero(going))
             system = linearize(part, qpos, goal)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(work, range(0, len(start), _CHUNK)))
+        list(pool.map(solve_chunk, range(0, len(start), _CHUNK)))
     return out
 
 
@@ -218,15 +218,14 @@ def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
     stand: the joints, (J,) or (T, J); those of a waist are taken as in the first frame.
 
     Raises:
-      InputError: without three points on `tree.trunk` that are not on a line.
+      InputError: fewer than three points on `tree.trunk`, or points on a line.
     """
     trunk = np.flatnonzero(np.isin(points.body, tree.trunk))
     home = np.concatenate(([0, 0, 0, 1, 0, 0, 0], stand.reshape(-1, tree.num_joints)[0]))
     local = positions_of(points, *forward(tree, home[None]))[0, trunk]
     centred = local - local.mean(axis=0)
     if len(trunk) < 3 or np.linalg.matrix_rank(centred, tol=1e-6) < 2:
-        needs = "fitting the root needs 3 trunk markers that are not on a line"
-        raise InputError(f"{needs}; there are {len(trunk)}")
+        raise InputError(f"{len(trunk)} trunk markers, expected at least 3 that are not on a line")
     goal = targets[:, trunk]
     middle = goal.mean(axis=1)
     rotation = best_rotation(centred, goal - middle[:, None])
@@ -238,7 +237,7 @@ def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
 
 
 def best_rotation(local: Array, world: Array) -> Array:
-    """The rotations (T, 3, 3) that turn points `local` (M, 3) best into `world` (T, M, 3)."""
+    """The rotations (T, 3, 3) that best map points `local` (M, 3) to `world` (T, M, 3)."""
     left, _, right = np.linalg.svd(np.einsum("mi,tmj->tij", local, world))
     # a rotation, not a reflection
     right[:, 2] *= np.linalg.det(left @ right)[:, None]

@@ -1,4 +1,4 @@
-"""A robot's kinematic tree: where its bodies are at poses, and how points on them move (Jacobians).
+"""Forward kinematics of a robot's kinematic tree, and Jacobians of points on it.
 
 Vectorised over frames and over the bodies of one depth of the tree. T frames, B bodies (without the
 world), M points, J hinges, V = 6 + J. SI units; world frame unless it says local. Poses are
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
+from mocap_data.input_files import require_memory
 from mocap_data.motion import BodyStates, ReferenceMotion
-from mocap_data.outside import require_memory
 
 Index = NDArray[np.intp]
 # bytes of `body_states` per frame and body, measured at the peak
@@ -68,7 +68,8 @@ class Tree:
     def trunk(self) -> list[int]:
         """The root and the bodies that two limbs leave, of LIMB joints or more, such as a torso on
         a waist."""
-        joints, limbs = np.zeros((2, len(self.parent)), dtype=int)
+        joints = np.zeros(len(self.parent), dtype=int)
+        limbs = np.zeros(len(self.parent), dtype=int)
         # children come after their parents
         for body in range(len(self.parent) - 1, 0, -1):
             joints[body] += self.hinge[body] >= 0
@@ -91,22 +92,22 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     """Read the tree of a compiled model.
 
     Raises:
-      InputError: when the model is not one free root with at most one hinge a body.
+      InputError: a model other than one free root with at most one hinge a body.
     """
     count = model.nbody - 1
     kinds = mujoco.mjtJoint
     if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != kinds.mjJNT_FREE:
-        raise InputError("retargeting needs a robot whose first body has a free joint")
+        raise InputError("the first body has no free joint, which retargeting needs")
     parent = np.asarray(model.body_parentid[1:], dtype=np.intp) - 1
     if np.count_nonzero(parent < 0) != 1:
-        raise InputError("retargeting needs a robot with one root body")
+        raise InputError("several root bodies, expected one")
     body_names = tuple(model.body(body + 1).name for body in range(count))
     number = model.body_jntnum[1:]
     joint = np.where(np.arange(count) > 0, model.body_jntadr[1:], -1)
-    odd = (joint >= 0) & ((number > 1) | (model.jnt_type[joint] != kinds.mjJNT_HINGE))
-    if odd.any():
-        what = f"body '{body_names[int(odd.argmax())]}' has something else"
-        raise InputError(f"retargeting knows hinges, one a body; {what}")
+    other = (joint >= 0) & ((number > 1) | (model.jnt_type[joint] != kinds.mjJNT_HINGE))
+    if other.any():
+        name = body_names[int(other.argmax())]
+        raise InputError(f"body {name!r} has other joints than one hinge, which retargeting needs")
     jointed = joint >= 0
     depth = np.zeros(count, dtype=np.intp)
     for body in range(1, count):
@@ -126,9 +127,9 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     # a body turns about its anchor: the constant part of that is folded into its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
     position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
-    names = (body_names, joint_names)
-    turns = (fixed, cosine, sine)
-    return Tree(*names, parent, levels, position, *turns, hinge, axis, anchor)
+    return Tree(
+        body_names, joint_names, parent, levels, position, fixed, cosine, sine, hinge, axis, anchor
+    )
 
 
 def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
@@ -142,7 +143,8 @@ def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
     angle = np.zeros((frames, bodies))
     jointed = tree.hinge >= 0
     angle[:, jointed] = qpos[:, 7 + tree.hinge[jointed]]
-    cos, sin = np.cos(angle)[..., None, None], np.sin(angle)[..., None, None]
+    cos = np.cos(angle)[..., None, None]
+    sin = np.sin(angle)[..., None, None]
     for level in tree.levels:
         up = tree.parent[level]
         turn = cos[:, level] * tree.cosine[level]
@@ -160,7 +162,7 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
     """Poses and velocities of all bodies of a motion, as mj_objectVelocity gives them.
 
     Raises:
-      InputError: for more frames than memory holds.
+      InputError: more frames than memory holds.
     """
     frames = len(motion.qpos)
     bodies = len(tree.parent)
@@ -187,16 +189,16 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
 
 @dataclass(frozen=True)
 class Points:
-    """Points fixed to bodies of a tree: the robot's side of the markers."""
+    """Points fixed to bodies of a tree."""
 
     # (M,)
     body: Index
     # (M, 3) [m] in the body's frame
     local: Array
 
-    def of(self, chosen: Index) -> Points:
+    def select(self, indices: Index) -> Points:
         """Some of the points."""
-        return Points(self.body[chosen], self.local[chosen])
+        return Points(self.body[indices], self.local[indices])
 
     def __add__(self, other: Points) -> Points:
         """These points, then the others."""
@@ -205,7 +207,7 @@ class Points:
 
 
 def positions_of(points: Points, position: Array, rotation: Array) -> Array:
-    """World positions (T, M, 3) [m] of `points`, given the bodies' poses from `forward`."""
+    """World positions (T, M, 3) [m] of `points`, of the bodies' poses by `forward`."""
     return position[:, points.body] + _apply(rotation[:, points.body], points.local)
 
 

@@ -1,22 +1,22 @@
-"""Marker offsets: where on the robot the animal's markers sit, theta of eq. 8 (Bohez et al. 2022).
+"""Marker offsets: the animal's markers on the robot, theta of eq. 8 (Bohez et al. 2022).
 
-An animal is no scaled robot: the dog's paws step on a 10 cm track, ANYmal's feet stand on a 53 cm
-one. The offsets absorb this once for all frames (but people have none, see `proportions`):
+An animal is no scaled robot: a dog's paws step on a 10 cm track, ANYmal's feet on a 53 cm one. The
+offsets absorb this once for all frames (people have none, see `proportions`):
 
 - **trunk markers** (on the root body): a point in the root's frame, free in x, y and z.
 - **footprints** (markers on a round foot): a horizontal displacement (dx, dy) of the footprint in
-  the animal's heading frame, held through each stance (see `ground.hold`). The point on the robot
-  stays the centre of the foot's sphere. An offset in the shank's frame would swing with the shank
-  and lift a foot that ought to stand.
+  the animal's heading frame, constant in each stance (see `ground.hold`). The point on the robot is
+  the centre of the foot's sphere. An offset in the shank's frame would swing with the shank and
+  lift a standing foot.
 - **sole markers** (on a foot with a flat sole): a displacement on the sole, along its length and
   breadth; their height above the sole is the recording's (`MarkerLayout.with_heights`).
-- **limb markers** (all others: knees, elbows, hands): a displacement from the robot's own marker,
-  fixed to its body, free in x, y and z, and pulled gently to zero.
+- **limb markers** (knees, elbows, hands): a displacement from the robot's marker, fixed to its
+  body, free in x, y and z, regularized towards zero.
 
-Displacements on soles and limbs are given along the axes that the root's frame has when all joints
-are at zero, so that a mirror of the robot reflects them. Symmetry holds by construction: markers
-that the robot's mirrors map onto each other share one set of parameters, with the mirrors' signs; a
-marker that a mirror maps to itself has no component across it.
+Displacements on soles and limbs are along the axes of the root's frame with all joints at zero, so
+that a mirror of the robot reflects them. Symmetry holds by construction: markers that the robot's
+mirrors map onto each other share one set of parameters, with the mirrors' signs; a marker that a
+mirror maps to itself has no component across it.
 Shapes: M markers, P parameters, T frames, B bodies, V tangent dimensions.
 """
 
@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mocap_data.arrays import Array, Bools
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_available
 from npmp.robots import Robot
 from retarget.kinematics import Index, Points, Tree, forward
 
-# weight, per frame and against 1 for a marker's squared error, of its squared displacement from the
-# robot's own: along a limb's own axis of turning it shows in no recording
+# weight of a squared displacement per frame, against 1 of a marker's squared error: one along the
+# axis of a limb's joint changes no pose
 _LIMB_PULL = 0.01
-# nor does, without a front-back mirror, a trunk that leans with all its markers leaning back
+# of the lean of a trunk, which without a front-back mirror changes no pose either
 _LEAN_PULL = 0.1
 
 
@@ -47,7 +47,7 @@ class MarkerLayout:
     names: tuple[str, ...]
     # (M,)
     body: Index
-    # (M, 3) [m] the robot's own marker positions, in their bodies' frames
+    # (M, 3) [m] the robot's marker positions, in their bodies' frames
     position: Array
     # (M,) on the root body
     on_trunk: Bools
@@ -79,7 +79,7 @@ class MarkerLayout:
         return np.where(limb, _LIMB_PULL, np.where(lean, _LEAN_PULL, 0.0))
 
     def initial(self) -> Array:
-        """Parameters (P,) of the robot's own marker positions, footprints undisplaced."""
+        """Parameters (P,) of the robot's marker positions, footprints undisplaced."""
         theta = np.zeros(len(self.axis))
         for p, axis in enumerate(self.axis):
             members = np.flatnonzero(self.sign[p])
@@ -101,15 +101,17 @@ class MarkerLayout:
     def displacement(self, theta: Array, heading: Array) -> Array:
         """Displacement (T, M, 3) [m] of footprints at headings (T, M) [rad]; 0 for others."""
         local = np.where(self.footprint[:, None], self.offsets(theta), 0.0)
-        cos, sin = np.cos(heading), np.sin(heading)
-        x, y = local[:, 0], local[:, 1]
+        cos = np.cos(heading)
+        sin = np.sin(heading)
+        x = local[:, 0]
+        y = local[:, 1]
         z = np.broadcast_to(local[:, 2], heading.shape)
         return np.stack((cos * x - sin * y, sin * x + cos * y, z), axis=-1)
 
     def with_heights(self, height: Array) -> MarkerLayout:
-        """The layout with its sole markers `height` (M,) [m] above the floor that the sole is on.
+        """The layout with its sole markers `height` (M,) [m] above the floor.
 
-        Of the markers that the mirrors map onto each other the mean is taken.
+        Markers that the mirrors map onto each other get their mean.
         """
         mean = np.mean(height[self.images], axis=0)
         rise = np.where(self.on_foot & ~self.footprint, mean - self.height, 0.0)
@@ -117,21 +119,18 @@ class MarkerLayout:
         return replace(self, position=position, height=self.height + rise)
 
 
-def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> MarkerLayout:
-    """The layout of a robot's markers, or of those `chosen`, symmetric under all its mirrors.
+def layout_of(robot: Robot, tree: Tree, selected: Sequence[str] | None = None) -> MarkerLayout:
+    """The layout of a robot's markers, or of those `selected`, symmetric under all its mirrors.
 
     Raises:
-      InputError: when the robot has no markers or one on an unknown body, or where a mirror maps a
-        chosen marker to one that is not.
+      InputError: no markers, one on an unknown body, or a selected marker without its mirror image.
     """
     if not robot.markers:
-        raise InputError(f"robot '{robot.name}' has no markers to retarget to")
+        raise InputError(f"robot {robot.name!r} has no markers to retarget to")
     for name, marker in robot.markers.items():
-        if marker.body not in tree.body_names:
-            available = f"there are: {', '.join(tree.body_names)}"
-            raise InputError(f"marker '{name}' is on no body '{marker.body}'; {available}")
+        check_available(f"body of marker {name!r}", [marker.body], tree.body_names)
     every = tuple(robot.markers)
-    names = every if chosen is None else tuple(name for name in every if name in chosen)
+    names = every if selected is None else tuple(name for name in every if name in selected)
     markers = [robot.markers[name] for name in names]
     body = np.array([tree.body_names.index(marker.body) for marker in markers], dtype=np.intp)
     position = np.array([marker.position for marker in markers], dtype=np.float64)
@@ -147,7 +146,7 @@ def layout_of(robot: Robot, tree: Tree, chosen: Sequence[str] | None = None) -> 
         missing = [name for name in mapped if name not in names]
         if missing:
             listed = ", ".join(missing)
-            raise InputError(f"markers come with their mirror images; missing: {listed}")
+            raise InputError(f"mirror images of markers are missing: {listed}")
         images.append([names.index(name) for name in mapped])
     mapped_to = np.array(images, dtype=np.intp)
     axis, sign = _symmetric_parameters(mapped_to, products, on_foot)
@@ -177,10 +176,10 @@ def _symmetric_parameters(
     """
     axes: list[int] = []
     signs: list[Array] = []
-    todo = set(range(images.shape[1]))
-    while todo:
-        seed = min(todo)
-        todo -= set(images[:, seed].tolist())
+    remaining = set(range(images.shape[1]))
+    while remaining:
+        seed = min(remaining)
+        remaining -= set(images[:, seed].tolist())
         for axis in range(2 if on_foot[seed] else 3):
             row = np.zeros(images.shape[1])
             clash = False
@@ -198,10 +197,10 @@ def _products(robot: Robot) -> list[tuple[Index, Array]]:
     """(marker permutation, signs (3,)) of every product of the robot's mirrors, identity first."""
     mirrors = list(robot.symmetries.values())
     products = []
-    for chosen in itertools.product((False, True), repeat=len(mirrors)):
+    for applied in itertools.product((False, True), repeat=len(mirrors)):
         permutation = np.arange(len(robot.markers))
         flip = np.ones(3)
-        for mirror in itertools.compress(mirrors, chosen):
+        for mirror in itertools.compress(mirrors, applied):
             permutation = np.asarray(mirror.marker_permutation)[permutation]
             flip = flip * mirror.reflection
         products.append((permutation, flip))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 
@@ -26,7 +26,7 @@ def combinations(robot: Robot) -> tuple[str, ...]:
 
 
 def suffix(mirrors: str) -> str:
-    """How a mirrored motion's name ends: the initials of each mirror, "_lr", "_fb", "_lrfb"."""
+    """The ending of a mirrored motion's name: the mirrors' initials, "_lr", "_fb", "_lrfb"."""
     initials = "".join(word[0] for word in mirrors.replace(JOIN, "_").split("_") if word)
     return f"_{initials}" if initials else ""
 
@@ -34,34 +34,35 @@ def suffix(mirrors: str) -> str:
 def mirror(
     motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | None = None
 ) -> ReferenceMotion:
-    """The motion seen in the mirror `mirrors`, one of the robot's or several joined by "+".
+    """The motion reflected by `mirrors`, one of the robot's or several joined by "+".
 
     name: of the result; None: the motion's with the mirrors' initials. Figures and times stay.
 
     Raises:
-      InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
+      InputError: a mirror that the robot does not have, or a motion of another robot.
     """
     names = mirrors.split(JOIN)
-    check_known(f"mirror of robot '{robot.name}'", names, robot.symmetries)
+    check_available(f"mirror of robot '{robot.name}'", names, robot.symmetries)
     if len(set(names)) < len(names):
-        raise InputError(f"mirrors {mirrors!r} name one of them twice")
+        raise InputError(f"mirrors={mirrors}: expected each mirror once")
     joints = motion.qpos.shape[1] - 7
     expected = len(robot.joint_names)
     if joints != expected:
-        has = f"has {joints} joints, robot '{robot.name}' has {expected}"
-        raise InputError(f"motion {motion.name!r} {has}")
+        raise InputError(
+            f"motion {motion.name!r}: {joints} joints, robot {robot.name!r} has {expected}"
+        )
     qpos = motion.qpos
     contacts = motion.contacts
     for each in names:
         qpos = robot.symmetries[each].mirror_qpos(qpos)
         if contacts is not None:
             contacts = contacts[:, robot.symmetries[each].foot_permutation]
-    # a mirror that it went through twice cancels
-    odd = set(motion.mirror.split(JOIN)) ^ set(names)
+    # a mirror applied twice cancels
+    applied = set(motion.mirror.split(JOIN)) ^ set(names)
     return replace(
         motion,
         name=motion.name + suffix(mirrors) if name is None else name,
         qpos=qpos,
         contacts=contacts,
-        mirror=JOIN.join(each for each in robot.symmetries if each in odd),
+        mirror=JOIN.join(each for each in robot.symmetries if each in applied),
     )

@@ -1,4 +1,4 @@
-"""The offsets' half of eq. 8: marker offsets from sampled frames, jointly over a body's clips.
+"""The offsets of eq. 8: marker offsets from sampled frames, jointly over a subject's clips.
 
 Shapes: M markers, P parameters, S sampled frames, T frames, B bodies, V tangent dimensions.
 """
@@ -18,26 +18,27 @@ from retarget.targets import Targets
 
 # frames from which the offsets are estimated, spread evenly over all clips
 _SAMPLE = 512
-# [m/s] slower trunks (sitting, lying) take no part, if enough faster frames exist
+# [m/s] frames with slower trunks (sitting, lying) are left out, if enough faster ones exist
 _MOVING = 0.15
-# trunks further than this share from the usual height (jumping, crouching) neither
+# and with trunks further from the usual height [heights] (jumping, crouching)
 _HEIGHT = 0.12
-# nor those whose ends are further than this share of the trunk's length from their usual heights
+# and with trunk ends further from their usual heights [trunk lengths]
 _TILT = 0.12
-# times the median marker error: such frames are left out after the first rounds
+# frames beyond this many median marker errors are left out after the first rounds
 _OUTLIER = 2.5
 _FIRST_ROUNDS = 2
 # alternations of poses and offsets
 _ROUNDS = 6
-# added to the offset step's equations [1 per frame]: keeps them well-posed when no joint cares
+# ridge of the offset step [1 per frame], for parameters that no joint depends on
 _RIDGE = 1e-6
 
 
-def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
+def estimate_offsets(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
     """Parameters (P,) of the offsets: poses and offsets in turn over a sample of frames."""
     layout = prepared.layout
     locked, heading = sample(clips, prepared)
-    initial = theta = layout.initial()
+    initial = layout.initial()
+    theta = initial
     weight = prepared.weights
     qpos: Array | None = None
     for k in range(_ROUNDS):
@@ -48,8 +49,8 @@ def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
         qpos = solve_poses(problem, goal, qpos, iterations=5, tolerance=1e-4)
         position, rotation = kinematics.forward(problem.tree, qpos)
         if k == _FIRST_ROUNDS:
-            away = kinematics.positions_of(problem.points, position, rotation) - goal
-            error = np.square(away).sum(axis=(1, 2))
+            residual = kinematics.positions_of(problem.points, position, rotation) - goal
+            error = np.square(residual).sum(axis=(1, 2))
             good = np.flatnonzero(error <= _OUTLIER**2 * np.median(error))
             qpos = qpos[good]
             locked = locked[good]
@@ -68,8 +69,8 @@ def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
 def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Array]:
     """Locked targets (S, M, 3) and headings (S, M) of walking-like frames spread over all clips.
 
-    Walking-like frames move, with the trunk at its usual height and tilt: an animal that sits, lies
-    or jumps would be fitted at the cost of the walks.
+    Walking-like frames move, with the trunk at its usual height and tilt: frames of sitting, lying
+    or jumping would be fitted at the cost of the walks.
     """
     trunk = prepared.layout.on_trunk
     locked = np.concatenate([t.locked for t in clips])
@@ -88,8 +89,8 @@ def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Ar
     walking = moving & level & (np.abs(middle - usual) < _HEIGHT * usual)
     frames = np.flatnonzero(walking if np.count_nonzero(walking) >= _SAMPLE // 4 else moving)
     even = np.linspace(0, len(frames) - 1, min(_SAMPLE, len(frames))).round().astype(np.intp)
-    chosen = frames[np.unique(even)]
-    return locked[chosen], heading[chosen]
+    indices = frames[np.unique(even)]
+    return locked[indices], heading[indices]
 
 
 def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weight: Array) -> Array:
@@ -99,7 +100,8 @@ def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weigh
     """
     frames, count = heading.shape
     jacobian = np.zeros((frames, count, 3, len(layout.axis)))
-    cos, sin = np.cos(heading), np.sin(heading)
+    cos = np.cos(heading)
+    sin = np.sin(heading)
     # the heading frame's x and y axes, in the world
     turned = np.zeros((frames, count, 2, 3))
     turned[:, :, 0, 0] = cos
@@ -122,9 +124,9 @@ def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weigh
 def offset_step(system: Linearized, jacobian: Array, theta: Array, pull: Array) -> Array:
     """The closed-form step (P,) of the parameters, jointly over all frames.
 
-    Alternation would creep: poses that have just fitted their markers leave little residual. So
-    every pose answers, to first order: the poses are eliminated from the joint normal equations
-    (the Schur complement), which leaves a P x P system with the same minimum of eq. 8.
+    Alternation converges slowly: fitted poses leave little residual. So the poses are eliminated
+    from the joint normal equations (the Schur complement), which leaves a P x P system with the
+    same minimum of eq. 8.
 
     theta, pull: (P,) the parameters and the weights of their squares per frame.
     """

@@ -1,4 +1,4 @@
-"""The settings of retargeting by points."""
+"""The settings of retargeting."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from mocap_data.arrays import set_fields
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 
-Kind = TypeVar("Kind")
+Settings = TypeVar("Settings")
 AUTO = "auto"
 # [Hz] low-pass of the root's path; it halves the root's angular acceleration
 ROOT_CUTOFF_HZ = 5.0
@@ -24,14 +24,14 @@ class Options:
     """How to retarget.
 
     Raises:
-      InputError: for a value out of range.
+      InputError: a value out of range.
     """
 
     # frames per second of the result; None: the robot's control rate
     rate_hz: float | None = None
     # factor on lengths; "auto" or None: legs as long as the robot's, of animals if longer
     scale_body: float | str | None = AUTO
-    # of the recordings: a file (npmp inspect writes one) or a known name; None: by names and shape
+    # of the recordings: a file (npmp inspect writes one) or a name; None: by names and shape
     skeleton: str | None = None
     # low-pass of the markers before anything else; None: none
     marker_cutoff_hz: float | None = 8.0
@@ -40,16 +40,16 @@ class Options:
         ranges.above_zero(self, "rate_hz", "marker_cutoff_hz")
         scale = AUTO if self.scale_body is None else self.scale_body
         if scale != AUTO and (isinstance(scale, str) or not 0.0 < scale < math.inf):
-            raise InputError(f"scale_body must be '{AUTO}' or a positive number; it is {scale!r}")
-        set_fields(self, scale_body=scale)
+            raise InputError(f"scale_body={scale}: must be '{AUTO}' or above 0")
+        rate = None if self.rate_hz is None else float(self.rate_hz)
+        set_fields(self, scale_body=scale, rate_hz=rate)
 
 
-def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
-    """A dataclass of options from those given by name.
+def from_mapping(kind: type[Settings], values: Mapping[str, Any], what: str) -> Settings:
+    """A dataclass of settings from a mapping; `what` is a setting's name in an error.
 
     Raises:
-      InputError: for a name that it does not have.
+      InputError: an unknown name.
     """
-    valid = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
-    check_known(what, given, valid)
-    return kind(**given)
+    check_available(what, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
+    return kind(**values)

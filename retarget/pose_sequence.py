@@ -1,9 +1,9 @@
-"""The poses of whole tracks: eq. 8, and what it does not know: time, floors and speed limits.
+"""Pose sequences: eq. 8 with time, the floor and speed limits.
 
-1. eq. 8, every frame for itself (`inverse_kinematics.solve_track`)
-2. the root's path is smoothed
-3. limbs are solved anew on that path, standing feet heavily weighted
-4. joints that would turn faster than their drives can are slowed down (`limit_speed`)
+1. eq. 8, frame by frame (`inverse_kinematics.solve_track`)
+2. smoothing of the root's path
+3. limbs on that path, standing feet with a high weight
+4. joints within their speed limits (`limit_speed`)
 5. flat feet: all frames together (`trajectory_optimization`), as a slowed joint tilts the sole
 Shapes: T frames, M markers, J joints, F feet with K contact points each.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
-from retarget import legs
+from retarget import leg_orientation
 from retarget.foot_locking import stand_soles
 from retarget.ground import envelope
 from retarget.inverse_kinematics import Problem, solve_poses, solve_track
@@ -34,24 +34,24 @@ _FOOT_WEIGHT = 100.0
 # of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
 _STEPS = 12
 _STILL = 2e-5
-# [m] deeper feet lift the trunk, within so many [s]
+# [m] deeper feet lift the trunk, within this time [s]
 _DEEP = 0.001
 _LIFT_TIME = 0.3
 _LIFTS = 6
-# [m] feet that slow legs drag deeper are lifted
+# [m] feet that slowed legs drag deeper are lifted
 _SUNK = 0.002
 _RAISES = 4
-# [s] within which they are
+# [s] within this time
 _RAISE_TIME = 0.1
 # frames of soles solved together at most: 70 kB of memory each
 _TOGETHER = 8192
 # [rad] for no bound
 _FAR = 1e6
-# [m] arms deeper in other parts give way
+# [m] arms deeper in other parts move away
 _TOUCH = 0.0005
-# steps in which they do
+# steps of it
 _GIVE_WAYS = 5
-# [s] within which they do
+# [s] within this time
 _GIVE_TIME = 0.25
 # [m or rad] the root is smoothed right after
 _ROUGH = 1e-4
@@ -72,8 +72,8 @@ def solve(
     starts = [piece.start for piece in pieces]
     goal = np.concatenate(goals)
     problem = prepared.problem(theta)
-    others = np.flatnonzero(~layout.on_foot)
-    together = _with_soles(problem, prepared, others)
+    body_markers = np.flatnonzero(~layout.on_foot)
+    with_soles = _with_soles(problem, prepared, body_markers)
     if prepared.flat_feet:
         qpos = solve_track(problem, goal, tolerance=_ROUGH, starts=starts)
         soles = prepared.soles_at(qpos)
@@ -81,34 +81,34 @@ def solve(
             soles[piece] = stand_soles(
                 soles[piece], track.standing, prepared.home_soles, robot.foot_radius
             )
-        whole = _beside(goal[:, others], soles)
-        qpos = solve_poses(together, whole, qpos, tolerance=_ROUGH)
+        all_goals = _concatenated(goal[:, body_markers], soles)
+        qpos = solve_poses(with_soles, all_goals, qpos, tolerance=_ROUGH)
     else:
         columns = [foot[0] for foot in prepared.foot_markers]
         rise = robot.foot_radius - prepared.sole_height
         feet = (goal[:, columns] + [0.0, 0.0, rise])[:, :, None]
         soles = np.repeat(feet, prepared.points_per_foot, axis=2)
-        whole = _beside(goal[:, others], soles)
-        qpos = solve_track(together, whole, tolerance=_ROUGH, starts=starts)
-    # where the trunk's markers say little (its roll), the legs' regularizer shakes it at every step
+        all_goals = _concatenated(goal[:, body_markers], soles)
+        qpos = solve_track(with_soles, all_goals, tolerance=_ROUGH, starts=starts)
+    # the legs' regularizer disturbs a rotation that the trunk's markers hardly determine (its roll)
     for piece in pieces:
         qpos[piece, 3:7] = rotations.make_continuous(qpos[piece, 3:7])
         qpos[piece, :7] = low_pass(qpos[piece, :7], rate, ROOT_CUTOFF_HZ)
         qpos[piece, 3:7] = rotations.normalize(qpos[piece, 3:7])
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
     on_root = replace(_with_soles(problem, prepared, limbs), hold_root=True)
-    limb_goal = _beside(goal[:, limbs], soles)
-    # where a leg cannot reach, the iteration creeps along its bounds: a few steps are as good
-    solved = partial(solve_poses, iterations=_STEPS, tolerance=_STILL)
-    qpos = solved(on_root, limb_goal, qpos)
-    # where feet or belly would be in the floor the root is carried higher, smoothly; feet at their
-    # bounds follow only in part, hence some rounds
+    limb_goal = _concatenated(goal[:, limbs], soles)
+    # a leg out of reach moves slowly along its bounds: a few steps are as good
+    solve_limbs = partial(solve_poses, iterations=_STEPS, tolerance=_STILL)
+    qpos = solve_limbs(on_root, limb_goal, qpos)
+    # lift the root smoothly where feet or belly are in the floor, in rounds: feet at their bounds
+    # follow only in part
     for _ in range(_LIFTS):
         depth = prepared.depth(qpos)
         if depth.max() <= _DEEP:
             break
         moved = _lift(qpos, depth - 0.5 * _DEEP, rate, pieces)
-        qpos[moved] = solved(on_root.of(moved), limb_goal[moved], qpos[moved])
+        qpos[moved] = solve_limbs(on_root.select(moved), limb_goal[moved], qpos[moved])
     most = SPEED_SHARE * robot.velocity_limit / rate
     qpos = _slow_down(qpos, most, on_root, limb_goal, tracks, pieces, prepared)
     if prepared.flat_feet:
@@ -122,12 +122,12 @@ def solve(
 def _flattened(qpos: Array, standing: Bools, most: Array, prepared: PreparedRobot) -> Array:
     """Poses (T, 7 + J) with soles flat where `standing` (T, F) and the legs reach the floor."""
     stands = standing & prepared.on_floor(qpos)
-    points = prepared.soles.of(np.zeros(0, dtype=np.intp))
-    vectors = legs.SEGMENTS[:0]
-    # without these markers the joints alone say where the legs point
-    if set(legs.LEG_MARKERS) <= set(prepared.robot.markers):
-        points = legs.leg_points(prepared.robot)
-        vectors = legs.SEGMENTS
+    points = prepared.soles.select(np.zeros(0, dtype=np.intp))
+    vectors = leg_orientation.SEGMENTS[:0]
+    # without these markers only the joints determine the legs' directions
+    if set(leg_orientation.LEG_MARKERS) <= set(prepared.robot.markers):
+        points = leg_orientation.leg_points(prepared.robot)
+        vectors = leg_orientation.SEGMENTS
     parts = [slice(a, b) for a, b in pairwise(still_frames(qpos, _TOGETHER))]
     tracks = (Track(prepared, qpos[p], stands[p], points, vectors, most) for p in parts)
     return np.concatenate([optimize(track) for track in tracks])
@@ -155,15 +155,15 @@ def _slow_down(
     """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame.
 
     on_root, goal: the limbs' problem and its targets (T, M, 3), contact points last. Joints of
-    standing legs stay if they can. A leg that cannot be lifted as fast as the animal's would drag
-    its foot through the floor; the foot is lifted further there, and slowed anew.
+    standing legs stay if possible. A leg slower than the animal's would drag its foot through the
+    floor; the foot is lifted further there, and slowed again.
     """
     robot = prepared.robot
     rate = tracks[0].rate_hz
     standing = np.concatenate([track.standing for track in tracks])
     keep: Bools = np.any(standing[:, :, None] & prepared.carries, axis=1)
 
-    def slowed(poses: Array) -> Array:
+    def slow(poses: Array) -> Array:
         out = poses.copy()
         for piece in pieces:
             out[piece, 7:] = limit_speed(poses[piece, 7:], most, keep[piece])
@@ -171,7 +171,7 @@ def _slow_down(
         out[:, 7:] = np.clip(out[:, 7:], robot.joint_lower, robot.joint_upper)
         return out
 
-    out = slowed(qpos)
+    out = slow(qpos)
     goal = goal.copy()
     points = len(prepared.soles.body)
     soles = goal[:, -points:].reshape(len(goal), -1, prepared.points_per_foot, 3)
@@ -187,14 +187,16 @@ def _slow_down(
                 raised[piece, foot] = envelope(deep, round(_RAISE_TIME * rate))
         soles[..., 2] += np.where(standing, 0.0, raised)[:, :, None]
         moved = np.flatnonzero(raised.max(axis=1) > 1e-6)
-        qpos[moved] = solve_poses(on_root.of(moved), goal[moved], qpos[moved], iterations=_STEPS)
-        out = slowed(qpos)
+        qpos[moved] = solve_poses(
+            on_root.select(moved), goal[moved], qpos[moved], iterations=_STEPS
+        )
+        out = slow(qpos)
     _lift(out, prepared.depth(out) - _SUNK, rate, pieces)
     return out
 
 
 def _lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> Index:
-    """Carry roots (T, 7 + J), in place, smoothly higher by `depth` (T,) [m]; the frames moved."""
+    """Lift roots (T, 7 + J), in place, smoothly by `depth` (T,) [m]; the moved frames."""
     rise = np.zeros(len(qpos))
     for piece in pieces:
         if depth[piece].max() > 0.0:
@@ -207,10 +209,10 @@ def _lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) ->
 def free_arms(
     qpos: Array, depth_of: Callable[[Array], Array], rate_hz: float, prepared: PreparedRobot
 ) -> Array:
-    """Poses (T, 7 + J) whose arms move towards home where they are in the robot's other parts.
+    """Poses (T, 7 + J) whose arms move towards home where they collide with the robot.
 
-    depth_of: how deep the robot is in itself (T,) [m] at poses. Arms are the limbs without feet;
-    collisions of legs stay.
+    depth_of: self-collision depth (T,) [m] of poses. Arms are the limbs without feet; collisions of
+    legs stay.
     """
     arms = prepared.arms
     depth = depth_of(qpos)
@@ -219,15 +221,15 @@ def free_arms(
         return qpos
     home = prepared.robot.home_joints
     shares = np.zeros((len(arms), len(qpos)))
-    # of each arm the frames that are free, or freer, with this arm at home
-    guilty = []
+    # of each arm the frames with less depth when this arm is at home
+    colliding = []
     for arm in arms:
         away = qpos[hit].copy()
         away[:, 7 + arm] = home[arm]
-        guilty.append(hit[depth_of(away) < depth[hit] - 0.5 * _TOUCH])
+        colliding.append(hit[depth_of(away) < depth[hit] - 0.5 * _TOUCH])
     out = qpos.copy()
     for _ in range(_GIVE_WAYS):
-        for arm, frames, share in zip(arms, guilty, shares, strict=True):
+        for arm, frames, share in zip(arms, colliding, shares, strict=True):
             if len(frames):
                 more = np.zeros(len(qpos))
                 more[frames] = share[frames] + 1.0 / _GIVE_WAYS
@@ -237,7 +239,7 @@ def free_arms(
                 out[:, 7 + arm] = joints + share[:, None] * (home[arm] - joints)
         still = np.zeros(len(qpos), dtype=bool)
         still[hit] = depth_of(out[hit]) > _TOUCH
-        guilty = [frames[still[frames]] for frames in guilty]
+        colliding = [frames[still[frames]] for frames in colliding]
         if not still.any():
             break
     most = SPEED_SHARE * prepared.robot.velocity_limit / rate_hz
@@ -248,22 +250,22 @@ def free_arms(
 
 def _with_soles(problem: Problem, prepared: PreparedRobot, markers: Index) -> Problem:
     """The problem of some markers and of the feet's contact points, each foot of `_FOOT_WEIGHT`."""
-    points: Points = problem.points.of(markers) + prepared.soles
+    points: Points = problem.points.select(markers) + prepared.soles
     soles = np.full(len(prepared.soles.body), _FOOT_WEIGHT / prepared.points_per_foot)
     weight = np.concatenate((problem.weight[markers], soles))
     return replace(problem, points=points, weight=weight)
 
 
-def _beside(markers: Array, soles: Array) -> Array:
+def _concatenated(markers: Array, soles: Array) -> Array:
     """Goals (T, M + F K, 3) of markers (T, M, 3) and contact points (T, F, K, 3)."""
     return np.concatenate((markers, soles.reshape(len(soles), -1, 3)), axis=1)
 
 
 def limit_speed(joints: Array, most: Array, keep: Bools | None = None) -> Array:
-    """Joint angles (T, J) that change by at most `most` (J,) a frame, as near as can be.
+    """Joint angles (T, J) that change by at most `most` (J,) a frame, as near as possible.
 
-    The mean of the lowest such curve above the angles and the highest below them: of all curves
-    that slow, the one whose largest distance from the angles is least.
+    The mean of the lowest such curve above the angles and the highest below them, which has the
+    least largest distance from the angles.
 
     keep: (T, J) angles that stay, if they are slow enough among themselves.
     """
@@ -273,7 +275,7 @@ def limit_speed(joints: Array, most: Array, keep: Bools | None = None) -> Array:
     if keep is not None:
         lower = _above(np.where(keep, joints, -np.inf), ramp)
         upper = -_above(np.where(keep, -joints, -np.inf), ramp)
-        # where those that stay are too fast among themselves the two cross: the middle
+        # the bounds cross where those that stay are too fast among themselves: take the middle
         middle = 0.5 * (np.maximum(lower, -_FAR) + np.minimum(upper, _FAR))
         crossed = np.where(keep, joints, middle)
         joints = np.where(lower <= upper, np.clip(joints, lower, upper), crossed)

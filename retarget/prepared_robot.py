@@ -1,8 +1,9 @@
-"""A robot made ready for retargeting: its tree, the layout of its markers, its soles."""
+"""A robot for retargeting: its kinematic tree, the layout of its markers, its soles."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import mujoco
@@ -29,7 +30,7 @@ _LIMB_WEIGHT = 4.0
 
 @dataclass(frozen=True)
 class PreparedRobot:
-    """A robot made ready by `PreparedRobot.of`; M markers, F feet with K contact points each."""
+    """A robot for retargeting; M markers, F feet with K contact points each."""
 
     robot: Robot
     tree: Tree
@@ -40,30 +41,39 @@ class PreparedRobot:
     sole_height: float
     # (F K,) the feet's contact points, those of a foot together
     soles: Points = field(repr=False)
-    # (N,) points of what else may touch the floor
+    # (N,) points of other shapes that may touch the floor
     hull: Points = field(repr=False)
     # (N,) [m] of the spheres about them
     hull_radius: Array = field(repr=False)
 
     @classmethod
     def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> PreparedRobot:
-        """Compile the robot and lay out its markers, or those named.
+        """Compile the robot and lay out its markers, or those of these names.
 
         Raises:
-          InputError: for a robot that does not fit.
+          InputError: a robot without the needed joints, markers or feet.
         """
         model = robot.model()
         tree = tree_of(model)
         body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
-        each = np.repeat(body, robot.foot_points.shape[1])
-        soles = Points(each, robot.foot_points.reshape(-1, 3))
+        foot_of_point = np.repeat(body, robot.foot_points.shape[1])
+        soles = Points(foot_of_point, robot.foot_points.reshape(-1, 3))
         layout = layout_of(robot, tree, markers)
         feet = tuple(tuple(np.flatnonzero(layout.body == foot).tolist()) for foot in body)
-        for name, on_it in zip(robot.foot_bodies, feet, strict=True):
-            if not on_it:
-                raise InputError(f"robot '{robot.name}' has no marker on its foot '{name}'")
+        for name, markers_on_foot in zip(robot.foot_bodies, feet, strict=True):
+            if not markers_on_foot:
+                raise InputError(f"robot {robot.name!r}: foot {name!r} has no marker")
         lowest = float(np.mean([layout.height[list(foot)].min() for foot in feet]))
         return cls(robot, tree, layout, feet, lowest, soles, *hull_of(model, body))
+
+    def with_markers(self, names: Sequence[str]) -> PreparedRobot:
+        """The robot with only the markers among `names`.
+
+        Raises:
+          InputError: markers that do not suffice.
+        """
+        shared = tuple(name for name in self.robot.markers if name in names)
+        return self if shared == self.layout.names else PreparedRobot.of(self.robot, shared)
 
     @property
     def points_per_foot(self) -> int:
@@ -77,7 +87,7 @@ class PreparedRobot:
 
     @property
     def carries(self) -> Bools:
-        """(F, J) which joints are between the root and which foot."""
+        """(F, J) joints between the root and each foot."""
         feet = self.soles.body[:: self.points_per_foot]
         out = np.zeros((len(feet), self.tree.num_joints), dtype=bool)
         for foot, body in enumerate(feet):
@@ -97,9 +107,9 @@ class PreparedRobot:
 
     @property
     def home_markers(self) -> Array:
-        """(M, 3) [m] the robot's own markers in the home pose."""
-        own = Points(self.layout.body, self.layout.position)
-        return positions_of(own, *forward(self.tree, np.asarray(self.robot.home_qpos)[None]))[0]
+        """(M, 3) [m] the robot's markers in the home pose."""
+        markers = Points(self.layout.body, self.layout.position)
+        return positions_of(markers, *forward(self.tree, np.asarray(self.robot.home_qpos)[None]))[0]
 
     @property
     def home_soles(self) -> Array:
@@ -108,7 +118,7 @@ class PreparedRobot:
 
     @property
     def tops(self) -> list[int]:
-        """Of each foot the trunk marker that its leg hangs from: the nearest in plan, at home."""
+        """The trunk marker of each foot's leg: the nearest in plan, at home."""
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)
@@ -128,7 +138,7 @@ class PreparedRobot:
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> Bools:
-        """(T, F) which feet the legs bring to the floor at poses (T, 7 + J)."""
+        """(T, F) feet on the floor at poses (T, 7 + J)."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < OFF_FLOOR * float(self.home_tops.mean()))
 
@@ -141,7 +151,7 @@ class PreparedRobot:
 
     @property
     def weights(self) -> Array:
-        """(M,) weights of the markers: the robot's own, times the trunk's or the limbs'."""
+        """(M,) weights of the markers: the robot's, times the trunk's or the limbs'."""
         layout = self.layout
         out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
         out[layout.on_trunk] *= _TRUNK_WEIGHT

@@ -1,8 +1,7 @@
-"""People at a robot's own proportions: limbs that point as recorded and are as long as the robot's.
+"""People at a robot's proportions: limbs in the recorded directions with the robot's lengths.
 
-Offsets that absorb how much wider than a person a robot's hips are turn knees and elbows away from
-the recording by 10 degrees. So people's markers are put where the robot would have its own, which
-follow them without offsets.
+Offsets that absorb a robot's wider hips turn knees and elbows away from the recording by 10
+degrees. So people's markers are moved to the robot's proportions, and follow it without offsets.
 Shapes: T frames, M markers. World frame, Z up, floor z = 0, metres.
 """
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from mocap_data.arrays import Array, unit
 from mocap_data.errors import InputError
-from retarget.legs import LEG_MARKERS, SEGMENTS
+from retarget.leg_orientation import LEG_MARKERS, SEGMENTS
 from retarget.prepared_robot import PreparedRobot
 from retarget.targets import RecordedMarkers
 
@@ -25,41 +24,43 @@ _LIMBS = (
     *(("hip", "knee"), ("knee", "foot"), ("foot", "toe"), ("foot", "heel")),
     *(("shoulder", "elbow"), ("elbow", "hand")),
 )
-# [m] a foot this much higher than the other has e times less to say about the body's height
+# [m] a foot this much higher than the other has e times less weight in the body's height
 _LOW = 0.03
-# between soles side by side, as a share of both legs' length; of one leg's: a foot so far ahead of
-# the other may cross
+# gap between soles side by side [lengths of both legs]; distance ahead of the other foot from which
+# a foot may cross [leg lengths]
 _APART = 0.025
 _PAST = 0.6
 
 
-def fits(prepared: PreparedRobot) -> bool:
+def applies_to(prepared: PreparedRobot) -> bool:
     """Whether these are a humanoid's markers: legs on flat feet."""
-    feet = {name for name, on in zip(prepared.layout.names, prepared.layout.on_foot) if on}
-    legs = set(LEG_MARKERS) <= set(prepared.layout.names)
-    return prepared.flat_feet and legs and {"L_foot", "R_foot"} <= feet
+    layout = prepared.layout
+    feet = {name for name, on_foot in zip(layout.names, layout.on_foot) if on_foot}
+    has_legs = set(LEG_MARKERS) <= set(layout.names)
+    return prepared.flat_feet and has_legs and {"L_foot", "R_foot"} <= feet
 
 
 def scale_of(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) -> float:
     """The robot's thighs and shanks over those of a body's clips.
 
     Raises:
-      InputError: where hips, knees and ankles coincide.
+      InputError: coinciding hips, knees and ankles.
     """
     recorded = _legs(np.concatenate([clip.raw for clip in clips]), prepared)
-    if not (middle := float(np.median(recorded))) > 0.0:
-        raise InputError(f"clip {clips[0].clip.name!r}: its hips, knees and ankles are one point")
-    return float(_legs(prepared.home_markers, prepared)) / middle
+    length = float(np.median(recorded))
+    if not length > 0.0:
+        raise InputError(f"clip {clips[0].clip.name!r}: its hips, knees and ankles coincide")
+    return float(_legs(prepared.home_markers, prepared)) / length
 
 
-def fitted(
+def with_proportions(
     clip: RecordedMarkers, prepared: PreparedRobot, scale: float, heights: Array
 ) -> RecordedMarkers:
-    """The clip with a body that has the robot's proportions once it is scaled by `scale`.
+    """The clip with the robot's proportions once it is scaled by `scale`.
 
-    Standing ankles are as high as the robot's; only feet keep the height that they were recorded
-    at. Feet that come nearer than side by side are moved apart, which changes the length of their
-    shanks. heights: (M,) [m] of the body's standing feet, as recorded.
+    Standing ankles are as high as the robot's; feet keep their recorded height. Feet nearer than
+    side by side are moved apart, which changes the length of their shanks. heights: (M,) [m] of
+    standing feet, as recorded.
     """
     layout = prepared.layout
     home = prepared.home_markers / scale
@@ -67,9 +68,10 @@ def fitted(
     feet = [at[f"{side}foot"] for side in _SIDES]
     for side in _SIDES:
         for foot, end in ((at[f"{side}foot"], at.get(side + name)) for name in ("toe", "heel")):
-            if end is not None:  # as far from the ankle on the floor as the robot's
-                long = float(np.median(_length(clip.raw, foot, end)))
-                slope = np.clip((heights[foot] - heights[end]) / max(long, 1e-9), -0.9, 0.9)
+            # as far from the ankle on the floor as the robot's
+            if end is not None:
+                length = float(np.median(_length(clip.raw, foot, end)))
+                slope = np.clip((heights[foot] - heights[end]) / max(length, 1e-9), -0.9, 0.9)
                 reach = np.linalg.norm((home[end] - home[foot])[:2])
                 drop = reach * slope / np.sqrt(1.0 - slope**2)
                 home[end] = home[foot] + [reach, 0.0, -drop]
@@ -83,11 +85,11 @@ def fitted(
 
     raw = at_size(clip.raw)
     smooth = at_size(clip.smooth)
-    stood = np.full(len(at), np.nan)
-    for on_it, stands in zip(prepared.foot_markers, clip.standing.T, strict=True):
+    new_heights = np.full(len(at), np.nan)
+    for markers, stands in zip(prepared.foot_markers, clip.standing.T, strict=True):
         if stands.any():
-            stood[list(on_it)] = np.median(smooth[stands][:, list(on_it), 2], axis=0)
-    return replace(clip, raw=raw, smooth=smooth, heights=stood)
+            new_heights[list(markers)] = np.median(smooth[stands][:, list(markers), 2], axis=0)
+    return replace(clip, raw=raw, smooth=smooth, heights=new_heights)
 
 
 def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
@@ -96,7 +98,8 @@ def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
     hips = _middle(markers, at, "hip")
 
     def put(name: str, middle: Array) -> None:
-        left, right = at[f"L_{name}"], at[f"R_{name}"]
+        left = at[f"L_{name}"]
+        right = at[f"R_{name}"]
         half = 0.5 * _length(home, left, right) * unit(markers[:, left] - markers[:, right])
         out[:, left] = middle + half
         out[:, right] = middle - half
@@ -104,12 +107,12 @@ def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
     put("hip", hips)
     tops = [name for name in ("shoulder", "chest") if {name, f"L_{name}"} & set(at)]
     for name in tops:
-        long = np.linalg.norm(_middle(home, at, name) - _middle(home, at, "hip"))
-        place = hips + long * unit(_middle(markers, at, tops[0]) - hips)
+        length = np.linalg.norm(_middle(home, at, name) - _middle(home, at, "hip"))
+        position = hips + length * unit(_middle(markers, at, tops[0]) - hips)
         if name in at:
-            out[:, at[name]] = place
+            out[:, at[name]] = position
         else:
-            put(name, place)
+            put(name, position)
     bones = [(side + a, side + b) for side in _SIDES for a, b in _LIMBS]
     for a, b in ((at[a], at[b]) for a, b in bones if {a, b} <= set(at)):
         out[:, b] = out[:, a] + _length(home, a, b) * unit(markers[:, b] - markers[:, a])
@@ -117,9 +120,9 @@ def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
 
 
 def _parted(markers: Array, at: dict[str, int], width: float, past: float) -> Array:
-    """Markers (T, M, 3) whose ankles are at least `width` [m] from each other across the hips.
+    """Markers (T, M, 3) with ankles at least `width` [m] apart across the hips.
 
-    Softly, and the less the further one is ahead, against `past` [m], or the hips are from level.
+    A soft bound, weaker the further one is ahead (`past` [m]) or the hips are from level.
     """
     left = unit(markers[:, at["L_hip"]] - markers[:, at["R_hip"]]) * [1.0, 1.0, 0.0]
     between = markers[:, at["L_foot"]] - markers[:, at["R_foot"]]
@@ -128,15 +131,15 @@ def _parted(markers: Array, at: dict[str, int], width: float, past: float) -> Ar
     more = 0.1 * width * np.logaddexp(0.0, 10.0 * (1.0 - apart / width))
     step = 0.5 * more * np.exp(-((ahead / past) ** 4)) * left
     out = markers.copy()
-    for side, way in zip(_SIDES, (step, -step), strict=True):
+    for side, shift in zip(_SIDES, (step, -step), strict=True):
         for name, share in (("knee", 0.5), ("foot", 1.0), ("toe", 1.0), ("heel", 1.0)):
             if side + name in at:
-                out[:, at[side + name]] += share * way
+                out[:, at[side + name]] += share * shift
     return out
 
 
 def _set_down(markers: Array, recorded: Array, feet: Sequence[int]) -> Array:
-    """Markers (T, M, 3) moved up or down to where the lower foot's ankle was recorded."""
+    """Markers (T, M, 3) moved vertically to the recorded height of the lower foot's ankle."""
     height = recorded[:, feet, 2]
     share = np.exp((height.min(axis=1, keepdims=True) - height) / _LOW)
     share /= share.sum(axis=1, keepdims=True)
@@ -154,18 +157,18 @@ def _side_by_side(prepared: PreparedRobot) -> float:
     return float(left - right - gap + _APART * _legs(home, prepared))
 
 
-def _legs(places: Array, prepared: PreparedRobot) -> Array:
-    """Length (...) [m] of both legs together, of markers (..., M, 3)."""
+def _legs(positions: Array, prepared: PreparedRobot) -> Array:
+    """Length (...) [m] of both legs together, of positions (..., M, 3)."""
     at = [prepared.layout.names.index(name) for name in LEG_MARKERS]
-    return np.asarray(sum(_length(places, at[a], at[b]) for a, b in SEGMENTS))
+    return np.asarray(sum(_length(positions, at[a], at[b]) for a, b in SEGMENTS))
 
 
-def _length(places: Array, a: int, b: int) -> Array:
-    """From marker to marker (...) [m] of places (..., M, 3)."""
-    return np.asarray(np.linalg.norm(places[..., b, :] - places[..., a, :], axis=-1))
+def _length(positions: Array, a: int, b: int) -> Array:
+    """Distance (...) [m] between two markers of positions (..., M, 3)."""
+    return np.asarray(np.linalg.norm(positions[..., b, :] - positions[..., a, :], axis=-1))
 
 
-def _middle(places: Array, at: dict[str, int], name: str) -> Array:
-    """A marker of places (..., M, 3), or the middle between the left and the right one."""
-    each = [at[name]] if name in at else [at[side + name] for side in _SIDES]
-    return np.asarray(places[..., each, :].mean(axis=-2))
+def _middle(positions: Array, at: dict[str, int], name: str) -> Array:
+    """A marker of positions (..., M, 3), or the middle between the left and the right one."""
+    columns = [at[name]] if name in at else [at[side + name] for side in _SIDES]
+    return np.asarray(positions[..., columns, :].mean(axis=-2))

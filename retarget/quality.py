@@ -1,4 +1,4 @@
-"""Figures that say how good a motion of a robot is, from the motion alone.
+"""Figures of the quality of a robot's motion.
 
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
 0, SI units.
@@ -21,7 +21,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
     leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
 
-A figure of what a motion does not have is left out.
+A motion without markers, legs or contacts has no figures of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from retarget.kinematics import forward, tree_of
 SLIDING = 0.05
 # [m] lower contact points are at the floor
 NEAR = 0.005
-# [m] shallower contacts of the robot with itself are its models' roundness
+# [m] shallower self-collisions are inaccuracies of the shapes
 TOUCHING = 0.001
 # of the legs' length; feet higher than this over the floor do not stand
 OFF_FLOOR = 0.04
@@ -51,7 +51,7 @@ _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
 # of limits: a joint at its bound is within it
 _TOLERANCE = 1e-9
 
-# what is bad of each figure; the worst motions of a set exceed one of these most
+# bad values of each figure
 BAD = {
     "rms_marker_m": 0.05,
     "max_marker_m": 0.25,
@@ -89,18 +89,18 @@ class QualityMeter:
         return np.asarray(position[:, self._feet, None] + turned)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
-        """When feet stand (T, F): as the motion says, else by speed and height."""
+        """The stances (T, F): the motion's contacts, else by speed and height."""
         if motion.contacts is not None:
             return motion.contacts
         feet = self.feet(motion)
-        # a single frame has no speed to tell by
+        # a single frame has no speed
         if len(feet) < 2:
             return np.zeros(feet.shape[:2], dtype=bool)
         low = feet[..., 2].min(axis=2) - self.robot.foot_radius < self._off_floor
         return np.asarray(stance(feet.mean(axis=2), motion.rate_hz) & low)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
-        """All figures of a motion; those of markers and legs where the motion has them."""
+        """All figures of a motion."""
         robot = self.robot
         rate = motion.rate_hz
         joints = motion.qpos[:, 7:]
@@ -118,7 +118,7 @@ class QualityMeter:
             of_stances["foot_slide_share"] = float((slides > SLIDING).mean())
         if low.size:
             of_stances["near_floor_mps"] = float(low.mean())
-        itself, below = self._collision.depths(motion.qpos)
+        self_depth, below = self._collision.depths(motion.qpos)
         beyond = beyond_positions(joints, robot.joint_lower, robot.joint_upper)
         fast = beyond_speed(motion.qvel[:, 6:], robot.velocity_limit)
         return {
@@ -129,7 +129,7 @@ class QualityMeter:
             "body_penetration_m": float(below.max()),
             "limit_violations": float(beyond.sum()),
             "velocity_violations": float(fast.sum()),
-            "self_collision_share": float((itself > TOUCHING).mean()),
+            "self_collision_share": float((self_depth > TOUCHING).mean()),
             "jerk_rms": jerk_rms(joints, rate),
         }
 
@@ -140,7 +140,7 @@ class QualityMeter:
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """The figures of the motion's own figures of frames, as far as it has them."""
+    """The figures aggregated from the motion's figures of frames."""
     frames = motion.frame_quality
     figures = {}
     if "marker_rms_m" in frames:
@@ -174,12 +174,12 @@ def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
 
 
 def beyond_positions(joints: Array, lower: Array, upper: Array) -> Bools:
-    """Which joints (T, J) [rad] are beyond their limits (J,)."""
+    """The joints (T, J) [rad] beyond their limits (J,)."""
     return (joints < lower - _TOLERANCE) | (joints > upper + _TOLERANCE)
 
 
 def beyond_speed(velocities: Array, limit: Array) -> Bools:
-    """Which joint velocities (T, J) [rad/s] are beyond their limits (J,)."""
+    """The joint velocities (T, J) [rad/s] beyond their limits (J,)."""
     return np.asarray(np.abs(velocities) > limit + _TOLERANCE)
 
 
@@ -191,9 +191,9 @@ def jerk_rms(joints: Array, rate_hz: float) -> float:
 
 
 def trouble(quality: Mapping[str, float]) -> float:
-    """How bad a motion is by its worst figure: 1 and more is bad (`BAD`).
+    """The largest ratio of a motion's figures to those of `BAD`; 1 and more is bad.
 
-    Where no foot stands, all of its feet's speed near the floor is sliding.
+    Without a standing foot the feet's speed near the floor counts as sliding.
     """
     near = quality.get("near_floor_mps", 0.0)
     slides = {"foot_slide_mps": near} if "foot_slide_mps" not in quality else {}

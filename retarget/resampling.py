@@ -15,8 +15,8 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array, require_rate
 from mocap_data.errors import InputError
+from mocap_data.input_files import require_memory
 from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import require_memory
 from npmp.robots import Robot
 
 # frames: a last one that coincides up to rounding is kept
@@ -26,10 +26,10 @@ _ROUNDING = 1e-9
 def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int = 1) -> Array:
     """The times (S,), in frames of the old rate, of frames at `new_rate_hz` within `frames`.
 
-    width: numbers that each frame is going to have, for an estimate of memory.
+    width: numbers in a frame of the result, for an estimate of memory.
 
     Raises:
-      InputError: for rates that no motion has, and for more frames than memory holds.
+      InputError: an impossible rate, or more frames than memory holds.
     """
     for rate in (rate_hz, new_rate_hz):
         require_rate(rate, f"cannot resample from {rate_hz:g} Hz to {new_rate_hz:g} Hz:")
@@ -38,7 +38,7 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int =
     # measured with 19 numbers: 36 MiB from 20,000 frames to as many (by this 41), 340 from 200,000
     # to 40,000 (337)
     needed = 8.0 * (3.0 * count * (width + 1) + 11.0 * frames * width)
-    what = f"{frames:,} frames resampled from {rate_hz:g} to {new_rate_hz:g} Hz, {count:,} frames,"
+    what = f"resampling {frames:,} frames from {rate_hz:g} to {new_rate_hz:g} Hz"
     require_memory(needed, what)
     return np.minimum(np.arange(count) * ratio, frames - 1.0)
 
@@ -57,9 +57,9 @@ def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
         out = qpos.copy()
         out[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
         return out
-    others = np.r_[0:3, 7 : qpos.shape[1]]
+    linear = np.r_[0:3, 7 : qpos.shape[1]]
     out = np.empty((len(new), qpos.shape[1]))
-    out[:, others] = CubicSpline(old, qpos[:, others], axis=0)(new)
+    out[:, linear] = CubicSpline(old, qpos[:, linear], axis=0)(new)
     out[:, 3:7] = rotations.squad(qpos[:, 3:7], old, new)
     return out
 
@@ -81,7 +81,7 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     nearest frame's. The quality figures stay those of the original.
 
     Raises:
-      InputError: as `frame_times`, and for a rate that leaves fewer than two frames.
+      InputError: as `frame_times`, or a rate that leaves fewer than two frames.
     """
     old_rate = motion.rate_hz
     contacts = motion.contacts
@@ -89,11 +89,12 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
         return motion
     new = frame_times(motion.num_frames, old_rate, rate_hz)
     if len(new) < 2:
-        short = f"of {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz"
-        raise InputError(f"motion {motion.name!r} {short}")
+        raise InputError(
+            f"motion {motion.name!r}: {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz"
+        )
     qpos = resample_qpos(motion.qpos, old_rate, rate_hz)
     joints = motion.qpos[:, 7:]
-    # a motion that is beyond a limit already keeps its own extremes
+    # a motion beyond a limit keeps its extremes
     lower = np.minimum(robot.joint_lower, joints.min(axis=0))
     upper = np.maximum(robot.joint_upper, joints.max(axis=0))
     qpos[:, 7:] = np.clip(qpos[:, 7:], lower, upper)

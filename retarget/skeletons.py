@@ -1,8 +1,8 @@
-"""Which keypoints of a recorded skeleton make up which marker of a robot.
+"""Skeletons: a robot's markers as weighted means of a recording's keypoints.
 
-A marker's position is a weighted mean of keypoints. A skeleton comes from a file (skeleton=FILE, as
-`npmp inspect` writes it), is known by its keypoints' names (the files in `retarget/known`, which
-skeleton=NAME chooses), or is found by its shape and movement (`retarget.limbs`).
+A skeleton is read from a file (skeleton=FILE, as `npmp inspect` writes it), matched by the
+keypoints' names (the files in `retarget/skeleton_files`, which skeleton=NAME selects), or detected
+by shape and movement (`retarget.limb_detection`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.robots import check
-from retarget.limbs import Limbs, find_limbs, joints_of, words_of
+from retarget.limb_detection import Limbs, detect_limbs, joints_of, words_of
 
 QUADRUPED_MARKERS = check.QUADRUPED_MARKERS
 HUMANOID_MARKERS = (
     *check.HUMANOID_MARKERS,
     *(f"{side}_{part}" for part in ("toe", "heel", "elbow", "hand") for side in "LR"),
 )
-# clips of a body that are looked at
+# clips of a subject that are tried
 _TRIES = 8
-_KNOWN = Path(__file__).parent / "known"
+_FILES = Path(__file__).parent / "skeleton_files"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Skeleton:
 
     name: str
     markers: Mapping[str, Mapping[str, float]]
-    # what could be otherwise, a sentence each
+    # ambiguous assignments, a sentence each
     guesses: tuple[str, ...] = ()
 
     @property
@@ -46,19 +46,20 @@ class Skeleton:
         """All keypoints that the skeleton needs, each once, in order of first use."""
         return tuple(dict.fromkeys(key for weights in self.markers.values() for key in weights))
 
-    def of(self, names: Sequence[str]) -> Skeleton | None:
-        """The skeleton by a clip's own spelling of its keypoints; None where one is missing.
+    def matched(self, names: Sequence[str]) -> Skeleton | None:
+        """The skeleton in a clip's spelling of its keypoints; None where one is missing.
 
         Case, punctuation, a namespace ("mixamorig:") and a prefix of all names do not count.
         """
         if set(self.keypoints) <= set(names):
             return self
-        own = {key: plain_name(key) for key in self.keypoints}
+        keys = {key: plain_name(key) for key in self.keypoints}
         plain = [plain_name(name) for name in names]
-        for cut, own_cut in ((0, 0), (_prefix(plain), _prefix(list(own.values())))):
+        prefixes = (_prefix(plain), _prefix(list(keys.values())))
+        for clip_prefix, prefix in ((0, 0), prefixes):
             both = zip(plain, names, strict=True)
-            spelling = {name[cut:]: original for name, original in both if plain.count(name) == 1}
-            spelled = {key: spelling.get(name[own_cut:]) for key, name in own.items()}
+            spelling = {name[clip_prefix:]: full for name, full in both if plain.count(name) == 1}
+            spelled = {key: spelling.get(name[prefix:]) for key, name in keys.items()}
             if all(spelled.values()):
                 markers = {
                     marker: {str(spelled[key]): share for key, share in weights.items()}
@@ -74,37 +75,35 @@ def plain_name(name: str) -> str:
 
 
 def _prefix(names: Sequence[str]) -> int:
-    """How many first letters all names share."""
+    """The number of first letters that all names share."""
     ends = zip(min(names), max(names), strict=False)
     return next((i for i, (a, b) in enumerate(ends) if a != b), 0)
 
 
 def read_skeleton(path: Path) -> Skeleton:
-    """A skeleton's file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses do not count.
+    """A skeleton file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses do not count.
 
     Raises:
-      InputError: for anything else, and weights that do not sum to 1.
+      InputError: other contents, or weights that do not sum to 1.
     """
     content = read_yaml(path)
     entries = content.get("markers") if isinstance(content, Mapping) else None
     if not isinstance(entries, Mapping) or not entries:
-        raise InputError(f"{path}: a skeleton's file holds markers: {{L_hip: LeftUpLeg, ...}}")
+        raise InputError(f"{path}: markers is missing, expected {{L_hip: LeftUpLeg, ...}}")
     markers: dict[str, dict[str, float]] = {}
     for name, entry in entries.items():
         weights = entry if isinstance(entry, Mapping) else {entry: 1.0}
         shares = list(weights.values())
         numbers = all(isinstance(share, (int, float)) for share in shares)
         if not (numbers and np.isclose(sum(shares), 1.0, atol=1e-3)):
-            raise InputError(
-                f"{path}: marker '{name}' must be a keypoint, or keypoints with weights that sum "
-                f"to 1; it is {entry!r}"
-            )
+            expected = "a keypoint, or keypoints with weights that sum to 1"
+            raise InputError(f"{path}: marker {name!r} is {entry!r}, expected {expected}")
         markers[str(name)] = {str(key): float(share) for key, share in weights.items()}
     return Skeleton(path.stem, markers)
 
 
-def described(skeleton: Skeleton) -> dict[str, str | dict[str, float]]:
-    """The markers as a skeleton's file has them."""
+def marker_entries(skeleton: Skeleton) -> dict[str, str | dict[str, float]]:
+    """The markers as in a skeleton file."""
     return {
         name: next(iter(weights)) if len(weights) == 1 else dict(weights)
         for name, weights in skeleton.markers.items()
@@ -112,70 +111,71 @@ def described(skeleton: Skeleton) -> dict[str, str | dict[str, float]]:
 
 
 @cache
-def known() -> dict[str, Skeleton]:
-    """The known skeletons by name."""
-    return {path.stem: read_skeleton(path) for path in sorted(_KNOWN.glob("*.yaml"))}
+def shipped_skeletons() -> dict[str, Skeleton]:
+    """The skeletons of `retarget/skeleton_files` by name."""
+    return {path.stem: read_skeleton(path) for path in sorted(_FILES.glob("*.yaml"))}
 
 
-def skeleton_of(
-    clips: Clip | Sequence[Clip], markers: Sequence[str] = (), chosen: str | None = None
+def find_skeleton(
+    clips: Clip | Sequence[Clip], markers: Sequence[str] = (), skeleton: str | None = None
 ) -> Skeleton:
-    """The skeleton of clips of one body, for a robot with these markers or for any.
+    """The skeleton of clips of one subject, for a robot with these markers or for any.
 
-    The markers' own names come first, then what is known by name, then what is found. chosen: a
-    file or the name of a known skeleton.
+    By the markers' own names, else by the keypoints' names, else by movement. skeleton: a file or
+    the name of a shipped one instead.
 
     Raises:
-      InputError: where it does not fit the clips or the robot, or two readings are as likely.
+      InputError: a skeleton that fits neither the clips nor the robot, or an ambiguous one.
     """
     clips = [clips] if isinstance(clips, Clip) else clips
     clip = clips[0]
-    by_marker = Skeleton("markers", {name: {name: 1.0} for name in markers})
-    if chosen is not None:
-        skeleton = _chosen(chosen, clip)
+    if skeleton is not None:
+        result = _selected(skeleton, clip)
     elif markers and set(markers) <= set(clip.names):
-        skeleton = by_marker
+        result = Skeleton("markers", {name: {name: 1.0} for name in markers})
     else:
-        skeleton = _by_name(clips) or found(clips)
-    if markers and not set(skeleton.markers) & set(markers):
-        has = ", ".join(skeleton.markers)
-        robot_has = ", ".join(markers)
-        kind = f"of the kind '{skeleton.name}', which has the markers {has}"
-        raise InputError(f"clip {clip.name!r} is {kind}; the robot has {robot_has}")
-    return skeleton
-
-
-def _chosen(chosen: str, clip: Clip) -> Skeleton:
-    path = Path(chosen).expanduser()
-    if not path.is_file() and chosen not in known():
-        raise unknown("skeleton", chosen, [*known(), "or a file"])
-    requested = read_skeleton(path) if path.is_file() else known()[chosen]
-    skeleton = requested.of(clip.names)
-    if skeleton is None:
-        plain = {plain_name(name) for name in clip.names}
-        missing = [
-            key for key in requested.keypoints if plain_name(key) not in plain
-        ] or requested.keypoints
+        result = _by_name(clips) or detect_skeleton(clips)
+    if markers and not set(result.markers) & set(markers):
+        has = ", ".join(result.markers)
+        expected = ", ".join(markers)
         raise InputError(
-            f"skeleton {chosen!r} needs {', '.join(missing)}; clip {clip.name!r} has "
-            f"{', '.join(clip.names[:40])}"
+            f"clip {clip.name!r}: skeleton {result.name!r} has markers {has}, the robot {expected}"
         )
-    return skeleton
+    return result
+
+
+def _selected(skeleton: str, clip: Clip) -> Skeleton:
+    """The skeleton of a file or a name, in the clip's spelling."""
+    path = Path(skeleton).expanduser()
+    if path.is_file():
+        requested = read_skeleton(path)
+    else:
+        check_available("skeleton or file", [skeleton], shipped_skeletons())
+        requested = shipped_skeletons()[skeleton]
+    matched = requested.matched(clip.names)
+    if matched is None:
+        plain = {plain_name(name) for name in clip.names}
+        missing = [key for key in requested.keypoints if plain_name(key) not in plain]
+        listed = ", ".join(missing or requested.keypoints)
+        has = ", ".join(clip.names[:40])
+        raise InputError(f"skeleton={skeleton}: clip {clip.name!r} lacks {listed}; it has {has}")
+    return matched
 
 
 def _by_name(clips: Sequence[Clip]) -> Skeleton | None:
-    """The known skeleton with most markers whose keypoints the clips have.
+    """The shipped skeleton with most markers whose keypoints the clips have.
 
-    Names of a person without toes can be those of a dog: a tail decides, else its shape.
+    Names of a person without toes can be those of a dog: a tail decides, else its movement.
     """
     names = clips[0].names
-    fitting = [s for s in (one.of(names) for one in known().values()) if s is not None]
+    candidates = (skeleton.matched(names) for skeleton in shipped_skeletons().values())
+    matched = [skeleton for skeleton in candidates if skeleton is not None]
     if any("tail" in words_of(name) for name in names):
-        fitting = [skeleton for skeleton in fitting if not is_person(skeleton)]
-    elif len({is_person(skeleton) for skeleton in fitting}) > 1:
-        person = is_person(found(clips))
-        fitting = [skeleton for skeleton in fitting if is_person(skeleton) == person]
-    return max(fitting, key=lambda s: len(s.markers), default=None)
+        matched = [skeleton for skeleton in matched if not is_person(skeleton)]
+    elif len({is_person(skeleton) for skeleton in matched}) > 1:
+        person = is_person(detect_skeleton(clips))
+        matched = [skeleton for skeleton in matched if is_person(skeleton) == person]
+    return max(matched, key=lambda skeleton: len(skeleton.markers), default=None)
 
 
 def is_person(skeleton: Skeleton) -> bool:
@@ -183,16 +183,16 @@ def is_person(skeleton: Skeleton) -> bool:
     return "L_hip" in skeleton.markers
 
 
-def found(clips: Sequence[Clip]) -> Skeleton:
-    """The skeleton of clips of one body by its shape and movement, of the longest clip that tells.
+def detect_skeleton(clips: Sequence[Clip]) -> Skeleton:
+    """The skeleton of clips of one subject by shape and movement, of the longest unambiguous clip.
 
     Raises:
-      InputError: as `find_limbs`, of the longest.
+      InputError: as `detect_limbs`, of the longest clip.
     """
     errors = []
     for clip in sorted(clips, key=lambda one: -one.duration_s)[:_TRIES]:
         try:
-            limbs = find_limbs(clip)
+            limbs = detect_limbs(clip)
             break
         except InputError as error:
             errors.append(error)
@@ -203,29 +203,29 @@ def found(clips: Sequence[Clip]) -> Skeleton:
         name: {clip.names[i]: share for i, share in weights.items()}
         for name, weights in columns.items()
     }
-    return Skeleton("found", markers, limbs.guesses)
+    return Skeleton("detected", markers, limbs.guesses)
 
 
 def _person(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
     """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; of the trunk the keypoint
     nearest to the middle of the shoulders."""
-    one: dict[str, int] = {}
+    column: dict[str, int] = {}
     for letter, arm, leg in zip("LR", limbs.upper, limbs.lower, strict=True):
         for names, limb in ((("shoulder", "elbow", "hand"), arm), (("hip", "knee", "foot"), leg)):
             joints = joints_of(clip, clip.positions, limb)
-            one |= {f"{letter}_{name}": i for name, i in zip(names, joints, strict=True)}
-        beyond = leg.path[leg.path.index(one[f"{letter}_foot"]) + 1 :]
+            column |= {f"{letter}_{name}": i for name, i in zip(names, joints, strict=True)}
+        beyond = leg.path[leg.path.index(column[f"{letter}_foot"]) + 1 :]
         if beyond:
-            one[f"{letter}_toe"] = beyond[0]
-    middle = clip.positions[:, [one["L_shoulder"], one["R_shoulder"]]].mean(axis=1)
-    assert clip.parents is not None  # limbs are found by them
+            column[f"{letter}_toe"] = beyond[0]
+    middle = clip.positions[:, [column["L_shoulder"], column["R_shoulder"]]].mean(axis=1)
+    assert clip.parents is not None  # by `detect_limbs`
     # from the head down: no backpack, no face
-    column = [max(limbs.trunk, key=lambda n: clip.positions[:, n, 2].mean())]
-    while clip.parents[column[-1]] >= 0:
-        column.append(clip.parents[column[-1]])
-    away = np.linalg.norm(clip.positions[:, column] - middle[:, None], axis=-1).mean(axis=0)
-    one["chest"] = column[int(np.argmin(away))]
-    return {name: {one[name]: 1.0} for name in HUMANOID_MARKERS if name in one}
+    spine = [max(limbs.trunk, key=lambda n: clip.positions[:, n, 2].mean())]
+    while clip.parents[spine[-1]] >= 0:
+        spine.append(clip.parents[spine[-1]])
+    away = np.linalg.norm(clip.positions[:, spine] - middle[:, None], axis=-1).mean(axis=0)
+    column["chest"] = spine[int(np.argmin(away))]
+    return {name: {column[name]: 1.0} for name in HUMANOID_MARKERS if name in column}
 
 
 def _quadruped(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
@@ -257,13 +257,11 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     """Positions (T, M, 3) [m] of the markers `names` in the clip.
 
     Raises:
-      InputError: for a marker that the skeleton does not have.
+      InputError: a marker that the skeleton does not have.
     """
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):
-        if name not in skeleton.markers:
-            has = f"it has {', '.join(skeleton.markers)}"
-            raise InputError(f"skeleton '{skeleton.name}' has no marker '{name}'; {has}")
+        check_available(f"marker (skeleton {skeleton.name!r})", [name], skeleton.markers)
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
     used = np.flatnonzero(weights.any(axis=0))

@@ -1,6 +1,6 @@
-"""Finding and reading recordings: a file, a folder, a glob, a list of them, whole or in part.
+"""The recordings of source=: a file, a folder, a glob, a list of them, each with its frames.
 
-A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others.
+A recording is a file of keypoints (any reader of `mocap_data`) or a robot motion to import.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.others import refuse_other
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
+from mocap_data.readers.unsupported import check_supported
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
-from retarget.cleaning import unused
-from retarget.imported import to_reference_motion
+from retarget.cleaning import unused_name
+from retarget.robot_motion_import import to_reference_motion
 
 # sources that need no recording
 GENERATED = {"synthetic": demo_clips, "gaits": gait_clips}
-# how a robot's motion is read
+# the options of a robot motion
 IN_METRES = {"scale": 1.0, "up": "z"}
-# what failed, why
+# the recording, the reason
 Failure = tuple[str, str]
 Explain = Callable[[Path, Exception], str]
 
 
-def described(failure: Failure) -> str:
-    """A failure on one line that names the recording."""
+def failure_line(failure: Failure) -> str:
+    """A failure on one line, with the recording."""
     label, reason = failure
     return reason if label in reason else f"{label}: {reason}"
 
@@ -49,18 +49,18 @@ class Excerpt(NamedTuple):
     stop: int | None
 
     def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
-        """Those frames of the recording, a stop beyond its end meaning its end.
+        """These frames of the recording; a stop beyond its end is its end.
 
-        The name tells the part from others of the same file ("walk_800_1400").
+        The part's name has them ("walk_800_1400").
 
         Raises:
-          InputError: where no frames are left.
+          InputError: no frames left.
         """
         stop = clip.num_frames if self.stop is None else min(self.stop, clip.num_frames)
         if self.start >= stop:
             requested = f"{self.start}:{'' if self.stop is None else self.stop}"
-            has = f"the recording has {counted(clip.num_frames, 'frame')}"
-            raise InputError(f"{self.path}: no frames {requested}; {has}")
+            frames = counted(clip.num_frames, "frame")
+            raise InputError(f"{self.path}: no frames {requested} of {frames}")
         if not self.start and self.stop is None:
             return clip
         name = f"{clip.name}_{self.start}_{'end' if self.stop is None else stop}"
@@ -69,7 +69,7 @@ class Excerpt(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a clip comes from and how it was read; kept in the dataset's provenance."""
+    """The file of a clip and the reader's options; kept in the dataset's provenance."""
 
     clip: str
     file: str
@@ -77,19 +77,19 @@ class Origin:
     frames: tuple[int, int]
     # of the recording
     rate_hz: float
-    # metres per unit, or the unit's name; None: what the file says
+    # metres per unit, or the unit's name; None: the file's
     scale: float | str | None
     up: str
-    # that was taken of several; None: the first
+    # of several; None: the first
     subject: str | None = None
-    # what the file does not say and its reader assumed, as of `Clip` and `RobotMotion`
+    # as of `Clip` and `RobotMotion`
     assumed: tuple[str, ...] = ()
 
 
 RATE_KEY = "source_rate_hz"
-# the commands' keys of what readers assume, where they are called otherwise
+# the commands' keys of assumed values, where they differ
 _KEYS = {"rate_hz": RATE_KEY}
-# what they assume where no key's value says it
+# of assumed values without a key
 _WORDS = {
     "names": "the dog set's keypoints",
     "joint_names": "the documented robot's joints",
@@ -99,49 +99,47 @@ _WORDS = {
 _USUAL_UP = "z"
 
 
-def assumption(what: str, value: Any) -> str:
-    """What a reader assumed as a command's key and value, e.g. "source_rate_hz=30", or in words."""
-    if what in _WORDS:
-        return _WORDS[what]
-    if what == "up" and value in (None, "None"):
+def assumption(option: str, value: Any) -> str:
+    """A reader's assumption as a command's key and value, e.g. "source_rate_hz=30", or in words."""
+    if option in _WORDS:
+        return _WORDS[option]
+    if option == "up" and value in (None, "None"):
         value = _USUAL_UP
-    return f"{_KEYS.get(what, what)}={f'{value:g}' if isinstance(value, float) else value}"
+    text = f"{value:g}" if isinstance(value, float) else value
+    return f"{_KEYS.get(option, option)}={text}"
 
 
 def assumes_rate(findings: Mapping[str, Any]) -> bool:
-    """Whether the "assumed" of a recording's findings name its rate."""
+    """Whether the rate in a recording's findings is assumed."""
     return any(line.startswith(RATE_KEY) for line in findings.get("assumed", ()))
 
 
-def assumptions(origins: Iterable[Origin], rates_apart: Collection[str] = ()) -> list[str]:
-    """What readers assumed where files are silent, a line for each value.
-
-    rates_apart: clips whose rates do not count.
-    """
+def assumptions(origins: Iterable[Origin], without_rate: Collection[str] = ()) -> list[str]:
+    """The readers' assumptions, a line for each value. without_rate: clips whose rates are left
+    out."""
     clips: dict[str, list[str]] = {}
     for origin in origins:
-        for key in origin.assumed:
-            if key != "rate_hz" or origin.clip not in rates_apart:
-                line = assumption(key, getattr(origin, key, None))
+        for option in origin.assumed:
+            if option != "rate_hz" or origin.clip not in without_rate:
+                line = assumption(option, getattr(origin, option, None))
                 clips.setdefault(line, []).append(origin.clip)
-    silent = {
+    subjects = {
         line: f"{names[0]} does" if len(names) == 1 else f"{len(names)} recordings do"
         for line, names in clips.items()
     }
-    return [f"{line} ({which} not say)" for line, which in silent.items()]
+    return [f"{line} ({subject} not say)" for line, subject in subjects.items()]
 
 
 @dataclass(frozen=True)
 class Recordings:
-    """What recordings hold."""
+    """The clips and robot motions of recordings."""
 
-    # of keypoints
     clips: list[Clip] = field(default_factory=list)
-    # of the robot, made by others
+    # of the robot, imported
     motions: list[ReferenceMotion] = field(default_factory=list)
     # of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
-    # what each one's file calls it, by its name
+    # its name in the file, by its name
     entries: dict[str, str] = field(default_factory=dict)
     # the recordings that could not be read
     failures: list[Failure] = field(default_factory=list)
@@ -151,30 +149,30 @@ class Recordings:
         """The file of each clip, for messages."""
         return {name: origin.file for name, origin in self.origins.items()}
 
-    def take(
+    def add(
         self,
         part: Excerpt,
-        whole: Clip | ReferenceMotion,
-        used: Mapping[str, Any],
+        recording: Clip | ReferenceMotion,
+        options: Mapping[str, Any],
         assumed: tuple[str, ...] = (),
     ) -> None:
-        """Add a part of what was read, under a name that nothing else has."""
+        """Add a part of a recording, under a unique name. options: of its reader."""
         try:
-            clip = part.crop(whole)
+            clip = part.crop(recording)
         except InputError as error:
             self.failures.append((str(part.path), str(error)))
             return
         # the same file name in two folders
-        name = unused(clip.name, set(self.origins))
-        self.entries[name] = whole.name
+        name = unused_name(clip.name, set(self.origins))
+        self.entries[name] = recording.name
         self.origins[name] = Origin(
             clip=name,
             file=str(part.path),
             frames=(part.start, part.start + clip.num_frames),
             rate_hz=clip.rate_hz,
-            scale=used.get("scale"),
-            up=str(used["up"]),
-            subject=used.get("subject"),
+            scale=options.get("scale"),
+            up=str(options["up"]),
+            subject=options.get("subject"),
             assumed=assumed,
         )
         if isinstance(clip, Clip):
@@ -187,7 +185,7 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
     """As `files_of`, where an entry may end in "@START:STOP"; the others take start and stop.
 
     Raises:
-      InputError: where nothing is found, or for what are no frames.
+      InputError: no file, or invalid frames.
     """
     if isinstance(source, Sequence) and not isinstance(source, str):
         return [part for entry in source for part in excerpts(entry, start, stop)]
@@ -198,11 +196,12 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
         if "," in text and not _exists(place):
             return excerpts(_parts(text), start, stop)
         if match := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
-            first, last = int(match[1] or 0), int(match[2]) if match[2] else None
+            first = int(match[1] or 0)
+            last = int(match[2]) if match[2] else None
             return [Excerpt(path, first, last) for path in files_of(place)]
         if _exists(place):
-            expected = f"FILE@START:STOP takes whole numbers from 0, e.g. {place}@100:700"
-            raise InputError(f"{text!r}: {frames!r} is no stretch of frames; {expected}")
+            expected = f"expected FILE@START:STOP, e.g. {place}@100:700"
+            raise InputError(f"{text!r}: {frames!r} are no frames, {expected}")
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
 
@@ -227,20 +226,20 @@ def files_of(source: Any) -> list[Path]:
     """The recordings of a file, a folder (in it and below), a glob, or a list of them.
 
     Raises:
-      InputError: where nothing is found.
+      InputError: no recording.
     """
     if isinstance(source, Sequence) and not isinstance(source, str):
         return list(dict.fromkeys(path for entry in source for path in files_of(entry)))
     text = str(source)
     path = Path(text).expanduser()
     if path.is_dir():
-        # READMEs, licences and skeletons are none
+        # without READMEs, licences and skeletons
         inside = files_below(path)
         files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
             for file in inside:
-                refuse_other(file)
-            raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
+                check_supported(file)
+            raise InputError(f"{path}: no recording, expected one of: {', '.join(READERS)}")
         return files
     if path.exists():
         return [path]
@@ -255,20 +254,21 @@ def files_of(source: Any) -> list[Path]:
     raise InputError(f"no file or folder {text!r} (source=gaits needs none)")
 
 
-# a clip or a robot's motion, and what its reader assumed
-Whole = tuple[Clip | ReferenceMotion, tuple[str, ...]]
+# a clip or a robot motion, and its reader's assumptions
+Read = tuple[Clip | ReferenceMotion, tuple[str, ...]]
 
 
-def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Whole]:
-    """The clips of a recording, or the motion of a robot's; `names` count where it has none."""
-    names = given.pop("names", None)
+def _read(path: Path, robot: Robot, options: dict[str, Any]) -> list[Read]:
+    """The clips of a recording, or a robot motion; `names` are used where the file has none."""
+    names = options.pop("names", None)
     kind = kind_of(path, names or ())
 
-    def read(**named: Any) -> list[Whole]:
+    def read(**names_option: Any) -> list[Read]:
         if kind is None:
-            return [(clip, clip.assumed) for clip in read_all(path, **given, **named)]
-        theirs = read_robot_motion(path, kind=kind, **given, **named)
-        return [(to_reference_motion(theirs, robot), theirs.assumed)]
+            clips = read_all(path, **options, **names_option)
+            return [(clip, clip.assumed) for clip in clips]
+        motion = read_robot_motion(path, kind=kind, **options, **names_option)
+        return [(to_reference_motion(motion, robot), motion.assumed)]
 
     try:
         return read()
@@ -278,49 +278,47 @@ def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Whole]:
     return read(**{"names" if kind is None else "joint_names": names})
 
 
-def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a recording takes with their defaults, of a robot's motion, too: `names` are
-    those of its joints there. given: what tells one from the other."""
+def reader_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a recording's reader with their defaults; of a robot motion `names` are its
+    joints. options: `names` decides between the two."""
     try:
-        kind = kind_of(path, given.get("names", ()))
+        kind = kind_of(path, options.get("names", ()))
     except OSError:
         kind = None
     if kind is None:
         return options_of(path)
-    timed = {} if kind == "mjlab" else {"rate_hz": None}
-    return {"names": None, "licence": "unknown", **timed}
+    rate = {} if kind == "mjlab" else {"rate_hz": None}
+    return {"names": None, "licence": "unknown", **rate}
 
 
 def synthetic(name: str, start: int = 0, stop: int | None = None) -> Recordings:
-    """A generated set of `GENERATED`, or those frames of its clips."""
+    """A generated set of `GENERATED`, or these frames of its clips."""
     recordings = Recordings()
     for clip in GENERATED[name]():
-        recordings.take(Excerpt(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
+        recordings.add(Excerpt(Path(clip.name), start, stop), clip, IN_METRES)
     return recordings
 
 
 def read_recordings(
-    chosen: Sequence[Excerpt],
+    parts: Sequence[Excerpt],
     robot: Robot,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     explain: Explain = lambda _, error: str(error),
 ) -> Recordings:
-    """Read and crop recordings under unique names; what fails is listed, the rest goes on.
+    """Read and crop recordings under unique names; failures are listed, the rest goes on.
 
-    given: options of the readers, each for the files that take it (`known_options`). explain: why a
-    file could not be read.
+    options: of the readers, each for the files that take it (`reader_options`). explain: the reason
+    of an error of a file.
     """
     recordings = Recordings()
-    for part in chosen:
+    for part in parts:
         try:
-            defaults = known_options(part.path, given)
-            fitting = {
-                key: value for key, value in given.items() if key in defaults or not defaults
-            }
-            for whole, assumed in _read(part.path, robot, fitting):
-                used = {"up": "y", **defaults, **fitting}
-                used = used if isinstance(whole, Clip) else IN_METRES
-                recordings.take(part, whole, used, assumed)
+            defaults = reader_options(part.path, options)
+            valid = {k: value for k, value in options.items() if k in defaults or not defaults}
+            for recording, assumed in _read(part.path, robot, dict(valid)):
+                used = {"up": "y", **defaults, **valid}
+                used = used if isinstance(recording, Clip) else IN_METRES
+                recordings.add(part, recording, used, assumed)
         except (InputError, OSError) as error:
             recordings.failures.append((str(part.path), explain(part.path, error)))
     return recordings

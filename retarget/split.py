@@ -20,15 +20,14 @@ _TRIALS = 64
 
 
 def recording_of(motion: ReferenceMotion) -> str:
-    """The key of the recording that a motion came from; its own name where it says none."""
+    """The recording of a motion; the motion's name for none."""
     return motion.recording or motion.name
 
 
 def require_share(validation: float) -> None:
-    """Refuse a share for validation outside of [0, 1). Raises InputError naming it."""
+    """Raise InputError for a share outside of [0, 1)."""
     if not 0.0 <= validation < 1.0:
-        limits = "the share for validation is at least 0 and below 1"
-        raise InputError(f"validation={validation}: {limits}")
+        raise InputError(f"validation={validation}: must be at least 0 and below 1")
 
 
 def split(
@@ -38,18 +37,18 @@ def split(
     origins: Mapping[str, str] = MappingProxyType({}),
     *,
     recordings: Sequence[str] = (),
-    known: Sequence[Array] | None = None,
+    speeds: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with their `split` set: about a share `validation` of the seconds is held out.
 
     All motions of a recording are on one side; both sides have all speeds, as far as the recordings
     allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
-    origins: of recordings that are stretches of one its name: they are on one side, too.
-    recordings: names or patterns ("walk_*") of those for validation, whatever the share.
-    known: as in `weights.histogram`.
+    origins: the original recording of recordings that are its stretches; these are on one side.
+    recordings: names or patterns ("walk_*") of those for validation, in place of the share.
+    speeds: as in `weights.histogram`.
 
     Raises:
-      InputError: for a share that is not in [0, 1), and for a pattern that fits no recording.
+      InputError: a share outside of [0, 1), or a pattern that fits no recording.
     """
     require_share(validation)
     if not (validation or recordings) or not motions:
@@ -58,16 +57,16 @@ def split(
     first: dict[str, str] = {}
     for name in sorted(names):
         first.setdefault(origins.get(name, name), name)
-    whole = [first[origins.get(name, name)] for name in names]
+    groups = [first[origins.get(name, name)] for name in names]
     if recordings:
-        named = matching("recording", recordings, sorted(set(names)))
-        held_out = frozenset(group for name, group in zip(names, whole) if name in named)
+        selected = matching("recording (validation_recordings=)", recordings, sorted(set(names)))
+        held_out = frozenset(group for name, group in zip(names, groups) if name in selected)
     else:
         profile: dict[str, Array] = {}
-        for name, seconds in zip(whole, histogram(motions, known)[0], strict=True):
+        for name, seconds in zip(groups, histogram(motions, speeds)[0], strict=True):
             profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
         held_out = choose(profile, validation, seed)
-    sides = [VALIDATION if name in held_out else TRAIN for name in whole]
+    sides = [VALIDATION if name in held_out else TRAIN for name in groups]
     return tuple(replace(motion, split=side) for motion, side in zip(motions, sides))
 
 
@@ -75,21 +74,21 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
     """The recordings for validation, of the seconds (B,) that each spends in B bins of speed.
 
     Of some greedy choices in random orders, the one whose bins are nearest to `share` of all the
-    recordings' (least chi-squared). Names and the seed alone decide. Of two or more recordings at
-    least one is chosen and at least one is not; a single one is never chosen.
+    recordings' (least chi-squared), by names and seed only. Of two or more recordings at least one
+    is chosen and at least one is not; a single one is never chosen.
     """
     names = sorted(profile)
     seconds = {name: float(np.sum(profile[name])) for name in names}
-    whole = np.sum([profile[name] for name in names], axis=0)
-    none = np.zeros_like(whole)
+    total = np.sum([profile[name] for name in names], axis=0)
+    none = np.zeros_like(total)
     best = frozenset[str]()
     least = np.inf
     for trial in range(_TRIALS):
         keys = {name: hashlib.sha256(f"{seed}:{trial}:{name}".encode()).digest() for name in names}
         chosen = _greedy(sorted(names, key=lambda name: keys[name]), seconds, share)
         part = np.sum([profile[name] for name in sorted(chosen)], axis=0) if chosen else none
-        squares = (part - share * whole) ** 2
-        miss = float(np.sum(np.divide(squares, whole, out=none.copy(), where=whole > 0.0)))
+        squares = (part - share * total) ** 2
+        miss = float(np.sum(np.divide(squares, total, out=none.copy(), where=total > 0.0)))
         # equal up to rounding: the first
         if miss < least * (1.0 - 1e-9):
             best = chosen
@@ -98,9 +97,9 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
 
 
 def _greedy(order: Sequence[str], seconds: Mapping[str, float], share: float) -> frozenset[str]:
-    """Names whose `seconds` sum up to about `share` of all: taken in `order` while they fit.
+    """Names whose `seconds` sum up to about `share` of all.
 
-    At last the one is added, if any, that brings the sum nearer to the share.
+    They are taken in `order` while they fit; at last one is added that brings the sum nearer.
     """
     goal = share * sum(seconds[name] for name in sorted(order))
     chosen: list[str] = []

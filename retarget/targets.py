@@ -25,13 +25,11 @@ from retarget.resampling import frame_times
 from retarget.skeletons import Skeleton, marker_positions
 
 MIN_FRAMES = 8
-# [m] from the origin; no recording goes further, a garbled number does
+# [m] from the origin; larger coordinates are garbled numbers
 MAX_COORDINATE = 1e4
-# [m] beyond them nothing can be solved; wrong units within them show as large errors
+# [m] range of trunk lengths; wrong units within it show as large errors
 TRUNK_LENGTHS = (1e-4, 1e3)
-# relative difference of bone lengths, root of squares
-_SAME_BODY = 0.03
-# legs less than a tenth longer than the robot's are as good as its own
+# legs less than a tenth longer than the robot's are not scaled
 _ALIKE = 0.9
 # [m] as ground.STANCE_HEIGHT; a heel that is further up has left the floor
 _SOLE_STANCE_HEIGHT = 0.03
@@ -39,13 +37,13 @@ _SOLE_STANCE_HEIGHT = 0.03
 
 @dataclass(frozen=True)
 class RecordedMarkers:
-    """A clip's markers at its own size and rate, over its floor z = 0.
+    """A clip's markers at its size and rate, over its floor z = 0.
 
     Of people `raw`, `smooth` and `heights` are of a body with the robot's proportions.
     """
 
     clip: Clip
-    # (T, M, 3) [m] as recorded
+    # (T, M, 3) [m]
     recorded: Array
     # (T, M, 3) [m]
     raw: Array
@@ -57,7 +55,7 @@ class RecordedMarkers:
     legs: Array
     # (M,) [m] of the markers of standing feet; NaN for others
     heights: Array
-    # of the recorded floor, which was made level
+    # of the recorded floor, which is levelled
     slope: float
 
 
@@ -76,50 +74,13 @@ class Targets:
     rate_hz: float
 
 
-def prepared_for(prepared: PreparedRobot, skeleton: Skeleton) -> PreparedRobot:
-    """The robot with only the markers that the skeleton has.
-
-    Raises:
-      InputError: where they do not suffice.
-    """
-    robot = prepared.robot
-    shared = tuple(name for name in robot.markers if name in skeleton.markers)
-    return prepared if shared == prepared.layout.names else PreparedRobot.of(robot, shared)
-
-
-def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
-    """The clips in groups of one body: the same keypoint names, and bones as long."""
-    groups: list[tuple[tuple[str, ...], Array, list[Clip]]] = []
-    for clip in clips:
-        bones = _bones(clip)
-        for names, first, members in groups:
-            most = _SAME_BODY * np.linalg.norm(first)
-            if names == clip.names and np.linalg.norm(bones - first) <= most:
-                members.append(clip)
-                break
-        else:
-            groups.append((clip.names, bones, [clip]))
-    return [members for _, _, members in groups]
-
-
-def _bones(clip: Clip) -> Array:
-    """Median lengths (N,) of the bones [m]; a single zero where no bones are known."""
-    if clip.parents is None or max(clip.parents) < 0:
-        return np.zeros(1)
-    places = clip.positions[:: max(1, clip.num_frames // 50)]
-    parents = np.array(clip.parents)
-    child = np.flatnonzero(parents >= 0)
-    ends = places[:, child] - places[:, parents[child]]
-    return np.asarray(np.median(np.linalg.norm(ends, axis=-1), axis=0))
-
-
-def markers_of(
+def record_markers(
     clip: Clip, skeleton: Skeleton, prepared: PreparedRobot, options: Options
 ) -> RecordedMarkers:
-    """The clip's markers on the floor, with stances. Raises InputError for an unfit clip."""
+    """The clip's markers on the floor, with stances. Raises InputError for an unusable clip."""
     if clip.num_frames < MIN_FRAMES:
-        has = f"has {counted(clip.num_frames, 'frame')}"
-        raise InputError(f"clip {clip.name!r} {has}; retargeting needs at least {MIN_FRAMES}")
+        frames = counted(clip.num_frames, "frame")
+        raise InputError(f"clip {clip.name!r}: {frames}, expected at least {MIN_FRAMES}")
     _check_coordinates(clip)
     raw = marker_positions(clip, skeleton, prepared.layout.names)
     smooth = low_pass(raw, clip.rate_hz, options.marker_cutoff_hz)
@@ -136,31 +97,31 @@ def markers_of(
         other = dict(zip(columns, [c for foot in feet[::-1] for c in foot], strict=True))
         twin = np.array([columns.index(other[c]) for c in columns])
         stances = ground.level_with(smooth[:, columns], stances, twin)
-    each = dict(zip(columns, stances.T, strict=True))
-    standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in feet], axis=1)
+    stance_of = dict(zip(columns, stances.T, strict=True))
+    standing = np.stack([np.all([stance_of[c] for c in foot], axis=0) for foot in feet], axis=1)
 
     def standing_height(column: int) -> float:
-        stands = each[column]
+        stands = stance_of[column]
         return float(np.median(smooth[stands, column, 2])) if stands.any() else np.inf
 
     # the floor is where each foot's lowest marker stands
     lowest = [min(foot, key=standing_height) for foot in feet]
-    floor = ground.floor_height(smooth[:, lowest], np.stack([each[c] for c in lowest], axis=1))
+    floor = ground.floor_height(smooth[:, lowest], np.stack([stance_of[c] for c in lowest], axis=1))
     down = np.array([0.0, 0.0, floor])
     length = float(np.median(np.linalg.norm(_along(raw, prepared), axis=-1)))
     if not TRUNK_LENGTHS[0] <= length <= TRUNK_LENGTHS[1]:
         raise InputError(
-            f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, which is no animal; "
-            "are its units (metres are expected) and keypoint names right?"
+            f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, expected "
+            f"{TRUNK_LENGTHS[0]:g} to {TRUNK_LENGTHS[1]:g}; are its units and names right?"
         )
     legs = np.full(len(feet), np.nan)
     heights = np.full(len(prepared.layout.names), np.nan)
     for foot, top in enumerate(prepared.tops):
-        now = standing[:, foot]
+        stands = standing[:, foot]
         markers = feet[foot]
-        if now.any():
-            legs[foot] = np.median(smooth[now, top, 2]) - floor
-            heights[markers] = np.median(smooth[now][:, markers, 2], axis=0) - floor
+        if stands.any():
+            legs[foot] = np.median(smooth[stands, top, 2]) - floor
+            heights[markers] = np.median(smooth[stands][:, markers, 2], axis=0) - floor
     steep = float(np.linalg.norm(slope))
     raw = raw - down
     smooth = smooth - down
@@ -170,11 +131,11 @@ def markers_of(
 def body_scale(
     clips: Sequence[RecordedMarkers], prepared: PreparedRobot, options: Options
 ) -> float:
-    """The factor on the recordings' lengths: as given, or standing legs as long as the robot's.
+    """The factor on the recordings' lengths: the option's, or standing legs as long as the robot's.
 
     Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
     robot with longer legs takes a dog's steps as they are. The median over feet and recordings
-    counts, so that one that sits does not.
+    counts, so that a sitting animal does not.
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)
@@ -205,7 +166,7 @@ def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) 
     return out
 
 
-def targets(
+def make_targets(
     markers: RecordedMarkers,
     prepared: PreparedRobot,
     options: Options,
@@ -217,18 +178,17 @@ def targets(
     heights: (M,) [m] from `standing_heights`. The target of a round foot is the paw's bottom.
 
     Raises:
-      InputError: for one that is too short.
+      InputError: a clip that is too short.
     """
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
     name = markers.clip.name
     duration = markers.clip.duration_s
     if duration * rate < 3.0:
-        short = f"of {duration:.2f} s is too short for a motion at {rate:g} Hz"
-        raise InputError(f"clip {name!r} {short}")
-    raw, locked, standing = at_rate(markers, rate)
+        raise InputError(f"clip {name!r}: {duration:.2f} s is too short for {rate:g} Hz")
+    raw, locked, standing = to_rate(markers, rate)
     footprints = [] if prepared.flat_feet else [foot[0] for foot in prepared.foot_markers]
-    for places in (raw, locked):
-        places[:, footprints, 2] -= heights[footprints]
+    for positions in (raw, locked):
+        positions[:, footprints, 2] -= heights[footprints]
     raw = scale * raw
     locked = scale * locked
     along = np.unwrap(np.arctan2(*_along(raw, prepared)[:, 1::-1].T))
@@ -243,7 +203,7 @@ def targets(
     return Targets(raw + rise, locked + rise, heading, standing, rate)
 
 
-def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Bools]:
+def to_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Bools]:
     """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F) of both neighbours."""
     from scipy.interpolate import CubicSpline
 
@@ -254,7 +214,8 @@ def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Boo
         return raw.copy(), markers.smooth.copy(), markers.standing
     both = np.concatenate((raw, markers.smooth), axis=1)
     out = np.asarray(CubicSpline(np.arange(len(both)), both, axis=0)(new))
-    before, after = np.floor(new + 1e-9).astype(np.intp), np.ceil(new - 1e-9).astype(np.intp)
+    before = np.floor(new + 1e-9).astype(np.intp)
+    after = np.ceil(new - 1e-9).astype(np.intp)
     standing = markers.standing[before] & markers.standing[after]
     count = raw.shape[1]
     return out[:, :count].copy(), out[:, count:].copy(), standing
@@ -275,29 +236,29 @@ def _along(markers: Array, prepared: PreparedRobot) -> Array:
     """(T, 3) [m] along the trunk, hind to front; for a wide one across it, turned to the front."""
     layout = prepared.layout
     robot = prepared.robot
-    x, y = layout.position[:, 0], layout.position[:, 1]
+    x = layout.position[:, 0]
+    y = layout.position[:, 1]
     trunk = layout.on_trunk
     if not trunk.any():
-        raise InputError(f"robot '{robot.name}' has no markers on its root body")
+        raise InputError(f"robot {robot.name!r}: no markers on its root body")
     wide = np.ptp(y[trunk]) > np.ptp(x[trunk])
     way = y if wide else x
     ahead = np.flatnonzero(trunk & (way > 1e-6))
     behind = np.flatnonzero(trunk & (way < -1e-6))
     if not (len(ahead) and len(behind)):
-        needs = "trunk markers in front of and behind its base, or left and right of it"
-        raise InputError(f"robot '{robot.name}' needs {needs}")
+        expected = "trunk markers in front of and behind its base, or left and right of it"
+        raise InputError(f"robot {robot.name!r}: expected {expected}")
     line: Array = markers[:, ahead].mean(axis=1) - markers[:, behind].mean(axis=1)
     return np.stack((line[:, 1], -line[:, 0], line[:, 2]), axis=-1) if wide else line
 
 
 def _check_coordinates(clip: Clip) -> None:
-    """Refuse what only a garbled file or a wrong unit says, naming keypoint and frame."""
+    """Raise InputError for a coordinate beyond MAX_COORDINATE, with keypoint and frame."""
     # (T, M)
     size = np.abs(clip.positions).max(axis=-1)
     frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)
     if (far := size[frame, keypoint]) > MAX_COORDINATE:
-        where = f"{far:.3g} m from the origin in frame {frame} of the clip"
         raise InputError(
-            f"clip {clip.name!r}: keypoint {clip.names[keypoint]} is {where}, at most "
-            f"{MAX_COORDINATE:g} m are expected; a garbled number, or other units?"
+            f"clip {clip.name!r}: keypoint {clip.names[keypoint]} in frame {frame} is {far:.3g} m "
+            f"from the origin, expected at most {MAX_COORDINATE:g}; are its units right?"
         )

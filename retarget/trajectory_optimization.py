@@ -1,13 +1,13 @@
-"""A whole motion at once: feet that stand, legs that point as they should, joints slow enough.
+"""Trajectory optimization of flat feet: standing soles, leg directions and joint speeds at once.
 
-Frame by frame these conflict: a leg that is nearly straight needs a fast knee for the slightest
-rise of the hip, and slowing the knee afterwards moves the standing foot. So all frames are solved
-together, a sparse least-squares problem over time:
+Frame by frame these conflict: a nearly straight leg needs a fast knee for a small rise of the hip,
+and slowing the knee afterwards moves the standing foot. So all frames are solved together, a sparse
+least-squares problem over time:
 
-    sum_t  leg vectors, joints, root near the given motion
+    sum_t  leg vectors, joints, root near the initial motion
          + standing soles where they stand, others not below                      (far heavier)
          + excess of a joint's speed over its limit, of a joint over its bounds   (heavier still)
-         + second differences of the distance from the given motion               (smoothness)
+         + second differences of the distance from the initial motion             (smoothness)
 
 by Gauss-Newton steps, each one banded system (neighbours in time only).
 Shapes: T frames, J joints, V = 6 + J, M points. World, Z up, floor z = 0, metres, radians.
@@ -33,7 +33,7 @@ _SOLE = 2000.0
 _SPEED = 50.0
 # [1/rad^2]
 _BOUND = 50.0
-# of the distance from the given motion: root's place [1/m^2], attitude, joints [1/rad^2]
+# of the distance from the initial motion: root position [1/m^2], attitude, joints [1/rad^2]
 _NEAR = (0.02, 0.02, 1e-3)
 # of its second differences
 _BEND = (5.0, 0.05, 0.02)
@@ -42,7 +42,7 @@ _ITERATIONS = 40
 _TOLERANCE = 1e-5
 # [m or rad]
 _LONGEST_STEP = 0.3
-# [m or rad] what is at its bound up to rounding is within it
+# [m or rad] tolerance of bounds
 _ROUNDING = 1e-9
 # frames whose Jacobians are in memory at a time
 _CHUNK = 2048
@@ -50,22 +50,22 @@ _CHUNK = 2048
 
 @dataclass(frozen=True)
 class Track:
-    """What a motion shall be near to, and what it must do."""
+    """The initial motion and the constraints of an optimization."""
 
     prepared: PreparedRobot
-    # (T, 7 + J) the given motion
+    # (T, 7 + J) the initial motion
     qpos: Array
     # (T, F) feet whose contact points stay on the floor where they are
     standing: Bools
     points: Points
-    # pairs (P, 2) of places in `points` whose difference shall be as in the given motion
+    # pairs (P, 2) of indices in `points` whose difference stays as in the initial motion
     vectors: Array
     # (J,) [rad] largest change of a joint from frame to frame
     most: Array
 
 
 def optimize(track: Track) -> Array:
-    """The motion (T, 7 + J) nearest to the given one."""
+    """The motion (T, 7 + J) nearest to the initial one."""
     robot = track.prepared.robot
     problem = MotionProblem.of(track)
     qpos = track.qpos.copy()
@@ -107,7 +107,7 @@ class System:
     gradient: Array
 
     def solve(self, damping: float) -> Array:
-        """The Gauss-Newton step (T, V); the matrix has 2 V diagonals above its own."""
+        """The Gauss-Newton step (T, V); the matrix has 2 V upper diagonals."""
         frames, size = self.gradient.shape
         width = 2 * size
         # banded[width + i - j, j] of entry (i, j), i <= j
@@ -137,23 +137,23 @@ class MotionProblem:
     goal: Array
     # (T, F K)
     held: Bools
-    # (T, P, 3) [m] leg vectors of the given motion
-    wanted: Array
+    # (T, P, 3) [m] leg vectors of the initial motion
+    leg_vectors: Array
 
     @classmethod
     def of(cls, track: Track) -> MotionProblem:
-        """Soles where they stand, and vectors as in the given motion."""
+        """Soles where they stand, and vectors as in the initial motion."""
         prepared = track.prepared
         qpos = track.qpos
         radius = prepared.robot.foot_radius
-        each = prepared.points_per_foot
+        points_per_foot = prepared.points_per_foot
         sole = stand_soles(prepared.soles_at(qpos), track.standing, prepared.home_soles, radius)
         goal = sole.reshape(len(qpos), -1, 3).copy()
-        held = np.repeat(track.standing, each, axis=1)
+        held = np.repeat(track.standing, points_per_foot, axis=1)
         goal[..., 2] = radius
         positions = positions_of(track.points, *forward(prepared.tree, qpos))
-        wanted = positions[:, track.vectors[:, 1]] - positions[:, track.vectors[:, 0]]
-        return cls(track, prepared.soles + track.points, goal, held, wanted)
+        leg_vectors = positions[:, track.vectors[:, 1]] - positions[:, track.vectors[:, 0]]
+        return cls(track, prepared.soles + track.points, goal, held, leg_vectors)
 
     def linearize(self, qpos: Array) -> System:
         """Cost and normal equations at poses (T, 7 + J)."""
@@ -163,22 +163,22 @@ class MotionProblem:
         joints = qpos.shape[1] - 7
         # Jacobians are large
         pieces = [slice(a, a + _CHUNK) for a in range(0, frames, _CHUNK)]
-        parts = [self._places(qpos, piece) for piece in pieces]
+        parts = [self._linearize_points(qpos, piece) for piece in pieces]
         blocks, gradient = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         cost = sum(part[2] for part in parts)
 
-        # the distance from the given motion, and its second differences
+        # the distance from the initial motion, and its second differences
         turned = rotations.difference(track.qpos[:, 3:7], qpos[:, 3:7])
         moved = qpos - track.qpos
-        away = np.concatenate((moved[:, :3], turned, moved[:, 7:]), axis=1)
+        distance = np.concatenate((moved[:, :3], turned, moved[:, 7:]), axis=1)
         near, bend = (np.repeat(weights, (3, 3, joints)) for weights in (_NEAR, _BEND))
         diagonal = np.tile(near, (frames, 1))
-        gradient += near * away
-        cost += float((near * away**2).sum())
+        gradient += near * distance
+        cost += float((near * distance**2).sum())
         one = np.zeros((frames - 1, len(near)))
         two = np.zeros((max(frames - 2, 0), len(near)))
         if frames > 2:
-            curve = away[:-2] - 2.0 * away[1:-1] + away[2:]
+            curve = distance[:-2] - 2.0 * distance[1:-1] + distance[2:]
             cost += float((bend * curve**2).sum())
             for shift, factor in ((0, 1.0), (1, -2.0), (2, 1.0)):
                 diagonal[shift : frames - 2 + shift] += factor**2 * bend
@@ -202,11 +202,11 @@ class MotionProblem:
         diagonal[:, 6:] += np.where(beyond != 0.0, _BOUND, 0.0)
         gradient[:, 6:] += _BOUND * beyond
         cost += float(_BOUND * (beyond**2).sum())
-        places = np.arange(len(near))
-        blocks[:, places, places] += diagonal
+        indices = np.arange(len(near))
+        blocks[:, indices, indices] += diagonal
         return System(cost, blocks, one, two, gradient)
 
-    def _places(self, qpos: Array, piece: slice) -> tuple[Array, Array, float]:
+    def _linearize_points(self, qpos: Array, piece: slice) -> tuple[Array, Array, float]:
         """Matrices (T, V, V), gradients (T, V) and cost of soles and leg vectors, by frame."""
         track = self.track
         points = self.points
@@ -221,17 +221,17 @@ class MotionProblem:
         # (T, M, 3, V)
         jacobian = jacobian_of(tree, points, position, rotation, world)
 
-        # soles: where they stand in all three axes, elsewhere only up, and only out of the floor
+        # soles: in stance along all axes, else only upwards out of the floor
         miss = world[:, :count] - goal
         below = world[:, :count, 2] < goal[..., 2] - _ROUNDING
         weight = np.where(held[..., None], _SOLE, 0.0) * np.ones(3)
         weight[..., 2] = np.where(held | below, _SOLE, 0.0)
         first, last = count + track.vectors.T
-        legs = world[:, last] - world[:, first] - self.wanted[piece]
+        legs = world[:, last] - world[:, first] - self.leg_vectors[piece]
         rows = np.concatenate((jacobian[:, :count], jacobian[:, last] - jacobian[:, first]), axis=1)
         rows = rows.reshape(frames, -1, 6 + tree.num_joints)
         residual = np.concatenate((miss, legs), axis=1).reshape(frames, -1)
         weights = np.concatenate((weight, np.ones_like(legs)), axis=1).reshape(frames, -1)
-        heavy = rows * weights[..., None]
-        gradient = np.einsum("trv,tr->tv", heavy, residual)
-        return heavy.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())
+        weighted = rows * weights[..., None]
+        gradient = np.einsum("trv,tr->tv", weighted, residual)
+        return weighted.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import locked, write_json
-from mocap_data.outside import read_json_object
+from mocap_data.input_files import read_json_object
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.core.tables import read_table, to_float
@@ -50,7 +50,7 @@ class Launcher:
     lower: bool | None = None
 
     def __post_init__(self) -> None:
-        check_known("launcher", [self.kind], KINDS)
+        check_available("launcher", [self.kind], KINDS)
         ranges.at_least_one(self, "cores", "jobs")
         ranges.not_negative(self, "retries", "gpus")
         if self.kind == "local" and (self.gpus or self.resources):
@@ -80,7 +80,7 @@ class SweptJob:
         hidden = self.name[:1] in ("", ".") or self.name in (LOGS, PLAN, STATE)
         if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
             raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
-        check_known("state", [self.state], STATES)
+        check_available("state", [self.state], STATES)
         _refuse_unprintable(self.host, *self.overrides)
         # of a job's own log
         self.message = "".join(c if c.isprintable() else " " for c in self.message)

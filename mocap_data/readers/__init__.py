@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.hdf5 import schema_of
-from mocap_data.npz import holds
-from mocap_data.outside import pointer_size, regular_file
+from mocap_data.input_files import pointer_size, regular_file
+from mocap_data.npz import has_arrays
 from mocap_data.readers.amass import read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
@@ -22,9 +22,9 @@ from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
-from mocap_data.readers.others import refuse_other
+from mocap_data.readers.unsupported import check_supported
 
-# by suffix, in lower case; a .txt is JSON or a table, an .npz may be AMASS', see `reader_of`
+# by suffix, in lower case; a .txt is JSON or a table, an .npz may be of AMASS, see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
@@ -43,27 +43,27 @@ ABOUT = {"name": None, "source": None, "licence": "unknown"}
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     """The recording at `path` as a `Clip`; the suffix chooses the reader, for .txt the contents.
 
-    options, all optional; each format's own are documented with its reader (see `options_of`):
+    options, all optional; those of one format are documented with its reader (see `options_of`):
       scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"); by default
-        0.01 for BVH, what the file says for ASF/AMC and C3D, else 1.
-      up: the file's upward axis, "x", "y" or "z" ("-z": z points down); by default what the file
-        says for C3D, else "y".
+        0.01 for BVH, the file's unit for ASF/AMC and C3D, else 1.
+      up: the file's upward axis, "x", "y" or "z" ("-z": z points down); by default the file's for
+        C3D, else "y".
       name: of the clip (the file's without suffix). source (the file's name). licence ("unknown").
 
     Raises:
-      InputError: naming the file: no such file, an unknown suffix or option, or contents that are
+      InputError: with the file: no file, an unknown suffix or option, or contents that are
         truncated, garbled or not finite; MissingOptions where an option would help.
     """
     file = regular_file(path)
     try:
         reader = reader_of(file)
-        check_known(f"option for {file.suffix} files", options, _options(reader))
+        check_available(f"option for {file.suffix} files", options, _options(reader))
         about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
         clip = reader(file, **options)
         assumed = tuple(key for key in clip.assumed if options.get(key) is None)
         return replace(clip, assumed=assumed, **about)
     except InputError as error:
-        raise _better(file, error) from None
+        raise _explained(file, error) from None
 
 
 def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
@@ -81,17 +81,17 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
 
     Raises:
-      InputError: for a suffix that has none, with what to convert the file to.
+      InputError: a suffix without reader, with the format to convert the file to.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
-    refuse_other(path)
-    check_known(f"reader for {str(path)!r} with suffix", [suffix], READERS)
+    check_supported(path)
+    check_available(f"reader for {str(path)!r} with suffix", [suffix], READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
-    if suffix == ".npz" and file.is_file() and holds(file, "poses", "trans"):
+    if suffix == ".npz" and file.is_file() and has_arrays(file, "poses", "trans"):
         return read_amass
     return READERS[suffix]
 
@@ -110,10 +110,10 @@ def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
+    """Whether a file of a folder is a recording, by its suffix and its first bytes.
 
-    READMEs and licences in .txt, JSON without frames and our own datasets are none; HDF5 that does
-    not open and pointers of Git LFS are, so that reading them says what is wrong.
+    READMEs and licences in .txt, JSON without frames and our datasets are none; damaged HDF5 and
+    pointers of Git LFS are, so that reading them reports the fault.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -137,9 +137,9 @@ def _start(file: Path) -> bytes:
         return stream.read(4096).removeprefix(BOM).lstrip()
 
 
-def _better(file: Path, error: InputError) -> InputError:
-    """The error for a file that no reader took: a better one where we know what it is."""
-    # here, since these build on the formats of recordings
+def _explained(file: Path, error: InputError) -> InputError:
+    """The error of a reader; a more specific one for a robot's motion or a dataset."""
+    # imported late, as they import this module
     from mocap_data.readers import robot_motions
     from mocap_data.store import SCHEMA
 
@@ -150,7 +150,7 @@ def _better(file: Path, error: InputError) -> InputError:
             what = "is a dataset of robot motions, made by npmp retarget, not a recording"
         else:
             return error
-    # damaged: the first error says so
+    # damaged: the first error is better
     except (InputError, OSError):
         return error
     return InputError(f"{file} {what}; npmp inspect shows it")

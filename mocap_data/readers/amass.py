@@ -1,6 +1,6 @@
-"""AMASS: turns of SMPL's joints (npz), made keypoints by the user's own body model.
+"""AMASS: joint rotations of SMPL (npz), turned into keypoints by a body model of the user.
 
-    poses (T, 3 K) turns [rad] against the parent as rotation vectors, K = 24 (SMPL), 52 (SMPL+H)
+    poses (T, 3 K) rotation vectors [rad] in the parent, K = 24 (SMPL), 52 (SMPL+H)
     or 55 (SMPL-X); trans (T, 3) [m]; betas; mocap_framerate. Z up.
 
 A body model is an npz of v_template (V, 3), shapedirs (V, 3, S), J_regressor (K, V) and
@@ -20,9 +20,9 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
-from mocap_data.readers.common import check_size, forward_kinematics, rate_said, world_clip
+from mocap_data.readers.common import check_size, file_rate, forward_kinematics, world_clip
 from mocap_data.readers.keypoints import one_number
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
 _MODEL = ("v_template", "shapedirs", "J_regressor", "kintree_table")
@@ -45,12 +45,12 @@ def read_amass(
     body_model: the npz of the body model. rate_hz: in place of the file's.
 
     Raises:
-      InputError: naming the file: no body model given, an array missing or of another shape.
+      InputError: with the file: no body model, an array missing or of another shape.
     """
     path = Path(path)
     if body_model is None:
         raise InputError(
-            f"{path} holds turns of SMPL's joints (AMASS), no keypoints; give body_model=FILE.npz, "
+            f"{path} holds joint rotations of SMPL (AMASS), no keypoints; set body_model=FILE.npz, "
             "SMPL, SMPL+H or SMPL-X of its makers, with v_template, J_regressor and kintree_table"
         )
     arrays = load_npz(path, ("poses", "trans", "betas", *_RATES))
@@ -58,15 +58,15 @@ def read_amass(
     trans = arrays["trans"]
     rate = next((arrays[key] for key in _RATES if arrays[key] is not None), None)
     if rate_hz is None and rate is None:
-        raise InputError(f"{path}: no rate ({', '.join(_RATES)}); give rate_hz=")
+        raise InputError(f"{path}: no rate ({', '.join(_RATES)}); set rate_hz=")
     if rate_hz is None:
-        rate_hz = rate_said(path, one_number(path, "rate", np.asarray(rate)))
+        rate_hz = file_rate(path, one_number(path, "rate", np.asarray(rate)))
     betas = np.zeros(0) if arrays["betas"] is None else arrays["betas"]
     if betas.ndim > 1 and (betas == betas[:1]).all():
         betas = betas[0]
-    sound = poses.ndim == 2 and poses.shape[1] >= 3 * len(NAMES) and len(poses) and betas.ndim == 1
+    shaped = poses.ndim == 2 and poses.shape[1] >= 3 * len(NAMES) and len(poses) and betas.ndim == 1
     numbers = {poses.dtype.kind, betas.dtype.kind} <= {*"fiu"}
-    if not (sound and numbers and trans.shape == (len(poses), 3)):
+    if not (shaped and numbers and trans.shape == (len(poses), 3)):
         shapes = f"poses {poses.shape}, trans {trans.shape} and betas {betas.shape}"
         raise InputError(f"{path}: {shapes}, expected numbers (T, 66 or more), (T, 3) and (S,)")
     check_size(path, len(poses), len(NAMES))
@@ -74,16 +74,12 @@ def read_amass(
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
     bones = rest[1:] - rest[parents[1:]]
     positions = forward_kinematics(parents, [rest[0] + trans, *bones], [*turns.swapaxes(0, 1)])
-    whole = Keypoints(positions, NAMES, parents)
-    return world_clip(path, whole, rate_hz=rate_hz, scale=1.0, up="z", assumed=())
+    keypoints = Keypoints(positions, NAMES, parents)
+    return world_clip(path, keypoints, rate_hz=rate_hz, scale=1.0, up="z", assumed=())
 
 
 def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:
-    """The unposed body's joints (22, 3) [m], and their parents.
-
-    Raises:
-      InputError: for another file.
-    """
+    """The unposed body's joints (22, 3) [m], and their parents. Raises InputError."""
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path}: a body model must be an .npz; pickles can run code")
     arrays = load_npz(path, _MODEL)

@@ -2,7 +2,7 @@
 
 An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn
 about; an AMC file gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed
-axes x, y, z, in the order that it names) and R the rotation of the bone's own angles about the same
+axes x, y, z, in its order) and R the rotation of the bone's angles about the same
 axes in the same order, bone b is turned by
 
     R_b = R_parent C R C^-1        and ends at        end_parent + R_b (direction x length).
@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +28,10 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
-from mocap_data.readers.common import CUT, at_line, check_size, shown, text_content
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.common import CUT, at_line, check_size, quoted, text_content
+from mocap_data.readers.subject_selection import Keypoints
 
-# of nearly all of CMU's recordings; an AMC file does not say its rate
+# of nearly all of CMU's recordings; an AMC file has no rate
 RATE_HZ = 120.0
 ROOT = "root"
 _TURNS = ("rx", "ry", "rz")
@@ -43,7 +44,7 @@ class Bone:
     """One bone of an ASF file, or its root (which has no length)."""
 
     name: str
-    # index of the bone it hangs from, -1 for the root
+    # index of its parent, -1 for the root
     parent: int
     # (3,) unit vector in the rest pose, in the file's axes
     direction: Array
@@ -53,7 +54,7 @@ class Bone:
     axis: Array
     # in which the angles are applied about fixed axes, e.g. "XYZ": x first
     order: str
-    # what the AMC file gives for it, in its order: "rx", "ry", "rz"; for the root also "tx", ...
+    # its values in the AMC file, in order: "rx", "ry", "rz"; of the root also "tx", ...
     dofs: tuple[str, ...]
 
 
@@ -68,7 +69,7 @@ class AsfSkeleton:
     position: Array
     # of its lengths and of the AMC files' positions
     metres_per_unit: float
-    # whether angles are in degrees, also in an AMC file that does not say
+    # whether angles are in degrees, also in an AMC file without :DEGREES or :RADIANS
     degrees: bool
 
     @property
@@ -77,7 +78,7 @@ class AsfSkeleton:
         return tuple(bone.name for bone in self.bones)
 
 
-# what an AMC file says: per bone with dofs (T, dofs), angles [rad], positions [file units]
+# contents of an AMC file: per bone with dofs (T, dofs), angles [rad], positions [file units]
 Angles = Mapping[str, Array]
 
 
@@ -91,11 +92,11 @@ def read_amc_clip(
 ) -> Clip:
     """The root and the ends of all bones of an AMC file, named like the bones, in ASF order.
 
-    asf: the skeleton; None: the one beside it (`find_asf`). rate_hz: the file does not say it.
+    asf: the skeleton; None: the one beside it (`find_asf`). rate_hz: the file has none.
     scale: None: CMU's convention, inches times the ASF's `length`. up: see `to_world`.
 
     Raises:
-      InputError: naming file and line: no skeleton, a garbled or truncated file, other bones than
+      InputError: with file and line: no skeleton, a garbled or truncated file, other bones than
         the skeleton's, a value that is not finite.
     """
     path = Path(path)
@@ -104,9 +105,9 @@ def read_amc_clip(
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = bone_ends(skeleton, angles)
-    whole = Keypoints(positions, skeleton.names, [bone.parent for bone in skeleton.bones])
+    keypoints = Keypoints(positions, skeleton.names, [bone.parent for bone in skeleton.bones])
     scale = skeleton.metres_per_unit if scale is None else scale
-    clip = common.world_clip(path, whole, rate_hz=rate_hz, scale=scale, up=up)
+    clip = common.world_clip(path, keypoints, rate_hz=rate_hz, scale=scale, up=up)
     return replace(clip, assumed=("rate_hz", "up"))
 
 
@@ -114,22 +115,24 @@ def find_asf(path: str | os.PathLike[str]) -> Path:
     """The skeleton of NN_MM.amc: NN.asf, else NN_MM.asf, else the only one in its folder.
 
     Raises:
-      MissingOptions: where there is none or no saying which.
+      MissingOptions: no skeleton, or several without the right name.
     """
     path = Path(path)
-    beside = sorted(path.parent.iterdir())
-    there = [entry for entry in beside if entry.suffix.lower() == ".asf" and entry.is_file()]
-    wanted = [stem for stem in (path.stem.rpartition("_")[0], path.stem) if stem]
-    for stem in wanted:
-        for entry in there:
+    files = [
+        entry
+        for entry in sorted(path.parent.iterdir())
+        if entry.suffix.lower() == ".asf" and entry.is_file()
+    ]
+    stems = [stem for stem in (path.stem.rpartition("_")[0], path.stem) if stem]
+    for stem in stems:
+        for entry in files:
             if entry.stem.lower() == stem.lower():
                 return entry
-    if len(there) == 1:
-        return there[0]
-    names = " or ".join(f"{stem}.asf" for stem in wanted)
-    listed = ", ".join(entry.name for entry in there[:8])
-    exist = f"there are: {listed}" if there else "there is no .asf file"
-    message = f"{path} needs its skeleton: looked for {names} in its folder, {exist}; give asf="
+    if len(files) == 1:
+        return files[0]
+    expected = " or ".join(f"{stem}.asf" for stem in stems)
+    available = ", ".join(entry.name for entry in files[:8]) or "none"
+    message = f"{path}: no skeleton {expected} in its folder; available: {available}; set asf="
     raise common.MissingOptions(message, ("asf",))
 
 
@@ -140,36 +143,32 @@ def read_asf(path: str | os.PathLike[str]) -> AsfSkeleton:
     """The skeleton of an ASF file.
 
     Raises:
-      InputError: naming file and line for one that is garbled or cut short.
+      InputError: with file and line, a garbled or truncated file.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no skeleton {str(path)!r} (asf=)")
     data = text_content(path, "an ASF skeleton")
     sections = _sections(path, data.decode("utf-8", "replace"))
-    for needed in ("root", "bonedata", "hierarchy"):
-        if needed not in sections:
-            why = "the file is cut short or is no ASF skeleton"
-            raise InputError(f"{path}: no :{needed} section; {why}")
+    for key in ("root", "bonedata", "hierarchy"):
+        if key not in sections:
+            raise InputError(f"{path}: no :{key} section{CUT}, or is no ASF skeleton")
     length, degrees = _units(path, sections.get("units", []))
     root, position = _root(path, sections["root"], degrees)
-    # bones before they have a parent
-    loose = {ROOT: root}
+    bones = {ROOT: root}
     for bone in _bones(path, sections["bonedata"], degrees):
-        if bone.name in loose:
+        if bone.name in bones:
             raise InputError(f"{path}: bone {bone.name!r} appears more than once in :bonedata")
-        loose[bone.name] = bone
-        if len(loose) > common.MAX_KEYPOINTS:
-            most = f"{common.MAX_KEYPOINTS:,} bones, which is all that are read"
-            raise InputError(f"{path} has more than {most}")
-    parents = _parents(path, sections["hierarchy"], loose)
+        bones[bone.name] = bone
+    check_size(path, 1, len(bones))
+    parents = _parents(path, sections["hierarchy"], bones)
     names = list(parents)
-    bones = tuple(
-        replace(loose[name], parent=-1 if parent is None else names.index(parent))
+    ordered = tuple(
+        replace(bones[name], parent=-1 if parent is None else names.index(parent))
         for name, parent in parents.items()
     )
     title = " ".join(word for _, line in sections.get("name", [])[:1] for word in line)
-    return AsfSkeleton(title or path.stem, bones, position, _METRES_PER_INCH / length, degrees)
+    return AsfSkeleton(title or path.stem, ordered, position, _METRES_PER_INCH / length, degrees)
 
 
 # (number in the file, words) of lines that are not blank
@@ -177,7 +176,7 @@ Lines = list[tuple[int, list[str]]]
 
 
 def _sections(path: Path, text: str) -> dict[str, Lines]:
-    """Per ":keyword" its lines, without comments and blank ones; the rest of its own is first."""
+    """Per ":keyword" its lines, without comments; the rest of the keyword's line is the first."""
     sections: dict[str, Lines] = {}
     current: Lines | None = None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -185,18 +184,13 @@ def _sections(path: Path, text: str) -> dict[str, Lines]:
         if not words or words[0].startswith("#"):
             continue
         if words[0].startswith(":"):
-            key = words[0][1:].lower()
-            if key in sections:
-                raise at_line(path, number, f"section :{key} appears twice")
-            current = sections[key] = []
+            current = sections[words[0][1:].lower()] = []
             words = words[1:]
         if current is None:
-            expected = f"expected a section (':version'), found {shown(line)}"
-            raise at_line(path, number, f"{expected}; is this an ASF file?")
+            expected = "expected a section (':version') of an ASF skeleton"
+            raise at_line(path, number, f"{expected}, got {quoted(line)}")
         if words:
             current.append((number, words))
-    if not sections:
-        raise InputError(f"{path} has no section (':root'), expected an ASF skeleton")
     return sections
 
 
@@ -209,66 +203,54 @@ def _units(path: Path, lines: Lines) -> tuple[float, bool]:
         if key == "length":
             length = float(_numbers(path, number, words[1:], 1, "length")[0])
             if not 1e-6 < length < 1e6:
-                raise at_line(path, number, f"a unit of length of {length:g} is not possible")
+                raise at_line(path, number, f"length is {length:g}, expected 1e-6 to 1e6")
         elif key == "angle":
-            angle = words[1].lower()[:3] if len(words) > 1 else ""
-            if angle not in ("deg", "rad"):
-                unit = shown(" ".join(words[1:]))
-                raise at_line(path, number, f"no unit of angle {unit}; there are: deg, rad")
-            degrees = angle == "deg"
+            unit = " ".join(words[1:]).lower()[:3]
+            if unit not in ("deg", "rad"):
+                raise at_line(path, number, f"angle is {quoted(unit)}, expected deg or rad")
+            degrees = unit == "deg"
     return length, degrees
 
 
 def _root(path: Path, lines: Lines, degrees: bool) -> tuple[Bone, Array]:
     """The root with its dofs, and its position."""
     dofs: tuple[str, ...] = (*_MOVES, *_TURNS)
-    axis = "XYZ"
+    order = "XYZ"
     vectors = {"position": np.zeros(3), "orientation": np.zeros(3)}
     for number, words in lines:
         key = words[0].lower()
         if key == "order":
             dofs = _dofs(path, number, words[1:], ROOT, (*_MOVES, *_TURNS))
         elif key == "axis":
-            axis = _order(path, number, words[1] if len(words) > 1 else "", ROOT)
+            order = _order(path, number, words[1:], ROOT)
         elif key in vectors:
             vectors[key] = _numbers(path, number, words[1:], 3, f"the root's {key}")
-    turn = _fixed_axes(axis, vectors["orientation"], degrees)
-    return Bone(ROOT, -1, np.zeros(3), 0.0, turn, axis, dofs), vectors["position"]
+    axis = _fixed_axes(order, vectors["orientation"], degrees)
+    return Bone(ROOT, -1, np.zeros(3), 0.0, axis, order, dofs), vectors["position"]
 
 
 def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[Bone]:
-    """The bones of :bonedata, their parents still unknown."""
-    entries: dict[str, tuple[int, list[str]]] | None = None
-    begun = 0
+    """The bones of :bonedata, without parents."""
+    entries: dict[str, tuple[int, list[str]]] = {}
+    first_line = 0
     for number, words in lines:
         key = words[0].lower()
         if key == "begin":
-            if entries is not None:
-                inside = f"inside the bone that begins on line {begun}"
-                raise at_line(path, number, f"'begin' {inside}; expected 'end'")
             entries = {}
-            begun = number
-        elif entries is None:
-            raise at_line(path, number, f"expected 'begin', found {shown(' '.join(words))}")
+            first_line = number
         elif key == "end":
-            yield _bone(path, begun, entries, degrees)
-            entries = None
+            yield _bone(path, first_line, entries, degrees)
         # the second and later lines of limits are not used
         elif not key.startswith("("):
             entries[key] = (number, words[1:])
-    if entries is not None:
-        raise InputError(f"{path}: the bone that begins on line {begun} has no 'end'{CUT}")
 
 
-def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], degrees: bool) -> Bone:
+def _bone(path: Path, first_line: int, entries: dict[str, Any], degrees: bool) -> Bone:
     """One bone from its begin ... end block."""
-    number, words = entries.get("name", (begun, []))
-    name = " ".join(words).strip("\"'")
-    if not name:
-        raise at_line(path, number, "a bone without a name")
-    for needed in ("direction", "length", "axis"):
-        if needed not in entries:
-            raise at_line(path, begun, f"bone {name!r} has no {needed}")
+    name = " ".join(entries.get("name", (0, []))[1]).strip("\"'")
+    for key in ("name", "direction", "length", "axis"):
+        if key not in entries:
+            raise at_line(path, first_line, f"bone {name!r} has no {key}")
     number, words = entries["length"]
     length = float(_numbers(path, number, words, 1, f"the length of {name!r}")[0])
     number, words = entries["direction"]
@@ -279,8 +261,8 @@ def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], deg
         raise at_line(path, number, f"the direction of {name!r} has length {size:g}")
     number, words = entries["axis"]
     angles = _numbers(path, number, words[:3], 3, f"the axis of {name!r}")
-    order = _order(path, number, words[3] if len(words) > 3 else "XYZ", name)
-    number, words = entries.get("dof", (begun, []))
+    order = _order(path, number, words[3:] or ["XYZ"], name)
+    number, words = entries.get("dof", (first_line, []))
     dofs = _dofs(path, number, words, name, _TURNS)
     axis = _fixed_axes(order, angles, degrees)
     return Bone(name, -1, direction / max(size, 1e-9), length, axis, order, dofs)
@@ -295,18 +277,19 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
         parent, *children = [word.strip("\"'") for word in words]
         for name in (parent, *children):
             if name not in bones:
-                available = f"there are: {', '.join(bones)}"
-                raise at_line(path, number, f"no bone {name!r} in :bonedata; {available}")
+                available = ", ".join(bones)
+                raise at_line(
+                    path, number, f"no bone {name!r} in :bonedata; available: {available}"
+                )
         if parent not in parents:
-            raise at_line(path, number, f"{parent!r} has children before it is one itself")
+            raise at_line(path, number, f"bone {parent!r} has children before its own parent")
         for child in children:
             if child in parents:
-                raise at_line(path, number, f"bone {child!r} hangs from two parents")
+                raise at_line(path, number, f"bone {child!r} has two parents")
             parents[child] = parent
     for name in bones:
         if name not in parents:
-            why = "the file is cut short or garbled"
-            raise InputError(f"{path}: bone {name!r} is not in :hierarchy; {why}")
+            raise InputError(f"{path}: bone {name!r} is not in :hierarchy{CUT}")
     return parents
 
 
@@ -315,31 +298,29 @@ def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> 
     values = np.array([common.number_or_nan(word) for word in words])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
-        text = shown(" ".join(words))
-        raise at_line(path, line, f"{what} must be {expected}, found {text}")
+        got = quoted(" ".join(words))
+        raise at_line(path, line, f"{what} must be {expected}, got {got}")
     return values
 
 
 def _dofs(
-    path: Path, line: int, words: list[str], bone: str, known: tuple[str, ...]
+    path: Path, line: int, words: list[str], bone: str, valid: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The names after `dof` or `order`, in lower case."""
     dofs = tuple(word.lower() for word in words)
-    for i, dof in enumerate(dofs):
-        if dof not in known or dof in dofs[:i]:
-            kind = "repeated" if dof in dofs[:i] else "unknown"
-            listed = ", ".join(known)
-            message = f"{bone!r} has the {kind} dof {shown(dof)}; there are: {listed}"
-            raise at_line(path, line, message)
+    if not set(dofs) <= set(valid) or len(set(dofs)) < len(dofs):
+        got = quoted(" ".join(words))
+        raise at_line(path, line, f"dof of {bone!r} is {got}, expected of: {', '.join(valid)}")
     return dofs
 
 
-def _order(path: Path, line: int, word: str, bone: str) -> str:
+def _order(path: Path, line: int, words: list[str], bone: str) -> str:
     """An order of three axes, "XYZ"."""
-    if sorted(word.upper()) != ["X", "Y", "Z"]:
-        message = f"has the order {shown(word)}, expected e.g. XYZ"
-        raise at_line(path, line, f"the axis of {bone!r} {message}")
-    return word.upper()
+    order = "".join(words[:1]).upper()
+    if sorted(order) != ["X", "Y", "Z"]:
+        message = f"the order of the axes of {bone!r} is {quoted(order)}"
+        raise at_line(path, line, f"{message}, expected e.g. XYZ")
+    return order
 
 
 def _fixed_axes(order: str, angles: Array, degrees: bool) -> Array:
@@ -353,22 +334,21 @@ def _fixed_axes(order: str, angles: Array, degrees: bool) -> Array:
 
 
 def read_amc(path: str | os.PathLike[str], skeleton: AsfSkeleton) -> Angles:
-    """The angles of an AMC file for a skeleton, whose bones and dofs it must give in every frame.
+    """The angles of an AMC file for a skeleton, with all its bones and dofs in every frame.
 
     Raises:
-      InputError: naming file and line or frame.
+      InputError: with file and line or frame.
     """
     path = Path(path)
     degrees, body, first_line = _header(path, text_content(path, "AMC motion"), skeleton.degrees)
     bones = [bone for bone in skeleton.bones if bone.dofs]
     if not bones:
-        what = f"no bone of the skeleton {skeleton.name!r} has a dof"
-        raise InputError(f"{path}: {what}, so there is no motion to read")
+        raise InputError(f"{path}: no bone of the skeleton {skeleton.name!r} has a dof")
     values = _frames(path, body, first_line, bones)
     check_size(path, len(next(iter(values.values()))), len(skeleton.bones))
-    for bone in bones:
-        turns = [i for i, dof in enumerate(bone.dofs) if dof in _TURNS]
-        if degrees:
+    if degrees:
+        for bone in bones:
+            turns = [i for i, dof in enumerate(bone.dofs) if dof in _TURNS]
             values[bone.name][:, turns] = np.deg2rad(values[bone.name][:, turns])
     return values
 
@@ -377,7 +357,7 @@ _LINE_AT = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
 def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
-    """Whether angles are in degrees, what follows the header, and the number of its first line."""
+    """Whether angles are in degrees, the bytes after the header, and the number of their line."""
     for number, line in enumerate(_LINE_AT.finditer(data), start=1):
         text = line[0].strip().upper()
         if text and not text.startswith((b"#", b":")):
@@ -392,50 +372,37 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
     dofs = {bone.name.encode(): bone.dofs for bone in bones}
     rows: dict[bytes, list[list[bytes]]] = {name: [] for name in dofs}
     numbers: dict[bytes, list[int]] = {name: [] for name in dofs}
-    lines = body.splitlines()
-    last = max(i for i, line in enumerate(lines) if line.strip())
-    frame = -1
     frames = 0
+    number = first_line
 
     def check_frame(number: int, cut: str = "") -> None:
-        """Refuse a frame that lacks a bone."""
-        lacking = [name.decode() for name, values in rows.items() if len(values) < frames]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise at_line(path, number, f"frame {frame} has no {lacking[0]!r}{more}{cut}")
+        """Raise InputError for a frame without one of the bones."""
+        missing = [name.decode() for name, values in rows.items() if len(values) < frames]
+        if missing:
+            raise at_line(path, number, f"frame {frames} has no {missing[0]!r}{cut}")
 
-    for i, line in enumerate(lines):
-        number = first_line + i
+    for number, line in enumerate(body.splitlines(), start=first_line):
         words = line.split()
-        cut = CUT if i == last else ""
         if not words or words[0].startswith(b"#"):
             continue
         name = words[0]
         if len(words) == 1 and name.isdigit():
-            if frames:
-                check_frame(number)
-                if int(name[:12]) != frame + 1:
-                    raise at_line(path, number, f"frame {shown(name)} follows frame {frame}")
-            frame = int(name[:12])
-            frames = frames + 1
+            check_frame(number)
+            frames += 1
             continue
-        if not frames:
-            message = f"the number of the first frame, found {shown(line)}"
-            raise at_line(path, number, f"expected {message}")
-        if name not in dofs:
-            available = f"there are: {', '.join(bone.name for bone in bones)}{cut}"
-            what = f"the skeleton has no bone {shown(name)} with dofs"
-            raise at_line(path, number, f"{what}; {available}")
+        if name not in dofs or not frames:
+            available = ", ".join(bone.name for bone in bones)
+            raise at_line(path, number, f"no bone {quoted(name)} with dofs; available: {available}")
         if len(words) != 1 + len(dofs[name]):
-            expected = f"expected {len(dofs[name])} ({' '.join(dofs[name])}){cut}"
-            raise at_line(path, number, f"{shown(name)} has {len(words) - 1} numbers, {expected}")
+            expected = f"expected {len(dofs[name])} ({' '.join(dofs[name])})"
+            raise at_line(path, number, f"{quoted(name)} has {len(words) - 1} numbers, {expected}")
         if len(rows[name]) >= frames:
-            raise at_line(path, number, f"frame {frame} has {shown(name)} twice")
+            raise at_line(path, number, f"frame {frames} has {quoted(name)} twice")
         rows[name].append(words[1:])
         numbers[name].append(number)
     if not frames:
         raise InputError(f"{path} has a header but no frames{CUT}")
-    check_frame(first_line + last, CUT)
+    check_frame(number, CUT)
     return {name.decode(): common.parse_rows(path, numbers[name], rows[name]) for name in rows}
 
 

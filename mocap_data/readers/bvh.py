@@ -20,9 +20,12 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers import common
-from mocap_data.readers.subjects import Keypoints, subject_of
+from mocap_data.readers.subject_selection import Keypoints, select_subject
 
 _CHANNELS = {f"{axis}{kind}" for axis in "xyz" for kind in ("position", "rotation")}
+_MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECASE)
+# from its first word on
+_LINE = re.compile(rb"\S[^\r\n]*")
 
 
 @dataclass
@@ -59,61 +62,52 @@ def read_bvh(
     The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A frame time that
     is a rounded 1/60 s gives 60 Hz.
 
-    scale: the default takes centimetres; the file does not say. up: the axis of the root's
-      positions. See `to_world`.
+    scale: centimetres by default; the file has no unit. up: the axis of the root's positions. See
+      `to_world`.
     subject: the ROOT to take of several; None: the first body's.
 
     Raises:
-      InputError: naming file and line: a garbled hierarchy, another number of frames than declared,
-        a line with too few or too many numbers, a text or a value that is not finite, no frames.
+      InputError: with file and line: a garbled hierarchy, another number of frames or of numbers
+        than declared, a value that is not finite, no frames.
     """
     path = Path(path)
-    header, first_line, motion = _split(path, common.content(path).removeprefix(common.BOM))
+    header, first_line, motion = _split(path, common.text_content(path, "a BVH file"))
     nodes = _hierarchy(path, header)
     rate_hz, values = _frames(path, motion, first_line, nodes)
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
-        positions = forward_kinematics(nodes, values)
-    whole = Keypoints(positions, [node.name for node in nodes], [node.parent for node in nodes])
-    taken = subject_of(path, whole, subject)
-    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up)
+        positions = node_positions(nodes, values)
+    names = [node.name for node in nodes]
+    parents = [node.parent for node in nodes]
+    keypoints = select_subject(path, Keypoints(positions, names, parents), subject)
+    return common.world_clip(path, keypoints, rate_hz=rate_hz, scale=scale, up=up)
 
 
-def forward_kinematics(nodes: list[Node], values: Array) -> Array:
+def node_positions(nodes: list[Node], values: Array) -> Array:
     """World positions (T, J, 3) in the file's units and axes of channel values (T, C) [deg]."""
     offsets: list[Array] = []
     turns: list[Array | None] = []
     for node in nodes:
-        offsets.append(np.tile(node.offset, (len(values), 1)))
+        offset = np.tile(node.offset, (len(values), 1))
         for axis, column in node.columns("position"):
-            offsets[-1][:, "xyz".index(axis)] = values[:, column]
-        turning = node.columns("rotation")
-        order = "".join(axis for axis, _ in turning).upper()
-        angles = np.deg2rad(values[:, [column for _, column in turning]])
+            offset[:, "xyz".index(axis)] = values[:, column]
+        offsets.append(offset)
+        channels = node.columns("rotation")
+        order = "".join(axis for axis, _ in channels).upper()
+        angles = np.deg2rad(values[:, [column for _, column in channels]])
         turns.append(rotations.from_euler(order, angles) if order else None)
     return common.forward_kinematics([node.parent for node in nodes], offsets, turns)
 
 
-_MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECASE)
-
-
 def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
-    """The lines before MOTION, the number of the line after it, and what follows it."""
+    """The lines before MOTION, the number of the line after it, and the bytes after it."""
     match = _MOTION.search(data)
-    if match:
-        before = data[: match.end()].splitlines()
-        header = [line.decode("utf-8", "replace") for line in before[:-1]]
-        newline = 2 if data[match.end() : match.end() + 2] == b"\r\n" else 1
-        return header, len(before) + 1, data[match.end() + newline :]
-    if not data.strip():
-        raise InputError(f"{path} is empty, expected a BVH file")
-    first = data[:200].splitlines()[0]
-    if first.strip().upper() != b"HIERARCHY":
-        common.require_text(path, data)
-        raise common.at_line(
-            path, 1, f"expected HIERARCHY, found {common.shown(first)}; is this a BVH file?"
-        )
-    raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
+    if match is None:
+        raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
+    before = data[: match.end()].splitlines()
+    header = [line.decode("utf-8", "replace") for line in before[:-1]]
+    newline = 2 if data[match.end() : match.end() + 2] == b"\r\n" else 1
+    return header, len(before) + 1, data[match.end() + newline :]
 
 
 class _Tokens:
@@ -122,7 +116,7 @@ class _Tokens:
     def __init__(self, path: Path, lines: list[str]) -> None:
         self.path = path
         self.last_line = len(lines)
-        self.at = 0
+        self.position = 0
         self.tokens = [
             (number, word)
             for number, line in enumerate(lines, start=1)
@@ -131,49 +125,41 @@ class _Tokens:
 
     @property
     def line(self) -> int:
-        return self.tokens[self.at][0] if self.at < len(self.tokens) else self.last_line
+        at_end = self.position >= len(self.tokens)
+        return self.last_line if at_end else self.tokens[self.position][0]
 
     def peek(self) -> str:
-        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+        at_end = self.position >= len(self.tokens)
+        return "" if at_end else self.tokens[self.position][1]
 
     def take(self) -> str:
         word = self.peek()
-        self.at += 1
+        self.position += 1
         return word
 
     def expect(self, *words: str) -> str:
         line = self.line
         word = self.take()
         if word.upper() not in words:
-            observed = common.shown(word) if word else "the end"
-            raise common.at_line(
-                self.path, line, f"expected {' or '.join(words)}, found {observed}"
-            )
+            got = common.quoted(word) if word else "the end"
+            raise common.at_line(self.path, line, f"expected {' or '.join(words)}, got {got}")
         return word.upper()
 
     def rest_of_line(self) -> str:
-        """What is left on the line of the last word taken, up to an opening brace."""
-        line = self.tokens[self.at - 1][0]
+        """The words up to the end of the line or an opening brace: names may have spaces."""
+        line = self.tokens[self.position - 1][0]
         words = []
-        while self.at < len(self.tokens) and self.line == line and self.peek() != "{":
+        while self.position < len(self.tokens) and self.line == line and self.peek() != "{":
             words.append(self.take())
         return " ".join(words)
-
-    def name(self) -> str:
-        """The name after ROOT or JOINT; it may have spaces."""
-        line = self.tokens[self.at - 1][0]
-        name = self.rest_of_line()
-        if not name:
-            raise common.at_line(self.path, line, "a joint without a name")
-        return name
 
     def number(self, what: str) -> float:
         line = self.line
         word = self.take()
         value = common.number_or_nan(word)
         if not np.isfinite(value):
-            observed = common.shown(word) if word else "the end"
-            raise common.at_line(self.path, line, f"{what} must be a number, found {observed}")
+            got = common.quoted(word) if word else "the end"
+            raise common.at_line(self.path, line, f"{what} must be a number, got {got}")
         return value
 
 
@@ -185,20 +171,17 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
     columns = 0
     while tokens.peek() or not nodes:
         tokens.expect("ROOT")
-        nodes.append(Node(tokens.name(), parent=-1))
+        nodes.append(Node(tokens.rest_of_line(), parent=-1))
         tokens.expect("{")
         open_nodes = [len(nodes) - 1]
         while open_nodes:
             node = nodes[open_nodes[-1]]
-            line = tokens.line
             inside = () if node.is_end else ("CHANNELS", "JOINT", "END")
             word = tokens.expect("OFFSET", *inside, "}")
             if word == "OFFSET":
                 what = f"OFFSET of {node.name!r}"
                 node.offset = np.array([tokens.number(what) for _ in range(3)])
             elif word == "CHANNELS":
-                if node.channels:
-                    raise common.at_line(path, line, f"joint {node.name!r} has CHANNELS twice")
                 node.first_column = columns
                 node.channels = _channels(tokens, node.name)
                 columns += len(node.channels)
@@ -207,48 +190,39 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
             else:
                 nodes.append(_child(tokens, nodes, open_nodes[-1], word))
                 tokens.expect("{")
-                if len(nodes) > common.MAX_KEYPOINTS:
-                    most = f"more than {common.MAX_KEYPOINTS:,} joints, which is all that are read"
-                    raise common.at_line(path, line, most)
+                common.check_size(path, 1, len(nodes))
                 open_nodes.append(len(nodes) - 1)
     if columns == 0:
-        raise InputError(f"{path}: no joint has CHANNELS, so there is no motion to read")
+        raise InputError(f"{path}: no joint has CHANNELS")
     return nodes
 
 
 def _child(tokens: _Tokens, nodes: list[Node], parent: int, word: str) -> Node:
     """The node that a JOINT or an END begins."""
     if word == "JOINT":
-        return Node(tokens.name(), parent)
+        return Node(tokens.rest_of_line(), parent)
     tokens.expect("SITE")
-    # some exporters name End Sites; they go by their joint's name here
+    # some exporters name End Sites; their joint's name is used instead
     tokens.rest_of_line()
-    siblings = sum(other.is_end and other.parent == parent for other in nodes)
+    siblings = sum(node.is_end and node.parent == parent for node in nodes)
     number = str(siblings + 1) if siblings else ""
     return Node(f"{nodes[parent].name}_end{number}", parent, is_end=True)
 
 
 def _channels(tokens: _Tokens, joint: str) -> list[str]:
     """The names after CHANNELS, in lower case."""
-    line = tokens.line
     count = tokens.number(f"the number of CHANNELS of {joint!r}")
-    if count != int(count) or count < 0:
-        raise common.at_line(tokens.path, line, f"joint {joint!r} cannot have {count:g} CHANNELS")
     channels: list[str] = []
     for _ in range(int(count)):
         line = tokens.line
         word = tokens.take()
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
-            available = "there are: Xposition ... Zrotation"
-            message = f"joint {joint!r} has the {kind} channel {common.shown(word)}; {available}"
-            raise common.at_line(tokens.path, line, message)
+            message = f"joint {joint!r} has the {kind} channel {common.quoted(word)}"
+            expected = "expected Xposition ... Zrotation"
+            raise common.at_line(tokens.path, line, f"{message}, {expected}")
         channels.append(word.lower())
     return channels
-
-
-# from its first word on
-_LINE = re.compile(rb"\S[^\r\n]*")
 
 
 def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tuple[float, Array]:
@@ -265,19 +239,17 @@ def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tupl
     time_line = first_line + common.line_breaks(text[: time.start()])
     declared = _declared(path, count_line, count[0], "Frames")
     frame_time = _declared(path, time_line, time[0], "Frame Time")
-    if declared != int(declared) or declared < 0:
-        raise common.at_line(path, count_line, f"{declared:g} is no number of frames")
     if not frame_time > 0.0:
-        raise common.at_line(path, time_line, f"a frame time of {frame_time:g} s is not positive")
+        raise common.at_line(path, time_line, f"Frame Time is {frame_time:g} s, expected above 0")
     digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
-    rate_hz = common.rate_said(f"{path}, line {time_line}", common.whole_rate(frame_time, digits))
-    table = text[time.end() :]
+    rate_hz = common.file_rate(f"{path}, line {time_line}", common.whole_rate(frame_time, digits))
+
     columns = sum(len(node.channels) for node in nodes)
-    if declared == 0 and not table.strip():
-        raise common.at_line(path, count_line, "the file has no frames")
     expected = f"expected {columns} (one per channel)"
+    table = text[time.end() :]
     values = common.number_lines(path, table, columns, expected, first_line=time_line)
-    if (frames := len(values)) != declared:
+    frames = len(values)
+    if frames != declared or not frames:
         cut = common.CUT if frames < declared else ""
         raise InputError(f"{path} has {frames} frames, its header declares {declared:.10g}{cut}")
     common.check_size(path, frames, len(nodes))
@@ -286,10 +258,9 @@ def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tupl
 
 def _declared(path: Path, line: int, text: bytes, key: str) -> float:
     """The number of a line "KEY: number"."""
-    label, colon, value = text.partition(b":")
-    if not colon or b" ".join(label.split()).lower() != key.lower().encode():
-        raise common.at_line(path, line, f"expected '{key}: ...', found {common.shown(text)}")
+    label, _, value = text.partition(b":")
     number = common.number_or_nan(value)
-    if not np.isfinite(number):
-        raise common.at_line(path, line, f"'{key}' must be a number, found {common.shown(value)}")
+    if b" ".join(label.split()).lower() != key.lower().encode() or not np.isfinite(number):
+        got = common.quoted(text)
+        raise common.at_line(path, line, f"expected '{key}:' and a number, got {got}")
     return number

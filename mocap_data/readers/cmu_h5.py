@@ -22,10 +22,10 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_available
 from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
-from mocap_data.outside import reading
-from mocap_data.readers.common import MissingOptions, check_size, rate_said, shown
+from mocap_data.input_files import reading
+from mocap_data.readers.common import MissingOptions, check_size, file_rate, quoted
 
 _LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
 _SPINE = ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head")
@@ -88,10 +88,10 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 
 
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
-    """The clips of a file, sorted by name, from their attributes alone.
+    """The clips of a file, sorted by name, from their attributes.
 
     Raises:
-      InputError: for what is no such file.
+      InputError: another file.
     """
     with open_hdf5(Path(path)) as file:
         clips = []
@@ -101,19 +101,19 @@ def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
             except InputError:
                 continue
         if not clips:
-            layout = "dm_control's layout (a group each, with dt and num_steps)"
-            raise InputError(f"{path}: HDF5, but no clips in {layout}")
+            layout = "a group for each, with dt and num_steps (dm_control)"
+            raise InputError(f"{path}: HDF5 without clips, expected {layout}")
         return tuple(clips)
 
 
 def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Clip:
     """One clip's keypoints, named as in ASF/AMC; metres, Z up.
 
-    clip: its name in the file; may be left out where the file has one.
+    clip: its name in the file; None: the only one.
 
     Raises:
-      InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or
-        of a wrong shape, values that are not finite; MissingOptions where clip= is needed.
+      InputError: with file and clip: not HDF5, damaged, an unknown clip, an array missing or of a
+        wrong shape, values that are not finite; MissingOptions where clip= is needed.
     """
     (name, _, rate_hz), root, positions, quaternions = read_bodies(path, clip)
     points = [root]
@@ -139,14 +139,14 @@ def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Cli
 def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies:
     """The humanoid's poses in one clip. Raises InputError as `read_cmu_h5`."""
     with open_hdf5(Path(path)) as file:
-        opened = _File(path, file, _chosen(path, file, clip))
+        opened = _File(path, file, _clip_name(path, file, clip))
         root = opened.array("position", 3)
         places = opened.array("body_positions", 3 * len(BODY_NAMES))
         turns = opened.array("body_quaternions", 4 * len(BODY_NAMES))
     turns = turns.reshape(len(root), -1, 4)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.linalg.norm(turns, axis=-1, keepdims=True)
-    # float32 rounding and the fit's own leave less
+    # tolerance of float32 rounding and of the fit
     if not (np.abs(length - 1.0) < 0.02).all():
         raise InputError(f"{opened.where}: a quaternion is not of length 1")
     return Bodies(opened.clip, root, places.reshape(len(root), -1, 3), turns / length)
@@ -160,18 +160,14 @@ def _walker(group: Any) -> h5py.Group | None:
     return group if is_clip else None
 
 
-def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
+def _clip_name(path: Any, file: h5py.File, clip: str | None) -> str:
     """The name of the clip to read."""
-    if clip is not None and member(file, str(clip)) is not None:
-        return str(clip)
     names = sorted(members(file))
-    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     if clip is not None:
-        raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {listed}")
-    if not names:
-        raise InputError(f"{path} holds no clips")
-    if len(names) > 1:
-        message = f"{path} holds {len(names)} clips; give clip=, e.g. {listed}"
+        check_available(f"clip in {path}", [clip], names)
+        return clip
+    if len(names) != 1:
+        message = f"{path} holds {len(names)} clips; set clip=, e.g. {', '.join(names[:5])}"
         raise MissingOptions(message, ("clip",))
     return names[0]
 
@@ -189,29 +185,27 @@ class _File:
             attrs = attributes(group)
             period = self._positive(attrs, "dt")
             frames = int(self._positive(attrs, "num_steps"))
-        # an array may claim any size without being there
+        # an array may declare any size without data
         check_size(self.where, frames, 1 + len(BODY_NAMES))
         self.walker = walker
-        self.clip = CmuClip(name, frames, rate_said(self.where, 1.0 / period))
+        self.clip = CmuClip(name, frames, file_rate(self.where, 1.0 / period))
 
-    def _positive(self, known: dict[str, Any], key: str) -> float:
+    def _positive(self, attrs: dict[str, Any], key: str) -> float:
         """An attribute that is a positive number."""
-        value = np.asarray(known.get(key, "missing"))
-        one_number = value.size == 1 and value.dtype.kind in "fiu"
-        if not (one_number and 0.0 < value.reshape(()) < math.inf):
-            observed = shown(str(value))
-            raise InputError(f"{self.where}: attribute {key!r} is {observed}, expected more than 0")
+        value = np.asarray(attrs.get(key, "missing"))
+        is_number = value.size == 1 and value.dtype.kind in "fiu"
+        if not (is_number and 0.0 < value.reshape(()) < math.inf):
+            got = quoted(str(value))
+            raise InputError(f"{self.where}: attribute {key!r} is {got}, expected above 0")
         return float(value.reshape(()))
 
     def array(self, key: str, rows: int) -> Array:
         """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
         data = member(self.walker, key)
-        where = f"{self.where}: {key}"
-        if data is None:
-            raise InputError(f"{self.where}: array {key!r} is missing")
-        array_bytes(data, f"{self.where}: array {key!r}")
+        what = f"{self.where}: array {key!r}"
+        array_bytes(data, what)
         expected = (rows, self.clip.num_frames)
         if data.shape not in (expected, expected[::-1]):
-            raise InputError(f"{where} is of shape {data.shape}, expected {expected}")
-        values = np.asarray(read_array(data, where), dtype=np.float64)
+            raise InputError(f"{what} is of shape {data.shape}, expected {expected}")
+        values = np.asarray(read_array(data, what), dtype=np.float64)
         return values.T if data.shape == expected else values

@@ -1,4 +1,4 @@
-"""What readers share: limits, units, axes, rates, tables of numbers, and the dog's keypoints."""
+"""Shared by the readers: limits, units, axes, rates, tables of numbers, the dog's keypoints."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
-from mocap_data.outside import regular_file, require_memory
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.input_files import regular_file, require_memory
+from mocap_data.readers.subject_selection import Keypoints
 
-# what a file may ask for: five minutes at 120 Hz with 100 keypoints are 11 million coordinates, and
-# a text of 100 MB
+# five minutes at 120 Hz with 100 keypoints are a text of 100 MB
 MAX_FILE_BYTES = 2**30
 # joints of a hierarchy, bones, markers
 MAX_KEYPOINTS = 2_000
-# frames x keypoints x 3: 0.8 GB
-MAX_COORDINATES = 100_000_000
-# per keypoint and frame at the peak of forward kinematics: positions, rotations and angles, twice
+# memory per keypoint and frame at the peak of forward kinematics [bytes]
 BYTES_PER_KEYPOINT = 160
-# frames per second that a file may say; a rate beyond is a time in another unit
+# [Hz] of recordings; a rate beyond is a time in another unit
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
 CUT = "; the file is cut short"
@@ -55,7 +52,7 @@ DOG_RATE_HZ = 60.0
 
 
 class MissingOptions(InputError):
-    """A recording that does not say all that is needed; `options` names the reader's that help."""
+    """A recording without a needed value; `options` are the reader's options that set it."""
 
     def __init__(self, message: str, options: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -82,27 +79,19 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     """`scale` as a number: metres per unit of the file, or the name of that unit ("cm").
 
     Raises:
-      InputError: for an unknown name, or a number that is not positive and finite.
+      InputError: an unknown name, or a number that is not positive and finite.
     """
-    meaning = "metres per unit of the file"
-    if isinstance(scale, str):
-        text = scale.strip()
-        if text.lower() in UNITS:
-            return UNITS[text.lower()]
-        try:
-            scale = float(text)
-        except ValueError:
-            expected = f"scale is {meaning}, a number or one of: m, dm, cm, mm, in, ft"
-            raise InputError(f"{path}: no unit {shown(text)}; {expected}") from None
-    if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
-        raise InputError(f"{path}: scale {scale!r} is no number ({meaning}) and no unit's name")
-    if not (math.isfinite(scale) and scale > 0.0):
-        raise InputError(f"{path}: scale {scale} is not positive ({meaning})")
-    return float(scale)
+    number = UNITS.get(str(scale).strip().lower(), math.nan)
+    if math.isnan(number) and not isinstance(scale, bool):
+        number = number_or_nan(str(scale))
+    if not (math.isfinite(number) and number > 0.0):
+        expected = "metres per unit of the file (above 0), or one of m, dm, cm, mm, in, ft"
+        raise InputError(f"{path}: scale={quoted(str(scale))}: expected {expected}")
+    return number
 
 
-# for each upward axis of a file its axes that become X, Y and Z; with Y up, a character at rest
-# faces +Z by custom, which becomes +X
+# of each upward axis of a file the axes that become X, Y and Z; a character in a Y-up file faces +Z
+# at rest, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
@@ -115,7 +104,7 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
     Raises:
-      InputError: for another axis or scale.
+      InputError: another axis or scale.
     """
     name = str(up).strip().lower()
     if name not in UP_AXES:
@@ -131,19 +120,19 @@ def forward_kinematics(
     """Positions (T, J, 3) of joints, parents before children, in the axes and units of the roots.
 
     offsets: of each joint in its parent's frame, (3,) or (T, 3); of a root its positions (T, 3).
-    turns: of each joint in its parent, (T, 4); None: none.
+    turns: of each joint in its parent, (T, 4); None: the identity.
     """
-    places: list[Array] = []
-    outer: list[Array] = []
+    positions: list[Array] = []
+    orientations: list[Array] = []
     for parent, offset, turn in zip(parents, offsets, turns, strict=True):
         if parent < 0:
-            places.append(offset)
-            outer.append(rotations.IDENTITY if turn is None else turn)
+            positions.append(offset)
+            orientations.append(rotations.IDENTITY if turn is None else turn)
         else:
-            above = outer[parent]
-            places.append(places[parent] + rotations.rotate(above, offset))
-            outer.append(above if turn is None else rotations.multiply(above, turn))
-    return np.stack(places, axis=1)
+            outer = orientations[parent]
+            positions.append(positions[parent] + rotations.rotate(outer, offset))
+            orientations.append(outer if turn is None else rotations.multiply(outer, turn))
+    return np.stack(positions, axis=1)
 
 
 def world_clip(
@@ -155,18 +144,18 @@ def world_clip(
     up: str,
     assumed: tuple[str, ...] = ("scale", "up"),
 ) -> Clip:
-    """The `Clip` of keypoints in a file's units and axes; how every reader ends.
+    """The `Clip` of keypoints in a file's units and axes.
 
-    assumed: those of the reader's options that the file does not answer.
+    assumed: the reader's options that the file does not answer.
 
     Raises:
-      InputError: naming the file, for what `to_world` and `Clip` refuse.
+      InputError: with the file, as `to_world` and `Clip`.
     """
     names = tuple(keypoints.names)
     parents = keypoints.parents
     count = keypoints.positions.shape[1]
     if len(names) != count:
-        raise InputError(f"{path} has {count} keypoints, but there are {len(names)} names")
+        raise InputError(f"{path}: names has {len(names)} entries, expected {count} (keypoints)")
     try:
         # what is too large for a float is refused as not finite
         with np.errstate(over="ignore"):
@@ -186,11 +175,7 @@ def world_clip(
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-      InputError: beyond MAX_FILE_BYTES, and for what is no regular file.
-    """
+    """The bytes of a regular file of at most MAX_FILE_BYTES."""
     return regular_file(path, at_most=MAX_FILE_BYTES).read_bytes()
 
 
@@ -198,58 +183,39 @@ def text_content(path: Path, expected: str) -> bytes:
     """The bytes of a text file without a byte order mark.
 
     Raises:
-      InputError: as `content`, for an empty file (`expected` names its contents) and for no text.
+      InputError: as `content` and `check_text`.
     """
     data = content(path).removeprefix(BOM)
-    if not data.strip():
-        raise InputError(f"{path} is empty, expected {expected}")
-    require_text(path, data)
+    check_text(path, data, expected)
     return data
 
 
-def require_text(path: Any, data: bytes) -> None:
-    """Refuse what is no text in ASCII or UTF-8.
-
-    Raises:
-      InputError: for binary contents, and UTF-16.
-    """
+def check_text(path: Any, data: bytes, expected: str) -> None:
+    """Raise InputError for bytes that are empty, UTF-16 or binary. expected: their contents."""
+    if not data.strip():
+        raise InputError(f"{path} is empty, expected {expected}")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path} is text in UTF-16; save it as UTF-8 or ASCII")
     if b"\0" in data[:4096]:
-        raise InputError(f"{path} is binary, expected text")
+        raise InputError(f"{path} is binary, expected {expected}")
 
 
 def check_size(path: Any, frames: int, keypoints: int) -> None:
-    """Refuse a recording that is too large, before anything is allocated.
-
-    Raises:
-      InputError: for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
-    """
-    size = f"{frames:,} frames of {keypoints:,} keypoints"
+    """Raise InputError for more than MAX_KEYPOINTS, or more than memory holds."""
     if keypoints > MAX_KEYPOINTS:
-        most = f"more than the {MAX_KEYPOINTS:,} that are read"
-        raise InputError(f"{path} has {keypoints:,} keypoints, {most}")
-    if 3 * frames * keypoints > MAX_COORDINATES:
-        most = f"more than the {MAX_COORDINATES:,} coordinates that are read"
-        raise InputError(f"{path}: {size} are {most}; cut it into parts")
+        raise InputError(f"{path}: {keypoints:,} keypoints, expected at most {MAX_KEYPOINTS:,}")
+    size = f"{frames:,} frames of {keypoints:,} keypoints"
     require_memory(BYTES_PER_KEYPOINT * frames * keypoints, f"{path}: {size}")
 
 
-def rate_said(path: Any, rate_hz: float) -> float:
-    """The frames per second that a file says, directly or as a time per frame.
-
-    Raises:
-      InputError: for a rate outside of RATES_HZ.
-    """
+def file_rate(path: Any, rate_hz: float) -> float:
+    """The rate of a file [Hz]. Raises InputError outside of RATES_HZ."""
     low, high = RATES_HZ
     if low <= rate_hz <= high:
         return rate_hz
-    lasts = f", a frame of {1.0 / rate_hz:g} s," if rate_hz > 0.0 else ""
-    unit = " (a time in milliseconds?)" if low <= 1000.0 * rate_hz <= high else ""
-    raise InputError(
-        f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; "
-        f"expected {low:g} to {high:,.0f}{unit}"
-    )
+    hint = " (a time in milliseconds?)" if low <= 1000.0 * rate_hz <= high else ""
+    expected = f"expected {low:g} to {high:,.0f}"
+    raise InputError(f"{path}: a rate of {rate_hz:.4g} frames/s, {expected}{hint}")
 
 
 def whole_rate(frame_time: float, digits: int = 15) -> float:
@@ -259,33 +225,33 @@ def whole_rate(frame_time: float, digits: int = 15) -> float:
     """
     if not math.isfinite(1.0 / frame_time):
         return math.inf
-    whole = max(1, round(1.0 / frame_time))
-    gap = abs(1.0 / whole - frame_time)
-    return float(whole) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time
+    rounded = max(1, round(1.0 / frame_time))
+    gap = abs(1.0 / rounded - frame_time)
+    return float(rounded) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time
 
 
-def even_rate(path: Any, steps: Array, middle: float, tolerance: float) -> None:
-    """Refuse frames of differing durations `steps` (T,) [s].
+def check_even(path: Any, steps: Array, middle: float, tolerance: float) -> None:
+    """Check that frames of durations `steps` (T,) [s] are `middle` up to a share `tolerance`.
 
     Raises:
-      InputError: naming the first frame that is not `middle` up to a share `tolerance`.
+      InputError: with the first other frame.
     """
     uneven = np.abs(steps - middle) > tolerance * middle
     if uneven.any():
         frame = int(np.argmax(uneven))
         lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {middle:g} s"
-        raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
+        raise InputError(f"{path}: {lasts}; rate_hz= makes them even")
 
 
-def shown(text: bytes | str) -> str:
-    """A piece of a file as an error shows it."""
+def quoted(text: bytes | str) -> str:
+    """A piece of a file in quotes, cut to 40 characters, for an error."""
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     stripped = decoded.strip()
     return repr(stripped if len(stripped) <= 40 else stripped[:40] + "...")
 
 
 def line_breaks(text: bytes) -> int:
-    """How many lines end in a text."""
+    """The number of line ends in a text."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
@@ -301,35 +267,30 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     """Rows of equally many words as finite floats, (T, words in a row).
 
     Raises:
-      InputError: naming the line of a word that is no finite number.
+      InputError: with the line of a word that is no finite number.
     """
     try:
         values = np.array(rows, dtype=np.float64)
     except ValueError:
-        for number, row in zip(line_numbers, rows, strict=True):
-            for word in row:
-                try:
-                    float(word)
-                except ValueError:
-                    raise at_line(path, number, f"{shown(word)} is not a number") from None
-        raise InputError(f"{path}: the rows are not all numbers of one length") from None
-    finite = np.isfinite(values).all(axis=1)
+        values = np.array([[number_or_nan(word) for word in row] for row in rows])
+    finite = np.isfinite(values)
     if not finite.all():
-        frame = int(np.argmin(finite))
-        raise at_line(path, line_numbers[frame], f"a value is not finite (frame {frame})")
+        frame, column = np.argwhere(~finite)[0]
+        word = quoted(rows[frame][column])
+        raise at_line(path, line_numbers[frame], f"{word} is no finite number")
     return values
 
 
 def number_lines(
     path: Any, text: bytes, columns: int, expected: str, *, first_line: int, separator: bytes = b""
 ) -> Array:
-    """Lines of `columns` finite numbers each, (T, columns); blank ones do not count.
+    """Lines of `columns` finite numbers each, (T, columns); blank lines do not count.
 
-    expected: how an error goes on for a line of another length. first_line: of the text in the
-    file. separator: it may end a line, too; b"": white space.
+    expected: the end of an error for a line of another length. first_line: of the text in the
+    file. separator: it may end a line; b"": white space.
 
     Raises:
-      InputError: naming the line.
+      InputError: with the line.
     """
     plain = text.replace(b"\r\n", b"\n").replace(separator + b"\n", b"\n")
     if plain := plain.strip().removesuffix(separator):
@@ -339,7 +300,7 @@ def number_lines(
             values = np.loadtxt(stream, delimiter=delimiter, comments=None, ndmin=2)
             if values.shape[1] == columns and np.isfinite(values).all():
                 return values
-    # each word is looked at for what is wrong
+    # word by word, to name the wrong one
     lines = [
         (number, line.strip().removesuffix(separator).split(separator or None))
         for number, line in enumerate(text.splitlines(), start=first_line)

@@ -20,9 +20,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.outside import read_json
+from mocap_data.input_files import read_json
 from mocap_data.readers import common
-from mocap_data.readers.subjects import Keypoints
+from mocap_data.readers.subject_selection import Keypoints
 
 # numbers in a frame by a joint's kind
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
@@ -61,8 +61,8 @@ HUMANOID = (
     *_side("right", 1.0, 3),
     *_side("left", -1.0, 9),
 )
-# points of its bodies that a recording of a person has: the middle of the head's ball, and the
-# soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
+# more keypoints of its bodies: the middle of the head's ball, and the soles' ends at the floor (the
+# foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
 HUMANOID_POINTS = (
     CharacterJoint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     CharacterJoint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
@@ -84,30 +84,32 @@ def read_deepmimic(
 
     character: the character file; None: the published humanoid (with head, toes and heels) for 44
       numbers, else KIND_character.txt or KIND.txt beside KIND_*.txt.
-    rate_hz: in place of the frames' own durations. scale, up: see `to_world`.
+    rate_hz: in place of the frames' durations. scale, up: see `to_world`.
 
     Raises:
-      InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another
-        length or with a value that is not finite, no character.
+      InputError: with the file: no JSON, other contents, a robot's motion, frames of differing
+        length, a value that is not finite, no character.
     """
     path = Path(path)
     frames = _frames(path, read_json(path))
-    numbers = frames.shape[1]
+    width = frames.shape[1]
     joints: tuple[CharacterJoint, ...] = HUMANOID
-    if character is not None or numbers != size_of(HUMANOID):
-        joints = read_character(_character(path, numbers) if character is None else character)
-    if numbers != (needed := size_of(joints)):
-        raise InputError(f"{path} has {numbers} numbers in a frame, its character needs {needed}")
+    if character is not None or width != size_of(HUMANOID):
+        joints = read_character(_character(path, width) if character is None else character)
+    if width != size_of(joints):
+        raise InputError(
+            f"{path}: {width} numbers in a frame, its character expects {size_of(joints)}"
+        )
     points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
     common.check_size(path, len(frames), len(points))
     rate_hz = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
-        positions = forward_kinematics(points, _normalized(path, frames, joints))
-    whole = Keypoints(
-        positions, [joint.name for joint in points], [joint.parent for joint in points]
-    )
-    return common.world_clip(path, whole, rate_hz=rate_hz, scale=scale, up=up)
+        positions = joint_positions(points, _normalized(path, frames, joints))
+    names = [joint.name for joint in points]
+    parents = [joint.parent for joint in points]
+    keypoints = Keypoints(positions, names, parents)
+    return common.world_clip(path, keypoints, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def size_of(joints: Sequence[CharacterJoint]) -> int:
@@ -115,7 +117,7 @@ def size_of(joints: Sequence[CharacterJoint]) -> int:
     return 8 + sum(_SIZES[joint.kind] for joint in joints)
 
 
-def forward_kinematics(joints: Sequence[CharacterJoint], frames: Array) -> Array:
+def joint_positions(joints: Sequence[CharacterJoint], frames: Array) -> Array:
     """World positions (T, joints, 3), in file units and axes, of frames with unit quaternions."""
     turns: list[Array | None] = []
     column = 8
@@ -126,9 +128,9 @@ def forward_kinematics(joints: Sequence[CharacterJoint], frames: Array) -> Array
             local = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
         turns.append(local if local.shape[1] else None)
     turns[0] = frames[:, 4:8]
-    root, *others = (np.array(joint.offset) for joint in joints)
+    root, *offsets = (np.array(joint.offset) for joint in joints)
     parents = [joint.parent for joint in joints]
-    return common.forward_kinematics(parents, [frames[:, 1:4] + root, *others], turns)
+    return common.forward_kinematics(parents, [frames[:, 1:4] + root, *offsets], turns)
 
 
 def _frames(path: Path, document: Any) -> Array:
@@ -138,24 +140,14 @@ def _frames(path: Path, document: Any) -> Array:
     if "FrameDuration" in document:
         hint = "not a recording of keypoints to retarget"
         raise InputError(f"{path} holds a robot's motion (it has 'FrameDuration'), {hint}")
-    rows = document["Frames"]
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
-        raise InputError(f"{path}: 'Frames' must be a list of frames, each a list of numbers")
-    size = len(rows[0])
-    if size < 8:
-        expected = "expected at least 8 (duration, root position and quaternion)"
-        raise InputError(f"{path}: a frame has {size} numbers, {expected}")
-    for i, row in enumerate(rows):
-        if len(row) != size:
-            raise InputError(f"{path}: frame {i} has {len(row)} numbers, the first has {size}")
-        # bool is a kind of int
-        if not all(type(value) in (int, float) for value in row):
-            raise InputError(f"{path}: frame {i} has an entry that is no number")
     try:
-        frames = np.array(rows, dtype=np.float64)
-    # a whole number of more than 308 digits
-    except OverflowError:
-        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
+        frames = np.array(document["Frames"], dtype=np.float64)
+    # OverflowError: a whole number of more than 308 digits
+    except (ValueError, TypeError, OverflowError):
+        frames = np.empty(0)
+    if frames.ndim != 2 or frames.shape[1] < 8:
+        expected = "frames of one length, at least 8 numbers (duration, root position, quaternion)"
+        raise InputError(f"{path}: 'Frames' of shape {frames.shape}, expected {expected}")
     finite = np.isfinite(frames).all(axis=1)
     if not finite.all():
         raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
@@ -175,8 +167,8 @@ def _normalized(path: Path, frames: Array, joints: Sequence[CharacterJoint]) -> 
             wrong = ~(np.abs(lengths - 1.0) < 0.4)
             if wrong.any():
                 i = int(np.argmax(wrong))
-                what = f"the quaternion of {joint.name!r} has length {lengths[i]:.3g}"
-                raise InputError(f"{path}: frame {i}: {what}, expected 1; another character?")
+                length = f"the quaternion of {joint.name!r} has length {lengths[i]:.3g}"
+                raise InputError(f"{path}: frame {i}: {length}, expected 1; another character?")
             quaternion /= lengths[:, None]
         column += size
     return frames
@@ -187,27 +179,26 @@ def _rate(path: Path, durations: Array) -> float:
     used = durations[:-1] if len(durations) > 1 else durations
     middle = float(np.median(used))
     if not middle > 1e-6:
-        message = f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz="
+        message = f"{path}: a frame's duration is {middle:g} s, expected above 0; set rate_hz="
         raise common.MissingOptions(message, ("rate_hz",))
-    common.even_rate(path, used, middle, 0.01)
-    return common.rate_said(path, common.whole_rate(middle, digits=5))
+    common.check_even(path, used, middle, 0.01)
+    return common.file_rate(path, common.whole_rate(middle, digits=5))
 
 
-def _character(path: Path, numbers: int) -> Path:
-    """The character file beside a motion file."""
+def _character(path: Path, width: int) -> Path:
+    """The character file beside a motion file of `width` numbers in a frame."""
     kind = path.stem.partition("_")[0]
-    wanted = [path.with_name(f"{kind}_character.txt"), path.with_name(f"{kind}.txt")]
-    for file in wanted:
+    candidates = [path.with_name(f"{kind}_character.txt"), path.with_name(f"{kind}.txt")]
+    for file in candidates:
         if file.is_file() and file != path:
             return file
-    only = f"only the humanoid's {size_of(HUMANOID)} need no character file"
-    looked = f"looked for {' or '.join(file.name for file in wanted)} in its folder"
-    message = f"{path} has {numbers} numbers in a frame, {only}; {looked}; give character="
+    names = " or ".join(file.name for file in candidates)
+    message = f"{path}: {width} numbers in a frame and no character file {names}; set character="
     raise common.MissingOptions(message, ("character",))
 
 
 def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
-    """The joints of a DeepMimic character file. Raises InputError naming it, for other contents."""
+    """The joints of a DeepMimic character file. Raises InputError for other contents."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no character file {str(path)!r} (character=)")
@@ -218,10 +209,7 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
         expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
         raise InputError(f"{path} is no DeepMimic character: {expected}") from None
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
-        raise InputError(f"{path}: a character has one root, its first joint")
-    if len(joints) > common.MAX_KEYPOINTS:
-        most = f"{common.MAX_KEYPOINTS:,} joints, which is all that are read"
-        raise InputError(f"{path} has more than {most}")
+        raise InputError(f"{path}: expected one root, its first joint")
     return joints
 
 
@@ -230,18 +218,15 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     name = str(entry["Name"])
     kind = str(entry["Type"])
     parent = int(entry["Parent"])
-    where = f"{path}: joint {common.shown(name)}"
+    joint = f"{path}: joint {common.quoted(name)}"
     if kind not in _SIZES:
-        raise InputError(
-            f"{where} has the type {common.shown(kind)}; there are: {', '.join(_SIZES)}"
-        )
+        raise InputError(f"{joint}: Type is {kind!r}, expected of: {', '.join(_SIZES)}")
     if not -1 <= parent < i:
-        raise InputError(f"{where} has the parent {parent}, expected an earlier joint")
+        raise InputError(f"{joint}: Parent is {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
-        turned = "is turned against its parent (AttachTheta), which is not supported"
-        raise InputError(f"{where} {turned}")
-    # the root's own offset places the character in its world; the frames do so here
+        raise InputError(f"{joint}: AttachTheta (turned against its parent) is not supported")
+    # the root's offset places the character in its world; the frames do so here
     x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite((x, y, z)).all():
-        raise InputError(f"{where} has an offset that is not finite")
+        raise InputError(f"{joint}: its offset is not finite")
     return CharacterJoint(name, parent, (x, y, z), kind)

@@ -14,8 +14,8 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers import common
-from mocap_data.readers.gaps import without_gaps
-from mocap_data.readers.subjects import Keypoints, subject_of
+from mocap_data.readers.gap_filling import fill_recording
+from mocap_data.readers.subject_selection import Keypoints, select_subject
 
 
 def read_csv(
@@ -29,30 +29,29 @@ def read_csv(
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
-    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing)
-    for every keypoint, maybe after a column "time" [s], which gives the rate, or "frame".
+    A row of names is NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing) for
+    every keypoint, possibly after a column "time" [s], which gives the rate, or "frame".
 
     rate_hz, names: in place of the file's; 81 unnamed columns are the dog set's at 60 Hz.
     scale, up: see `to_world`. subject: the prefix of "SUBJECT:NAME" to take of several; None: the
       first body's.
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, a text or a value that is
+      InputError: with file and line: no rows, rows of differing length, a text or a value that is
         not finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    in_file, times, values = _named_table(path, common.content(path).removeprefix(common.BOM))
+    data = common.content(path).removeprefix(common.BOM)
+    file_names, times, values = _named_table(path, data)
     columns = values.shape[1]
     if columns % 3:
-        raise InputError(
-            f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint"
-        )
+        raise InputError(f"{path}: {columns} numbers in a row, expected 3 (x, y, z) per keypoint")
     common.check_size(path, len(values), columns // 3)
     if rate_hz is None and times is not None:
         rate_hz = rate_of(path, times)
     parents = None
     assumed: tuple[str, ...] = ("scale", "up")
-    if in_file is None and columns == 3 * len(common.DOG_NAMES):
+    if file_names is None and columns == 3 * len(common.DOG_NAMES):
         if rate_hz is None:
             rate_hz = common.DOG_RATE_HZ
             assumed += ("rate_hz",)
@@ -60,17 +59,14 @@ def read_csv(
             names = common.DOG_NAMES
             parents = common.DOG_PARENTS
             assumed += ("names",)
-    names = in_file if names is None else names
+    names = file_names if names is None else names
     if names is None or rate_hz is None:
-        lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
-        raise common.MissingOptions(
-            f"{path} has {columns // 3} keypoints; only the dog set's {len(common.DOG_NAMES)} need "
-            f"no options, so give {' and '.join(lacking)}",
-            lacking,
-        )
+        missing = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
+        message = f"{path} has {columns // 3} keypoints; set "
+        raise common.MissingOptions(message + ", ".join(f"{key}=" for key in missing), missing)
     positions = values.reshape(len(values), -1, 3)
-    taken = subject_of(path, Keypoints(positions, names, parents), subject)
-    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up, assumed=assumed)
+    keypoints = select_subject(path, Keypoints(positions, names, parents), subject)
+    return common.world_clip(path, keypoints, rate_hz=rate_hz, scale=scale, up=up, assumed=assumed)
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
@@ -92,12 +88,10 @@ _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IG
 
 def _names_row(data: bytes) -> tuple[list[str], str, int] | None:
     """The keypoints of a row of names, its first column ("time" or "frame"), and its bytes."""
-    row_match = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
-    if row_match is None or b"\0" in data[:4096]:
+    row = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
+    if row is None or b"\0" in data[:4096]:
         return None
-    cells = [
-        cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(row_match[1])
-    ]
+    cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(row[1])]
     kind = first_column(cells[0])
     if kind:
         cells = cells[1:]
@@ -108,11 +102,11 @@ def _names_row(data: bytes) -> tuple[list[str], str, int] | None:
     expected = [(names[i - i % 3], "xyz"[i % 3]) for i in range(len(names))]
     if [(match["name"], match["axis"].lower()) for match in coordinates] != expected:
         return None
-    return names[::3], kind, row_match.end()
+    return names[::3], kind, row.end()
 
 
 def first_column(name: str) -> str:
-    """What a first column of this name counts: "time" [s], "frame"; "": another column."""
+    """The kind of a first column of this name: "time" [s], "frame", or "" for another one."""
     word = re.split(r"[\s([]", name.lower())[0].removeprefix("#")
     return {"time": "time", "t": "time", "frame": "frame"}.get(word, "")
 
@@ -122,11 +116,11 @@ def rate_of(path: Path, times: Array) -> float:
     steps = np.diff(times)
     step = float(np.median(steps)) if len(steps) else 0.0
     if not step > 0.0:
-        message = f"{path}: its column of times does not grow; give rate_hz="
+        message = f"{path}: its column of times does not grow; set rate_hz="
         raise common.MissingOptions(message, ("rate_hz",))
-    common.even_rate(path, steps, step, 0.1)
+    common.check_even(path, steps, step, 0.1)
     mean = float(times[-1] - times[0]) / len(steps)
-    return common.rate_said(path, common.whole_rate(mean, digits=5))
+    return common.file_rate(path, common.whole_rate(mean, digits=5))
 
 
 def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
@@ -135,17 +129,15 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     Raises:
       InputError: naming file and line: no rows, rows of differing length, no finite number.
     """
+    common.check_text(path, data, "a row of numbers per frame")
     first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
-    if not first and not data.strip():
-        raise InputError(f"{path} is empty, expected a row of numbers per frame")
-    common.require_text(path, data)
     columns = len(cells_of(first))
     expected = f"the rows before have {columns}"
     return common.number_lines(path, data, columns, expected, first_line=first_line, separator=b",")
 
 
 def cells_of(line: bytes) -> list[bytes]:
-    """What stands between the commas of a line; one at its end is tolerated."""
+    """The words between the commas of a line; a comma may end it."""
     return line.strip().removesuffix(b",").split(b",")
 
 
@@ -162,47 +154,48 @@ def read_npz(
 
     rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
     subject: the root, or without parents the prefix, to take of several; None: the first body's.
-    Not-a-number is a missing sample; see `mocap_data.readers.gaps`.
+    Not-a-number is a missing sample; see `mocap_data.readers.gap_filling`.
 
     Raises:
-      InputError: naming the file: no archive, damaged, Python objects, an array missing, of a wrong
-        shape or type, a value that is not finite, or a keypoint that is missing for too long.
+      InputError: with the file: no archive, damaged, an array missing or of a wrong shape or type,
+        a value that is not finite, or a keypoint with a long gap.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
     positions = arrays["positions"]
     parents = arrays["parents"]
-    args = {"positions": None, "names": names, "fps": rate_hz}
-    missing = [key for key, value in args.items() if arrays[key] is None and value is None]
+    options = {"positions": None, "names": names, "fps": rate_hz}
+    missing = [key for key, value in options.items() if arrays[key] is None and value is None]
     if missing:
-        message = f"{path}: array {missing[0]!r} is missing; expected positions, names, fps"
+        message = f"{path}: array {missing[0]!r} is missing, expected positions, names, fps"
         if positions is None:
             raise InputError(message)
-        options = tuple("rate_hz" if key == "fps" else key for key in missing)
-        raise common.MissingOptions(message, options)
+        keys = tuple("rate_hz" if key == "fps" else key for key in missing)
+        raise common.MissingOptions(message, keys)
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
-        what = f"{positions.dtype} {positions.shape}"
-        raise InputError(f"{path}: positions is {what}, expected numbers (T, M, 3)")
+        dtype = f"{positions.dtype} {positions.shape}"
+        raise InputError(f"{path}: positions is {dtype}, expected numbers (T, M, 3)")
     if names is None:
         names = texts_of(path, "names", arrays["names"])
     if rate_hz is None:
-        rate_hz = common.rate_said(path, one_number(path, "fps", arrays["fps"]))
+        rate_hz = common.file_rate(path, one_number(path, "fps", arrays["fps"]))
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
-        what = f"{parents.dtype} {parents.shape}"
-        raise InputError(f"{path}: parents must be a list of indices, is {what}")
+        dtype = f"{parents.dtype} {parents.shape}"
+        raise InputError(f"{path}: parents is {dtype}, expected indices (M,)")
     common.check_size(path, positions.shape[0], positions.shape[1])
     positions = positions.astype(np.float64)
-    taken = subject_of(path, Keypoints(positions, names, parents), subject)
-    samples_missing = np.asarray(np.isnan(taken.positions).any(axis=-1))
-    if samples_missing.any():
-        taken = without_gaps(path, taken, samples_missing, rate_hz, drop=taken.parents is None)
-    return common.world_clip(path, taken, rate_hz=rate_hz, scale=scale, up=up)
+    keypoints = select_subject(path, Keypoints(positions, names, parents), subject)
+    missing_samples = np.asarray(np.isnan(keypoints.positions).any(axis=-1))
+    if missing_samples.any():
+        drop = keypoints.parents is None
+        keypoints = fill_recording(path, keypoints, missing_samples, rate_hz, drop=drop)
+    return common.world_clip(path, keypoints, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:
     """An array of texts as a tuple. Raises InputError for anything else."""
     if array.ndim != 1 or array.dtype.kind not in "US":
-        raise InputError(f"{path}: {key} must be a list of texts, is {array.dtype} {array.shape}")
+        raise InputError(f"{path}: {key} is {array.dtype} {array.shape}, expected texts (N,)")
     return tuple(
         n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in array.tolist()
     )

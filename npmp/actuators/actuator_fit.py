@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.actuators import models
 from npmp.actuators.actuator_log import CHANNELS, ActuatorLog, Float32s
 from npmp.actuators.importers import smoothed
@@ -139,7 +139,7 @@ def fit(
         of one actuator, recordings shorter than an unroll, or weights that are not finite.
     """
     config = config or FitConfig()
-    check_known("channel", channels or [], CHANNELS)
+    check_available("channel", channels or [], CHANNELS)
     if channels and kind in ("pd", "hybrid"):
         raise InputError(
             f"channels={channels}: not for model={kind}; expected model=mlp, conv or vae"

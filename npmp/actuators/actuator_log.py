@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError, matching
 from mocap_data.files import atomic_path
+from mocap_data.input_files import MAX_TEXT_BYTES, reading, regular_file, require_memory
 from mocap_data.npz import load_npz, names_in_npz
-from mocap_data.outside import MAX_TEXT_BYTES, reading, regular_file, require_memory
 
 Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]

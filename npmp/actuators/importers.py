@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from mocap_data.errors import InputError
+from mocap_data.input_files import read_json
 from mocap_data.npz import load_npz, names_in_npz
-from mocap_data.outside import read_json
 from npmp.actuators.actuator_log import (
     MIN_SAMPLES,
     REQUIRED,

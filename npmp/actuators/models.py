@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, check_known
-from mocap_data.outside import read_json
+from mocap_data.errors import InputError, check_available
+from mocap_data.input_files import read_json
 from npmp.actuators.actuator_log import Float32s, Trace
 from npmp.actuators.servo import (
     PDParameters,
@@ -107,7 +107,7 @@ class ActuatorContract:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_known("kind", [self.kind], KINDS)
+        check_available("kind", [self.kind], KINDS)
         if not len(self.input_scale) == len(self.input_mean) == 2 + len(self.channels):
             raise ValueError(
                 "input_scale, input_mean: expected a number for effort, velocity and each channel"

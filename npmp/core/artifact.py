@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from mocap_data.outside import read_json, reading, regular_file
+from mocap_data.input_files import read_json, reading, regular_file
 from npmp.core.settings import format_value, from_mapping
 
 Contract = TypeVar("Contract")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from mocap_data.outside import read_json, reading, regular_file, require_memory
+from mocap_data.input_files import read_json, reading, regular_file, require_memory
 from npmp.core.artifact import read_tensors, sha256, write_tensors
 
 

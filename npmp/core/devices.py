@@ -16,7 +16,7 @@ def check_device(device: str) -> str:
     if device == "cpu":
         return device
     if not re.fullmatch(r"cuda(:\d+)?", device):
-        raise InputError(f"no device {device!r}; there are: cpu, cuda, cuda:N")
+        raise InputError(f"no device {device!r}; available: cpu, cuda, cuda:N")
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -25,7 +25,7 @@ def check_device(device: str) -> str:
         raise InputError(f"device={device}: torch has no CUDA device here{build}; use device=cpu")
     if int(device.partition(":")[2] or 0) >= count:
         raise InputError(
-            f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count))
+            f"no device {device!r}; available: cpu, " + ", ".join(f"cuda:{i}" for i in range(count))
         )
     return device
 

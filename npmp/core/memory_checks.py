@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import mujoco
 
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 
 _MIB = 2**20
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mocap_data.errors import InputError, unknown
-from mocap_data.outside import read_json, read_text
+from mocap_data.input_files import read_json, read_text
 
 
 @dataclass(frozen=True)

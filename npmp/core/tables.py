@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data.errors import InputError
-from mocap_data.outside import reading, regular_file
+from mocap_data.input_files import reading, regular_file
 
 FloatArray = npt.NDArray[np.float64]
 

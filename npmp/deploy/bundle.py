@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, json_text
+from mocap_data.input_files import parse_json, reading, regular_file
 from mocap_data.npz import load_npz, names_in_npz
-from mocap_data.outside import parse_json, reading, regular_file
 from npmp.core.settings import from_mapping
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.onnx_policy import Golden, OnnxPolicy

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError, importing
-from mocap_data.outside import reading
+from mocap_data.input_files import reading
 from npmp.deploy.contract import GRAVITY, MEMORY, BundleContract
 from npmp.deploy.graph import check_graph
 from npmp.deploy.robot import FloatArray

@@ -28,7 +28,7 @@ import numpy as np
 from mocap_data import hdf5
 from mocap_data.errors import InputError
 from mocap_data.files import json_text, new_hdf5
-from mocap_data.outside import parse_json, reading, regular_file, require_memory
+from mocap_data.input_files import parse_json, reading, regular_file, require_memory
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import Controller, ControlMode, ControlStep, missed_deadlines
 from npmp.deploy.robot import FloatArray, State

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import unknown
-from mocap_data.outside import read_json_object
+from mocap_data.input_files import read_json_object
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import geometry, ranges
 from npmp.core.memory_checks import require_images

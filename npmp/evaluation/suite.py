@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
@@ -206,8 +206,8 @@ def chosen(
     """
     selected = list(scenarios) if names is None else names
     if not selected:
-        raise InputError(f"scenarios=[] names none; there are: {', '.join(scenarios)}")
-    check_known("scenario", selected, scenarios)
+        raise InputError(f"scenarios=[] names none; available: {', '.join(scenarios)}")
+    check_available("scenario", selected, scenarios)
     fallen = [name for name in selected if scenarios[name].fallen]
     if recovers and not fallen:
         raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")

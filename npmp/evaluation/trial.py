@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 from npmp.core import geometry
 from npmp.envs.policy import Policy
 from npmp.envs.rollout import Transition, at_end_but_time, rollout

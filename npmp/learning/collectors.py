@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
 from npmp.core.cluster import connect
 from npmp.core.tree import map_tree
@@ -47,7 +47,7 @@ class CollectorsConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "number", "most_behind")
-        check_known("actors", [self.kind], KINDS)
+        check_available("actors", [self.kind], KINDS)
 
     @property
     def in_turn(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Self
 from npmp.core.progress import listening
 from npmp.core.signals import outliving, silence, terminals
 
-# What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
+# What the live line shows, in this order, of those available: of imitation, of reuse, of both.
 SHOWN = (
     *("tracked_s", "velocity_error", "terrain_level", "reward", "imagined_task"),
     *("loss_policy", "loss_value", "model_loss", "model_position_m", "kl", "beta"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from mocap_data.files import write_json
 
 LOGGERS = ("tensorboard", "wandb", "none")
@@ -23,7 +23,7 @@ def check(logger: str) -> str:
     Raises:
       InputError: for one that does not exist, or whose package is not installed.
     """
-    check_known("logger", [logger], LOGGERS)
+    check_available("logger", [logger], LOGGERS)
     if logger == "wandb" and importlib.util.find_spec("wandb") is None:
         raise InputError(
             "logger=wandb needs the package wandb: make install EXTRAS=wandb, or pip install wandb"

@@ -342,7 +342,7 @@ def check_task(task: Task | type[Task]) -> None:
         how = ""
         if task.policies_of:
             how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by"
-        raise InputError(f"no reuse task '{task.name}'{how}; there are: {names}")
+        raise InputError(f"no reuse task '{task.name}'{how}; available: {names}")
 
 
 def _networks(

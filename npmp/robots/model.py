@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, one_line
-from mocap_data.outside import reading, regular_file
+from mocap_data.input_files import reading, regular_file
 
 ROOT_JOINT = "root"
 FREE = mujoco.mjtJoint.mjJNT_FREE

@@ -208,7 +208,7 @@ def find(robot: str | Path) -> Path:
         )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
-            f"no robot '{robot}'; there are: {', '.join((*names(), *user_names()))},"
+            f"no robot '{robot}'; available: {', '.join((*names(), *user_names()))},"
             " or the path of a folder"
         )
     if not path.exists():

@@ -63,9 +63,12 @@ class SelfCollision:
         self._data = mujoco.MjData(self._model)
         self._floor = self._model.geom(_FLOOR).id
 
+    def depth(self, qpos: Array) -> Array:
+        """Deepest penetration (T,) [m] of the parts into each other at poses (T, 7 + J)."""
+        return self.depths(qpos)[0]
+
     def depths(self, qpos: Array) -> tuple[Array, Array]:
-        """Deepest penetration (T,) [m] of the parts into each other at poses (T, 7 + J), and of all
-        but the feet into the floor z = 0.
+        """`depth`, and that of all but the feet into the floor z = 0, (T,) [m] each.
 
         Raises:
           InputError: for poses of another robot.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 from npmp.core import ranges
 from npmp.sim.rooms import rooms
 from npmp.sim.scene import FLOOR

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from mocap_data.outside import regular_file
+from mocap_data.input_files import regular_file
 from npmp.core import artifact
 from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.core import artifact, ranges
 from npmp.core.gaussian import Gaussian
 from npmp.core.memory_checks import require_context
@@ -258,7 +258,7 @@ class SkillModule(nn.Module):
           OSError: when the folder cannot be written; InputError for an unknown dtype or a weight
             beyond its range.
         """
-        check_known("dtype", [dtype], STORED_AS)
+        check_available("dtype", [dtype], STORED_AS)
         content = asdict(self.contract) | {"weights_dtype": dtype}
         content |= {} if training is None else {"training": training}
         tensors = self.state_dict()

@@ -29,7 +29,7 @@ from npmp.tasks.path import Course
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.view.render import Mount, ReplayClip, Shot
 from npmp.view.report.policy_page import clip_of
-from retarget.recorded import bones, keypoints_of
+from retarget.keypoint_overlay import bones, keypoints_of
 
 GROUND_M = 0.05  # between the points of rough ground
 # of a policy by default; of a path, which takes what it takes

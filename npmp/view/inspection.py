@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known, one_line
-from mocap_data.outside import read_json_object, regular_file
+from mocap_data.errors import InputError, check_available, one_line
+from mocap_data.input_files import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
-from mocap_data.readers.others import refuse_other
+from mocap_data.readers.unsupported import check_supported
 from npmp.core.progress import counted, phase
 from npmp.core.settings import read_run_settings
 from npmp.core.tables import read_table
-from retarget.findings import (
+from retarget.inspection import (
     Findings,
     inspect_description,
     inspect_hdf5,
@@ -25,7 +25,7 @@ from retarget.findings import (
     inspect_robot_motion,
     inspect_skeleton,
 )
-from retarget.sources import assumes_rate, described, files_below
+from retarget.sources import assumes_rate, failure_line, files_below
 
 # what a file of keypoints is called, whatever its format
 RECORDING = "recording"
@@ -46,7 +46,7 @@ def inspect(
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
-    check_known("kind of file", [kind] if kind else [], KINDS)
+    check_available("kind of file", [kind] if kind else [], KINDS)
     if path.is_dir():
         return inspect_folder(path, options)
     regular_file(path)
@@ -71,10 +71,10 @@ def inspect(
         return findings
     if suffix in READERS:
         return inspect_recording(path, options)
-    refuse_other(path)
+    check_supported(path)
     suffixes = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
     folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
-    raise InputError(f"{path}: no known kind of file; there are: {suffixes}, and {folders}")
+    raise InputError(f"{path}: no known kind of file; available: {suffixes}, and {folders}")
 
 
 def inspect_folder(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
@@ -102,7 +102,7 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
     files = [entry for entry, kind in kinds.items() if kind or is_recording(entry)]
     if not files:
         for entry in inside:
-            refuse_other(entry)
+            check_supported(entry)
         raise InputError(
             f"{path}: no skill module, policy, bundle, actuator model, run, evaluation or "
             f"recordings (looked for {', '.join(FOLDERS)})"
@@ -117,7 +117,7 @@ def _inspect_files(path: Path, options: Mapping[str, Any] | None) -> Findings:
         except (InputError, OSError) as error:
             why = one_line(error).replace(str(files[i]), name)
             rows.append({"file": name, "doubts": why})
-            problems.append(described((name, why)))
+            problems.append(failure_line((name, why)))
     only_motions = all(kinds[entry] for entry in files)
     findings: Findings = {
         "path": str(path),

@@ -143,7 +143,7 @@ def test_cameras_by_name_file_and_mapping(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("size: [8, 6]\nplace_m: [0.3, 0.0, 0.05]\n")
     mine = camera_of(str(tmp_path / "mine.yaml"))
     assert mine == camera_of({"size": [8, 6], "place_m": [0.3, 0.0, 0.05]}) != CameraConfig()
-    refusal("no camera 'lidar'; there are: stereo, flight", camera_of, "lidar")
+    refusal("no camera 'lidar'; available: stereo, flight", camera_of, "lidar")
     refusal("camera has no setting 'sise'", camera_of, {"sise": [8, 6]})
     for wrong in ({"fov_deg": [180.0, 9.0]}, {"range_m": [2.0, 1.0]}, {"holes": 2.0}):
         refusal(next(iter(wrong)), camera_of, wrong)

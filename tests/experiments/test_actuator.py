@@ -138,7 +138,7 @@ def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, refused:
         (["fit", "out=x"], "npmp actuator fit needs data=..."),
         (
             ["fit", "data=log.npz", "model=lstm", "out=x"],
-            "no model 'lstm'; there are: pd, hybrid, mlp, conv, vae",
+            "no model 'lstm'; available: pd, hybrid, mlp, conv, vae",
         ),
         (
             ["fit", "data=log.npz", "rate_hz=fast", "out=x"],

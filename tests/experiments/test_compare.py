@@ -232,7 +232,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, printed: Says) -> None:
         ([], "needs runs="),
         (["runs=[]"], "needs run folders"),
         (["nowhere"], "no run at 'nowhere'"),
-        (["RUN", "score=speed"], "no metric 'speed'; there are: env_steps, loss, tracked_fraction"),
+        (["RUN", "score=speed"], "no metric 'speed'; available: env_steps, loss, tracked_fraction"),
         (["RUN", "minutes=[0]"], "minutes must be above 0, got [0.0]"),
         (["RUN", "threshold=high"], "threshold must be a finite number or null"),
         (["RUN", "OTHER"], "runs of npmp imitate and npmp reuse cannot be compared"),

@@ -121,7 +121,7 @@ def test_a_terminal_is_asked(
     [
         (["fetch"], "npmp data fetch needs target="),
         (["fetch", "cat"], "no data set 'cat'"),
-        (["get", "free"], "npmp data has no action 'get'; there are: list, fetch"),
+        (["get", "free"], "npmp data has no action 'get'; available: list, fetch"),
         (["list", "free"], "'free' is no setting"),
         (["fetch", "free", "retries=-1"], "retries"),
         (["fetch", "free", "more"], "'more' is no setting"),
@@ -138,7 +138,7 @@ def test_what_failed_is_listed(site: Path, capsys: CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert "1 files fetched" in printed.out or "1 file fetched" in printed.out
     first, last = printed.err.splitlines()
-    assert "walk.bvh" in first and "expected" in first
+    assert "walk.bvh" in first and "sha256" in first
     assert last == "npmp: error: 1 of 2 files of free are missing"
 
 

@@ -272,7 +272,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("algo.horizon=[4]", "algo.horizon must be a list of 2, each a whole number, got [4]"),
         ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
         ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
-        ("algo=vmpo", "no algo 'vmpo'; there are: world_model"),
+        ("algo=vmpo", "no algo 'vmpo'; available: world_model"),
         ("device=cuda:99", "cuda:99"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"robot": "op3"}, "anymal_b"),
         (
             {"task": "path", "task.path": "square dance"},
-            "no path 'square dance'; there are: figure_eight",
+            "no path 'square dance'; available: figure_eight",
         ),
         ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
         ({"task.speed_mps": "1"}, "task has no setting 'speed_mps'"),
@@ -174,8 +174,8 @@ def test_policies_are_listed_and_shown(
     assert printed("skill", "show", "anymal_b_walk") == "# anymal_b_walk\n\n"
     for words, message in (
         (["show"], "npmp skill show needs target="),
-        (["show", "cat"], "no module or policy 'cat'; there are: anymal_b_dog"),
-        (["dance"], "has no action 'dance'; there are: list, show"),
+        (["show", "cat"], "no module or policy 'cat'; available: anymal_b_dog"),
+        (["dance"], "has no action 'dance'; available: list, show"),
     ):
         assert message in refused("skill", *words)
     out = tmp_path / "out"

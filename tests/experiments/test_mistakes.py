@@ -14,8 +14,8 @@ from tests.experiments.command import Says
 MISTAKES = [
     # verbs, actions and options
     ("imitat data=m.h5", "no verb 'imitat'; did you mean 'imitate'?"),
-    ("skill shw anymal_b_dog", "npmp skill has no action 'shw'; there are: list, show, "),
-    ("skill", "npmp skill needs an action; there are: list, "),
+    ("skill shw anymal_b_dog", "npmp skill has no action 'shw'; available: list, show, "),
+    ("skill", "npmp skill needs an action; available: list, "),
     ("imitate --data m.h5", "unrecognized arguments: --data; settings are key=value"),
     ("imitate --cfg jobs", "argument --cfg/-c: invalid choice: 'jobs'"),
     ("imitate --cfg job -m seed=1,2", "--multirun and --cfg exclude each other"),
@@ -33,11 +33,11 @@ MISTAKES = [
     ("evaluate suite policy=anymal_b_walk scenario.pushh.seconds=3", "'pushh'; the nearest are"),
     ("reuse task.pih=3 module=anymal_b_dog", "task has no setting 'pih'; the nearest are: phi, "),
     # choices
-    ("imitate data=m.h5 algo=ppoo", "no algo 'ppoo'; there are: mo_vmpo, ppo, world_model"),
-    ("reuse task=imitation module=anymal_b_dog", "no task 'imitation'; there are: dribble, "),
-    ("imitate data=m.h5 experiment=smal", "no experiment 'smal'; there are: dog_walk, module, "),
+    ("imitate data=m.h5 algo=ppoo", "no algo 'ppoo'; available: mo_vmpo, ppo, world_model"),
+    ("reuse task=imitation module=anymal_b_dog", "no task 'imitation'; available: dribble, "),
+    ("imitate data=m.h5 experiment=smal", "no experiment 'smal'; available: dog_walk, module, "),
     ("imitate data=m.h5 experiment=walk_module", "npmp imitate takes no config of npmp reuse"),
-    ("imitate data=m.h5 debug=huge", "no debug 'huge'; there are: none, tiny"),
+    ("imitate data=m.h5 debug=huge", "no debug 'huge'; available: none, tiny"),
     ("imitate data=m.h5 algo=null", "algo=null: a choice of algo is left out by ~algo"),
     ("retarget robot=anymal_x out=m2.h5", "anymal_x"),
     # values
@@ -46,7 +46,7 @@ MISTAKES = [
     ("imitate data=m.h5 seed=1,2", "seed=1,2 holds a comma"),
     ("imitate data=m.h5 evaluation=5", "evaluation=5: must be a mapping, got 5"),
     ("imitate data=m.h5 algo.policy_lr=[1e-3]", "algo.policy_lr must be a list of 2"),
-    ("imitate data=m.h5 device=gpu", "no device 'gpu'; there are: cpu, cuda, cuda:N"),
+    ("imitate data=m.h5 device=gpu", "no device 'gpu'; available: cpu, cuda, cuda:N"),
     (
         "imitate data=runs/seed=1/m.h5",
         "special characters need quotes: \"data='runs/seed=1/m.h5'\"",

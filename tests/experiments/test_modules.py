@@ -96,7 +96,7 @@ def test_add_makes_a_module_with_its_card(
     [
         (["skill", "show"], "needs target="),
         (["skill", "show", "cat"], "no module or policy 'cat'"),
-        (["skill", "dance"], "has no action 'dance'; there are: list, show, info"),
+        (["skill", "dance"], "has no action 'dance'; available: list, show, info"),
         (["skill", "pack", "anymal_b_dog"], "out= is empty"),
         (
             ["skill", "pack", "anymal_b_dog", "dtype=int8", "out=x"],

@@ -10,8 +10,8 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.experiments.recordings import Reading, gather
 from npmp.view.inspection import inspect
-from retarget.findings import inspect_recording
-from tests.mocap_data.test_subjects import bvh, chain
+from retarget.inspection import inspect_recording
+from tests.mocap_data.test_subject_selection import bvh, chain
 
 
 def test_the_second_person_of_a_file_is_named(

@@ -86,7 +86,7 @@ def test_imitation_beside_its_recording(data: Path) -> None:
     assert keypoints is not None and found.clip.bones is not None and found.figure is not None
     assert found.qpos.shape == reference.shape and len(found.qpos) == len(keypoints) == 51
     assert 0.0 < np.abs(found.qpos - reference).max() < 0.4  # it is simulated, and tracks
-    message = r"no clip 'walk'; there are: synthetic_turn_right, synthetic_turn_right_lr"
+    message = r"no clip 'walk'; available: synthetic_turn_right, synthetic_turn_right_lr"
     refusal(message, shot, "module=anymal_b_dog", f"data={data}", "clip=walk")
 
 

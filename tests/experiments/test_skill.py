@@ -43,7 +43,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["skill", "dance", "anymal_b_dog"], "has no action 'dance'; there are: list, show, info"),
+        (["skill", "dance", "anymal_b_dog"], "has no action 'dance'; available: list, show, info"),
         (["skill", "info", "cat"], "no skill module 'cat'"),
         (["skill", "info"], "needs module="),
         (

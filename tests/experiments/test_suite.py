@@ -95,7 +95,7 @@ def test_the_defaults_are_the_librarys() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["scenarios=[moon]"], "no scenario 'moon'; there are: flat_forward"),
+        (["scenarios=[moon]"], "no scenario 'moon'; available: flat_forward"),
         (["scenarios=[]"], "names none"),
         (["scenarios=3"], "no scenario '3'"),
         (["trials=0"], "trials must be a whole number of at least 1, got 0"),

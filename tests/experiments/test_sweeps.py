@@ -104,7 +104,7 @@ GOOD, KILLED, GONE, WRONG = (
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; there are: basic, local, ray"),
+        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; available: basic, local, ray"),
         ("hydra.launcher.gpus=1", "hydra.launcher: gpus and resources are of hydra/launcher=ray"),
         (
             "hydra.launcher.jobs=two",
@@ -115,7 +115,7 @@ GOOD, KILLED, GONE, WRONG = (
             "hydra.launcher.nodes=2",
             "hydra.launcher has no setting 'nodes'; the nearest are: cores, ",
         ),
-        ("hydra/sweeper=optune", "no hydra/sweeper 'optune'; there are: basic"),
+        ("hydra/sweeper=optune", "no hydra/sweeper 'optune'; available: basic"),
         ("stepz=3", "npmp imitate has no setting 'stepz'; the nearest are: steps, "),
         ("steps=3,many", "got 'many' (job seed=1,steps=many; none was started)"),
         ("algo.ema=0.9,2.0", "algo: ema must be in [0, 1], got 2.0 (job"),
@@ -195,7 +195,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     [
         (["show"], "npmp sweeps show needs target="),
         (["show", "nowhere"], "nowhere: no sweep (it has no jobs.json)"),
-        (["forget", "x"], "has no action 'forget'; there are: show, resume"),
+        (["forget", "x"], "has no action 'forget'; available: show, resume"),
     ],
 )
 def test_what_sweeps_refuses(arguments: list[str], message: str, refused: Says) -> None:
@@ -216,7 +216,7 @@ def test_what_sweeps_refuses(arguments: list[str], message: str, refused: Says) 
         ('{"launcher": {"retries": "9"}, "jobs": []}', "launcher.retries must be a whole number"),
         (
             '{"launcher": {}, "jobs": [{"name": "seed=0", "overrides": [], "state": "?"}]}',
-            "no state '?'; there are: waiting",
+            "no state '?'; available: waiting",
         ),
         (
             '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',

@@ -185,7 +185,7 @@ def test_how_much_an_update_takes() -> None:
 
 
 def test_settings() -> None:
-    refusal("no actors 'mpi'; there are: ray, inline", CollectorsConfig, "mpi")
+    refusal("no actors 'mpi'; available: ray, inline", CollectorsConfig, "mpi")
     with pytest.raises(ValueError, match="number"):
         CollectorsConfig("inline", 0)
     with pytest.raises(ValueError, match="most_behind"):

@@ -14,7 +14,7 @@ from tests.refusals import refusal
 
 
 def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal("no logger 'paper'; there are: tensorboard, wandb, none", loggers.check, "paper")
+    refusal("no logger 'paper'; available: tensorboard, wandb, none", loggers.check, "paper")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert loggers.check("tensorboard") == "tensorboard"
     refusal(r"logger=wandb needs the package wandb: .* pip install wandb", loggers.check, "wandb")

@@ -73,7 +73,7 @@ def write(path: Path, positions: np.ndarray, **options: object) -> Path:
     return path
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     clip = mocap_data.read(write(tmp_path / "a.c3d", circles(), analog=True))
     assert (clip.names, clip.parents, clip.rate_hz, clip.name, clip.source) == (
         NAMES,
@@ -85,12 +85,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)  # float32 millimetres
     metres = mocap_data.read(write(tmp_path / "m.c3d", circles(), units="m", factor=1.0))
     np.testing.assert_allclose(metres.positions, circles(), atol=1e-6)
-    whole = mocap_data.read(write(tmp_path / "i.c3d", circles(), scale=0.1))
+    integers = mocap_data.read(write(tmp_path / "i.c3d", circles(), scale=0.1))
     # int16 tenths of a millimetre
-    np.testing.assert_allclose(whole.positions, circles(), atol=0.5e-4)
+    np.testing.assert_allclose(integers.positions, circles(), atol=0.5e-4)
 
 
-def test_what_the_file_says_can_be_overruled(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles(), Y_SCREEN=["+Y"])
     clip = mocap_data.read(path)
     np.testing.assert_allclose(clip.positions, circles()[..., [2, 0, 1]], atol=1e-6)
@@ -104,7 +104,7 @@ def test_what_the_file_says_can_be_overruled(tmp_path: Path) -> None:
 def test_a_gap_is_filled(tmp_path: Path) -> None:
     positions = circles()
     positions[20:40, 1] = np.nan  # 0.2 s
-    positions[:3, 2] = np.nan  # before the marker is seen
+    positions[:3, 2] = np.nan  # before the marker appears
     clip = mocap_data.read(write(tmp_path / "gap.c3d", positions))
     assert clip.num_frames == 47
     # a cubic spline over h = 0.21 s of cos(6 t) is off by at most 5/384 (6 h)^4
@@ -116,86 +116,47 @@ def test_markers_without_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles(), LABELS=["LFOOT", "*7", "HEAD"])
     assert mocap_data.read(path).names == ("LFOOT", "HEAD")
     assert mocap_data.read(path, names=["*7"]).names == ("*7",)
-    refusal(r"no marker .*'TOE'; there are: LFOOT, \*7, HEAD", mocap_data.read, path, names=["TOE"])
+    refusal("'TOE'", mocap_data.read, path, names=["TOE"])
 
 
-def test_missing_figures(tmp_path: Path) -> None:
-    with pytest.raises(
-        MissingOptions, match=r"the unit \(POINT:UNITS\) 'yard' is not known; give scale="
-    ) as error:
+def test_missing_unit_and_rate(tmp_path: Path) -> None:
+    with pytest.raises(MissingOptions, match="POINT:UNITS") as error:
         mocap_data.read(write(tmp_path / "a.c3d", circles(), units="yard"))
     assert error.value.options == ("scale",)
     assert mocap_data.read(tmp_path / "a.c3d", scale=0.9144).num_frames == 50
     path = write(tmp_path / "a.c3d", circles())
     path.write_bytes(path.read_bytes().replace(struct.pack("<f", 100.0), struct.pack("<f", 0.0)))
-    with pytest.raises(
-        MissingOptions, match=r"a rate \(POINT:RATE\) of 0 Hz is not positive; give rate_hz="
-    ):
+    with pytest.raises(MissingOptions, match="POINT:RATE"):
         mocap_data.read(tmp_path / "a.c3d")
 
 
 def test_garbled(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles())
-    whole = path.read_bytes()
-    for data, message in (
-        (b"", "is empty"),
-        (b"text" * 1000, "is no C3D file, or cut short"),
-        (whole[:600], "is no C3D file, or cut short"),
-        (whole[:1500], "it is cut short or damaged|parameters are damaged"),
-        (
-            whole[:-600],
-            r"declares 50 frames of 3 points \(2,400 bytes from block 3 on\), .*; it is cut short "
-            r"or damaged",
-        ),
-        (whole[:515] + b"\x56" + whole[516:], "processor type 86, Intel's"),
-        (whole[:2] + struct.pack("<H", 0) + whole[4:], "holds no points"),
-        (
-            whole[:2] + struct.pack("<H", 4) + whole[4:],
-            "its header declares 4 points, POINT:USED 3",
-        ),
-        (whole[:8] + struct.pack("<H", 60000) + whole[10:], "it is cut short or damaged"),
-        (whole[:516] + b"\x7f" + whole[517:], "parameters are damaged"),
+    content = path.read_bytes()
+    for data, key in (
+        (b"", "no C3D"),
+        (b"text" * 1000, "no C3D"),
+        (content[:600], "no C3D"),
+        (content[:-600], "2,400 bytes"),
+        (content[:515] + b"\x55" + content[516:], "processor type is 85"),
+        (content[:2] + struct.pack("<H", 4) + content[4:], "POINT:USED 3"),
+        (content[:516] + b"\x7f" + content[517:], "parameters"),
     ):
         path.write_bytes(data)
-        assert str(path) in refusal(message, mocap_data.read, path)
-
-
-def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
-    """Some programs write them all and say 65535."""
+        assert str(path) in refusal(key, mocap_data.read, path)
+    # some programs write all frames and count 65535
     path = write(tmp_path / "a.c3d", np.ones((66_000, 3, 3)), FRAMES=65535)
-    message = r"holds some 66,00\d frames, but says 65,535, the most that its header can count"
-    refusal(message, mocap_data.read, path)
+    refusal("65,535", mocap_data.read, path)
 
 
 def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
-    """HEAD is gone for 26 frames of 100 Hz, one more than is filled; asked for by name it is
+    """HEAD is gone for 26 frames of 100 Hz, one more than is filled; by names= it is
     refused."""
     places = circles(80)
     places[20:46, 2] = np.nan
     path = write(tmp_path / "a.c3d", places)
     assert mocap_data.read(path).names == NAMES[:2]
-    refusal("marker 'HEAD' is missing in frames 20 to 45", mocap_data.read, path, names=NAMES)
-
-
-def test_decs_floats(tmp_path: Path) -> None:
-    """The bytes of a DEC: 1.0 is 0x4080, first halves first; every float, that of the header and of
-    the rate, too."""
-    intel = c3d_bytes(circles())
-
-    def dec(data: bytes) -> bytes:
-        halves = (4.0 * np.frombuffer(data, "<f4")).astype("<f4").view("<u2").reshape(-1, 2)
-        return halves[:, ::-1].tobytes()
-
-    assert dec(struct.pack("<f", 1.0)) == b"\x80\x40\x00\x00"
-    rate = intel.index(b"RATE") + len("RATE") + 2 + 3
-    data = bytearray(intel[:1024] + dec(intel[1024:]))
-    data[515], data[12:16] = 0x55, dec(intel[12:16])
-    data[rate : rate + 4] = dec(intel[rate : rate + 4])
-    path = tmp_path / "dec.c3d"
-    path.write_bytes(bytes(data))
-    clip = mocap_data.read(path)
-    assert clip.rate_hz == 100.0
-    np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)
+    refusal("'HEAD' is missing in frames 20 to 45", mocap_data.read, path, names=NAMES)
 
 
 def test_a_models_outputs_are_no_markers(tmp_path: Path) -> None:
@@ -205,7 +166,7 @@ def test_a_models_outputs_are_no_markers(tmp_path: Path) -> None:
     groups = {"ANGLES": ["S:LKA", ""], "SCALARS2": ["Work"]}
     path = write(tmp_path / "a.c3d", positions, LABELS=labels, **groups)
     assert mocap_data.read(path).names == ("S:HEAD", "S:TOE", "S:T10")
-    # what is asked for is taken
+    # names= takes them
     assert mocap_data.read(path, names=["S:LKA"]).names == ("S:LKA",)
     path = write(tmp_path / "b.c3d", circles(), LABELS=["LHipPower", "LKneeForce", "LKneeAngles"])
     refusal("no labelled marker; its points are: LHipPower", mocap_data.read, path)

@@ -29,11 +29,13 @@ def write(path: Path, clips: dict[str, int], *, turned: bool = False) -> Path:
     with h5py.File(path, "w") as file:
         for name, frames in clips.items():
             group = file.create_group(name)
-            group.attrs["dt"], group.attrs["num_steps"] = 0.03, frames
+            group.attrs["dt"] = 0.03
+            group.attrs["num_steps"] = frames
             walker = group.create_group("walkers/walker_0")
             times = np.arange(frames, dtype=float)
             bodies = np.ones((frames, 30, 3))
-            bodies[..., 0], bodies[..., 1] = times[:, None], np.arange(30)
+            bodies[..., 0] = times[:, None]
+            bodies[..., 1] = np.arange(30)
             values = {
                 "position": np.stack([times, 0 * times, 0 * times + 1.0], axis=1),
                 "body_positions": bodies.reshape(frames, -1),
@@ -80,53 +82,42 @@ def test_many_clips_are_listed_without_their_arrays(
 def test_a_clip_is_chosen_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.h5", {"b": 3, "a": 2})
     assert read_cmu_h5(path, clip="b").num_frames == 3
-    with pytest.raises(MissingOptions, match=r"holds 2 clips; give clip=, e\.g\. a, b") as caught:
+    with pytest.raises(MissingOptions, match="clip=") as caught:
         read_cmu_h5(path)
     assert caught.value.options == ("clip",)
-    refusal(r"no clip 'c' in .*; there are 2: a, b", read_cmu_h5, path, clip="c")
+    refusal("'c'", read_cmu_h5, path, clip="c")
     assert [clip.name for clip in read_all(path)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value"),
     [
-        ("body_positions", None, "no walkers/walker_0"),
-        ("position", None, "array 'position' is missing"),
-        ("body_positions", np.zeros((90, 7)), r"of shape \(90, 7\), expected \(90, 3\)"),
-        ("body_positions", np.full((90, 3), np.nan), "not finite"),
-        ("body_quaternions", np.zeros((120, 3)), "not of length 1"),
-        ("position", np.array(["a", "b"], dtype="S1"), "expected an array of numbers"),
+        ("body_positions", None),
+        ("position", None),
+        ("body_positions", np.zeros((90, 7))),
+        ("body_positions", np.full((90, 3), np.nan)),
+        ("body_quaternions", np.zeros((120, 3))),
+        ("position", np.array(["a", "b"], dtype="S1")),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, key: str, value: Any, message: str) -> None:
+def test_garbled(tmp_path: Path, key: str, value: Any) -> None:
     path = write(tmp_path / "a.h5", {"a": 3})
     with h5py.File(path, "r+") as file:
         walker = file["a/walkers/walker_0"]
         del walker[key]
         if value is not None:
             walker[key] = value
-    assert str(path) in refusal(message, read_cmu_h5, path, clip="a")
+    refusal(str(path), read_cmu_h5, path, clip="a")
 
 
-def test_foreign_files(tmp_path: Path) -> None:
+def test_other_files(tmp_path: Path) -> None:
     h5py.File(tmp_path / "empty.h5", "w").close()
     with h5py.File(tmp_path / "rate.h5", "w") as file:
         file.create_group("a/walkers/walker_0")
     for name in ("empty.h5", "rate.h5"):
-        refusal("no clips in dm_control's layout", list_cmu_h5, tmp_path / name)
+        refusal(name, list_cmu_h5, tmp_path / name)
         refusal("", read_cmu_h5, tmp_path / name)
         assert not is_cmu_h5(tmp_path / name)
-
-
-def test_an_array_that_claims_any_size_is_not_read(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        group = file.create_group("a")
-        group.attrs["dt"], group.attrs["num_steps"] = 0.03, 10**9
-        for key, rows in (("position", 3), ("body_positions", 90), ("body_quaternions", 120)):
-            place = f"walkers/walker_0/{key}"
-            group.create_dataset(place, (rows, 10**9), dtype="f8", chunks=(rows, 1000))
-    assert (tmp_path / "a.h5").stat().st_size < 100_000
-    refusal("coordinates that are read", read_cmu_h5, tmp_path / "a.h5")
 
 
 def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:
@@ -137,9 +128,10 @@ def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:
     model = spec.compile()
     # after the world and the root
     assert tuple(model.body(i).name for i in range(2, model.nbody)) == BODY_NAMES
-    data, path = mujoco.MjData(model), folder / "test_trajectories.h5"
+    data = mujoco.MjData(model)
+    path = folder / "test_trajectories.h5"
     for name, frames, _ in list_cmu_h5(path):
-        found = read_bodies(path, name)
+        bodies = read_bodies(path, name)
         with h5py.File(path) as file:
             walker = file[name]["walkers/walker_0"]
             qpos = np.concatenate(
@@ -149,6 +141,6 @@ def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:
         for t in range(frames):
             data.qpos[:] = qpos[:, t]
             mujoco.mj_kinematics(model, data)
-            np.testing.assert_allclose(data.xpos[2:], found.positions[t], atol=2e-3)
-            turn = np.abs(np.sum(data.xquat[2:] * found.quaternions[t], axis=-1))
+            np.testing.assert_allclose(data.xpos[2:], bodies.positions[t], atol=2e-3)
+            turn = np.abs(np.sum(data.xquat[2:] * bodies.quaternions[t], axis=-1))
             np.testing.assert_allclose(turn, 1.0, atol=1e-5)

@@ -49,27 +49,25 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("first", [[], [503, 503], [0]])
-def test_a_file_arrives_whole_whatever_the_first_answers(
+def test_downloads_are_retried(
     first: list[int], server: tuple[str, list[int]], tmp_path: Path
 ) -> None:
     url, answers = server
     answers += first
-    told: list[tuple[int, int | None]] = []
+    reports: list[tuple[int, int | None]] = []
     target = tmp_path / "d" / "a.bvh"
-    download.download([url], target, sha256=SHA, progress=lambda *now: told.append(now))
+    download.download([url], target, sha256=SHA, progress=lambda *now: reports.append(now))
     assert target.read_bytes() == BODY and left(tmp_path) == ["a.bvh", "d"]
-    assert told[-1] == (len(BODY), len(BODY))
+    assert reports[-1] == (len(BODY), len(BODY))
 
 
 def test_a_wrong_hash_keeps_nothing(server: tuple[str, list[int]], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not the sha256 expected, 0000"):
+    with pytest.raises(InputError, match="sha256 0000"):
         download.download([server[0]], tmp_path / "a.bvh", sha256="0" * 64)
     assert left(tmp_path) == []
 
 
-def test_what_a_server_refuses_is_one_line_and_the_next_address_counts(
-    server: tuple[str, list[int]], tmp_path: Path
-) -> None:
+def test_the_next_address_is_tried(server: tuple[str, list[int]], tmp_path: Path) -> None:
     url, answers = server
     answers.append(404)
     refusal(f"{url}: the server answers 404$", download.download, [url], tmp_path / "new" / "a.bvh")
@@ -78,5 +76,5 @@ def test_what_a_server_refuses_is_one_line_and_the_next_address_counts(
         download.download(["http://127.0.0.1:9/x"], tmp_path / "a.bvh")
     download.download(["http://127.0.0.1:9/x", url], tmp_path / "a.bvh")
     assert (tmp_path / "a.bvh").read_bytes() == BODY
-    with pytest.raises(InputError, match="only http and https are fetched"):
+    with pytest.raises(InputError, match="http"):
         download.download(["file:///etc/passwd"], tmp_path / "b.bvh")

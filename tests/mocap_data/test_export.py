@@ -59,7 +59,8 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
             *("joint_names", "body_names"),
         }
         assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
-        bodies, joints = len(robot.body_names), len(robot.joint_names)
+        bodies = len(robot.body_names)
+        joints = len(robot.joint_names)
         assert archive["body_quat_w"].shape == (80, bodies, 4)
         assert archive["joint_pos"].shape == (80, joints)
         assert all(
@@ -71,7 +72,7 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
         assert tuple(archive["body_names"].tolist()) == robot.body_names
 
 
-def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
+def test_mjlab_round_trip(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
     write_mjlab_npz(
         tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
@@ -92,11 +93,13 @@ def object_velocities(robot: Robot, motion: ReferenceMotion) -> tuple[np.ndarray
     linear, angular = np.zeros((2, motion.num_frames, model.nbody - 1, 3))
     six = np.zeros(6)
     for t in range(motion.num_frames):
-        data.qpos[:], data.qvel[:] = motion.qpos[t], motion.qvel[t]
+        data.qpos[:] = motion.qpos[t]
+        data.qvel[:] = motion.qvel[t]
         mujoco.mj_forward(model, data)
         for body in range(1, model.nbody):
             mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_XBODY, body, six, 0)
-            angular[t, body - 1], linear[t, body - 1] = six[:3], six[3:]
+            angular[t, body - 1] = six[:3]
+            linear[t, body - 1] = six[3:]
     return linear, angular
 
 
@@ -108,7 +111,7 @@ def test_body_velocities_are_mujocos(robot: Robot) -> None:
     np.testing.assert_allclose(angular, want_angular, atol=1e-9)
 
 
-def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
+def test_csv_round_trip(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
     write_unitree_csv(tmp_path / "walk.csv", motion, robot.joint_names, robot=robot.name)
     first = [float(word) for word in (tmp_path / "walk.csv").read_text().splitlines()[1].split(",")]

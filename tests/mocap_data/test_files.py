@@ -12,7 +12,7 @@ import pytest
 from mocap_data.files import atomic_path, json_text, new_hdf5
 
 
-def test_writes_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_writes_are_atomic(tmp_path: Path) -> None:
     target = tmp_path / "new" / "file.txt"
     with atomic_path(target) as temporary:
         assert temporary.parent == target.parent
@@ -42,13 +42,13 @@ def test_usual_rights(tmp_path: Path) -> None:
     assert rights[0] == rights[1]
 
 
-def test_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError), atomic_path(tmp_path / "file" / "x"):
         raise AssertionError("not reached")
 
 
-def test_hdf5_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_hdf5_writes_are_atomic(tmp_path: Path) -> None:
     with new_hdf5(tmp_path / "a.h5", track_order=True) as file:
         file["x"] = np.arange(5)
     before = (tmp_path / "a.h5").read_bytes()
@@ -59,9 +59,7 @@ def test_hdf5_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         assert list(file["x"]) == [0, 1, 2, 3, 4]
 
 
-def test_a_full_disk_is_named_by_the_file_that_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/dev/full stands for the disk: every write to it fails as one to a full disk does."""
 
     def full(_: Path, content: bytes) -> None:

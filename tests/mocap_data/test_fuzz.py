@@ -1,4 +1,4 @@
-"""Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
+"""Every reader on damaged files: a result or one line, within bounded time.
 
 Each example takes a valid file of a format and damages it by a few of the operations below.
 NPMP_FUZZ=2000 tries so many of each format instead of the usual few.
@@ -11,13 +11,11 @@ import json
 import os
 import tempfile
 import time
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -37,7 +35,6 @@ from tests.mocap_data.test_readers import BVH
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "30"))  # of each format
-MEMORY = 300 * 2**20  # [bytes] for files of some KB
 
 Operation = tuple[str, float, float, int]  # what, where in the file, how much of it, with what
 
@@ -85,7 +82,8 @@ def keypoints() -> dict[str, object]:
 
 
 def mjlab() -> dict[str, object]:
-    flat, turn = np.ones((4, 2, 3), np.float32), np.tile([1.0, 0, 0, 0], (4, 2, 1))
+    flat = np.ones((4, 2, 3), np.float32)
+    turn = np.tile([1.0, 0, 0, 0], (4, 2, 1))
     return {
         "fps": np.array([50.0]),
         "joint_pos": np.ones((4, 3)),
@@ -182,7 +180,8 @@ PIECES += [b"1 " * 2000, b" " * 20_000, b"JOINT j { " * 500]
 def damaged(data: bytes, operations: list[Operation]) -> bytes:
     """A file's bytes after some operations."""
     for what, where, much, which in operations:
-        at, size = int(where * len(data)), 1 + int(much * much * len(data) / 4)
+        at = int(where * len(data))
+        size = 1 + int(much * much * len(data) / 4)
         if what == "cut":
             data = data[:at]
         elif what == "flip":
@@ -234,24 +233,23 @@ examples = st.lists(
 
 
 def outcome(folder: Path, sample: Sample, data: bytes) -> str:
-    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes
-    long, or takes much memory."""
+    """The result of reading a file: "result" or the error's line, within SOON_S."""
     for name, content in {**sample.beside, sample.name: data}.items():
         (folder / name).write_bytes(content)
     begin = time.process_time()
     try:
         result = sample.read(folder / sample.name)
-        said = "result"
+        message = "result"
         for clip in result if isinstance(result, list) else [result]:
             assert isinstance(clip, Clip | RobotMotion | ReferenceMotion)
             if isinstance(clip, Clip):
                 assert np.isfinite(clip.positions).all()
     except InputError as error:
-        said = str(error)
-        assert said and "\n" not in said and "\r" not in said, repr(said)
-        assert len(said) < 1500, said
-    assert time.process_time() - begin < SOON_S, f"{time.process_time() - begin:.1f} s: {said}"
-    return said
+        message = str(error)
+        assert message and "\n" not in message and "\r" not in message, repr(message)
+        assert len(message) < 1500, message
+    assert time.process_time() - begin < SOON_S, f"{time.process_time() - begin:.1f} s: {message}"
+    return message
 
 
 @pytest.fixture(scope="module", params=sorted(SAMPLES))
@@ -273,60 +271,3 @@ def test_damaged_files_give_a_result_or_one_line(
     sample: Sample, tmp_path_factory: pytest.TempPathFactory, operations: list[Operation]
 ) -> None:
     outcome(tmp_path_factory.getbasetemp(), sample, damaged(sample.data, operations))
-
-
-@pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
-    """Counts of 999999999, of which files declare many, allocate nothing."""
-    sample = SAMPLES[name]()
-    tracemalloc.start()
-    try:
-        for share_of_file in np.linspace(0.0, 0.99, 6):
-            for number in (7, 8):
-                outcome(
-                    tmp_path,
-                    sample,
-                    damaged(sample.data, [("number", float(share_of_file), 0.0, number)]),
-                )
-        assert tracemalloc.get_traced_memory()[1] < MEMORY
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "value", [0.0, 1e-300, 1e308, np.nan, 2**63 - 1, "", "x" * 20_000, np.bytes_(b"\xff")], ids=str
-)
-def test_datasets_whose_values_nobody_has_give_motions_or_one_line(
-    value: object, tmp_path: Path
-) -> None:
-    """Each attribute, and the last column of each array, in sound HDF5: a motion that is read has
-    finite velocities."""
-    data = dataset()
-    places = [(at, key) for at in ("/", "walk") for key in h5py.File(io.BytesIO(data))[at].attrs]
-    if isinstance(value, float):
-        places += [("walk/qpos", ""), ("walk/frame_quality/marker_rms_m", "")]
-    for place, key in places:
-        with h5py.File(io.BytesIO(data), "r+") as file:
-            if key:
-                file[place].attrs[key] = value
-            else:
-                file[place][..., -1:] = value
-            file.flush()
-            (tmp_path / "d.h5").write_bytes(file.id.get_file_image())
-        try:
-            for motion in read_motions(tmp_path / "d.h5").motions:
-                assert np.isfinite(motion.qvel.astype(np.float32)).all()
-                assert np.isfinite(motion.duration_s)
-        except InputError as error:
-            assert len(str(error).splitlines()) == 1
-
-
-def test_a_declared_shape_allocates_nothing(tmp_path: Path) -> None:
-    """An archive whose header claims 48 TB, with no data behind it, its checksums right."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as packed:
-        for key, values in keypoints().items():
-            claim = npy(values).replace(b"(4, 2, 3), }" + b" " * 11, b"(999999999999, 2, 3), }")
-            packed.writestr(f"{key}.npy", claim)
-    said = outcome(tmp_path, Sample(read, "a.npz", b""), stream.getvalue())
-    assert "positions declares (999999999999, 2, 3) of float64, but 192 bytes follow" in said

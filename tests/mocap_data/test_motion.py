@@ -36,7 +36,8 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 38))
     stop = data.draw(st.integers(start + 1, 40))
     inner = data.draw(st.integers(0, stop - start - 1))
-    once, twice = motion.crop(start + inner, stop), motion.crop(start, stop).crop(inner)
+    once = motion.crop(start + inner, stop)
+    twice = motion.crop(start, stop).crop(inner)
     for key in ("qpos", "contacts"):
         np.testing.assert_array_equal(getattr(once, key), getattr(twice, key))
         expected = getattr(motion, key)[start + inner : stop]
@@ -50,10 +51,12 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     assert (twice.recording, twice.weight, twice.rate_hz) == ("walk", 1.0, RATE)
 
 
-def test_the_callers_arrays_stay_the_callers() -> None:
-    contacts, figure = np.zeros((40, 2), dtype=bool), np.zeros(40)
+def test_arrays_are_copied() -> None:
+    contacts = np.zeros((40, 2), dtype=bool)
+    figure = np.zeros(40)
     motion = make_motion(contacts=contacts, frame_quality={"f": figure})
-    contacts[:], figure[:] = True, 1.0
+    contacts[:] = True
+    figure[:] = 1.0
     assert motion.contacts is not None and not motion.contacts.any()
     assert not motion.frame_quality["f"].any()
     with pytest.raises(ValueError, match="read-only"):
@@ -86,5 +89,5 @@ def test_contacts_of_zeros_and_ones() -> None:
         ({"start_s": np.inf}, "start_s inf is not finite"),
     ],
 )
-def test_motions_that_cannot_be(change: dict, message: str) -> None:
+def test_invalid_motions(change: dict, message: str) -> None:
     refusal(message, dataclasses.replace, make_motion(), **change)

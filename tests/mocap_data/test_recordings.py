@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mocap_data
+from mocap_data.clip_checks import clip_warnings
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
-from mocap_data.sanity import warnings_of
 
 
 def test_every_dog_recording_reads(shared: Path) -> None:
@@ -33,7 +33,7 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
         relative = file.stem in ("007_05", "007_12")
         clip = mocap_data.read(file, up="y", scale="cm")
         if relative:
-            assert any("below the floor" in warning for warning in warnings_of(clip))
+            assert any("below the floor" in warning for warning in clip_warnings(clip))
             continue
         assert clip.rate_hz == 60.0
         heights = clip.positions[..., 2]

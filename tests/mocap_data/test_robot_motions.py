@@ -1,4 +1,4 @@
-"""Robots' motions made by others: conventions, names, and what is refused."""
+"""Robot motions of other projects: conventions, names, refusals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mocap_data import InputError
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import ambiguous, kind_of, read_robot_motion
 from mocap_data.readers.robot_motions.mjlab import AMP_KEYS
@@ -72,62 +69,53 @@ def test_isaac_labs_amp_motions_are_read(tmp_path: Path) -> None:
 
 def test_mjlab_without_names_needs_them(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", **archive())
-    with pytest.raises(
-        MissingOptions, match="does not name its 3 joints; give joint_names="
-    ) as caught:
+    with pytest.raises(MissingOptions, match="joint_names=") as error:
         read_robot_motion(path)
-    assert caught.value.options == ("joint_names",)
+    assert error.value.options == ("joint_names",)
     assert read_robot_motion(path, joint_names=["x", "y", "z"]).joint_names == ("x", "y", "z")
-    refusal("3 joint columns, but 2 joint names", read_robot_motion, path, joint_names=["x", "y"])
-    # 29 joints are not enough to guess a G1: Isaac Lab writes the same keys in another order.
+    refusal("2 joint names", read_robot_motion, path, joint_names=["x", "y"])
+    # 29 joints are not enough for a G1: Isaac Lab writes the same keys in another order
     with pytest.raises(MissingOptions):
         read_robot_motion(npz(tmp_path / "g1.npz", **archive(joints=29)))
 
 
-def test_names_in_the_file_are_held_against_the_options(tmp_path: Path) -> None:
+def test_names_in_the_file_must_equal_the_option(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"])))
     assert read_robot_motion(path, joint_names=["a", "b", "c"]).joint_names == ("a", "b", "c")
-    with pytest.raises(InputError, match="joint 1 is 'b' in the file, but 'c' by joint_names="):
-        read_robot_motion(path, joint_names=["a", "c", "b"])
+    refusal("joint 1 is 'b'", read_robot_motion, path, joint_names=["a", "c", "b"])
     twice = npz(tmp_path / "b.npz", **archive(joint_names=np.array(["a", "a", "c"])))
-    refusal("joint name 'a' appears more than once", read_robot_motion, twice)
+    refusal("'a'", read_robot_motion, twice)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "key"),
     [
-        ({"joint_vel": None}, "array 'joint_vel' is missing"),
-        ({"fps": np.array([0.0])}, "a rate of 0 frames/s is not possible"),
-        (
-            {"body_quat_w": np.zeros((4, 2, 3))},
-            r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)",
-        ),
-        ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w is of shape"),
-        ({"joint_pos": np.full((4, 3), np.nan)}, "not finite at frame 0"),
-        ({"joint_pos": np.full((4, 3), 90.0)}, "look like degrees"),
-        ({"joint_names": np.array(["a", "b"])}, "3 joint columns, but 2 joint names"),
-        ({"joint_names": np.array(["a", {}, "c"], dtype=object)}, "Python objects"),
+        ({"joint_vel": None}, "joint_vel"),
+        ({"fps": np.array([0.0])}, "rate of 0"),
+        ({"body_quat_w": np.zeros((4, 2, 3))}, "body_quat_w"),
+        ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w"),
+        ({"joint_pos": np.full((4, 3), np.nan)}, "frame 0"),
+        ({"joint_pos": np.full((4, 3), 90.0)}, "degrees"),
+        ({"joint_names": np.array(["a", "b"])}, "2 joint names"),
+        ({"joint_names": np.array(["a", {}, "c"], dtype=object)}, "pickle"),
     ],
 )
-def test_mjlab_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_mjlab_refusals(tmp_path: Path, changes: dict[str, Any], key: str) -> None:
     changes = {"joint_names": np.array(["a", "b", "c"]), **changes}
     path = npz(tmp_path / "a.npz", **archive(**changes))
-    assert str(path) in refusal(message, read_robot_motion, path, kind="mjlab")
+    assert str(path) in refusal(key, read_robot_motion, path, kind="mjlab")
 
 
 def test_mjlab_damaged(tmp_path: Path) -> None:
-    whole = npz(tmp_path / "a.npz", **archive()).read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[:300])
-    (tmp_path / "pickle.npz").write_bytes(b"\x80\x04K\x01.")
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    for name in ("cut", "pickle", "one"):
-        assert kind_of(tmp_path / f"{name}.npz") is None
-        refusal("", read_robot_motion, tmp_path / f"{name}.npz", kind="mjlab")
-    message = "is no robot motion by its contents; give kind= of: mjlab, unitree_csv"
-    refusal(message, read_robot_motion, tmp_path / "cut.npz")
-    refusal("no kind of robot motion 'bvh'", read_robot_motion, tmp_path / "a.npz", kind="bvh")
-    refusal("no option for mjlab 'rate_hz'", read_robot_motion, tmp_path / "a.npz", rate_hz=30)
+    content = npz(tmp_path / "a.npz", **archive()).read_bytes()
+    path = tmp_path / "cut.npz"
+    for data in (content[:300], b"\x80\x04K\x01."):
+        path.write_bytes(data)
+        assert kind_of(path) is None
+        refusal("", read_robot_motion, path, kind="mjlab")
+    refusal("kind=", read_robot_motion, path)
+    refusal("'bvh'", read_robot_motion, tmp_path / "a.npz", kind="bvh")
+    refusal("'rate_hz'", read_robot_motion, tmp_path / "a.npz", rate_hz=30)
 
 
 # --- Unitree CSV ---
@@ -175,8 +163,7 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
     other = csv(tmp_path / "b.csv", values, header.replace("qx,qy,qz,qw", "qw,qx,qy,qz"))
     np.testing.assert_allclose(read_robot_motion(other).qpos, motion.qpos)
     wrong = csv(tmp_path / "c.csv", rows(4), header.replace("qx,qy,qz,qw", "roll,pitch,yaw,qw"))
-    message = "'roll', 'pitch', 'yaw', 'qw' where the root quaternion belongs"
-    refusal(message, read_robot_motion, wrong, kind="unitree_csv")
+    refusal("'roll', 'pitch', 'yaw', 'qw'", read_robot_motion, wrong, kind="unitree_csv")
     # a column of times gives the rate, one of frames none
     for first, step, rate in (("time [s]", 0.02, 50.0), ("Frame", 1.0, 30.0)):
         values = np.concatenate([step * np.arange(3.0)[:, None], rows(4)], axis=1)
@@ -185,8 +172,7 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
         assert timed.rate_hz == rate
         assert timed.assumed == (() if rate == 50.0 else ("rate_hz",))
     short = csv(tmp_path / "d.csv", rows(4), header.rpartition(",")[0])
-    with pytest.raises(InputError, match="10 names in the header, 11 numbers in a row"):
-        read_robot_motion(short, kind="unitree_csv")
+    refusal("10 names", read_robot_motion, short, kind="unitree_csv")
 
 
 def test_euler_angles_and_centimetres_are_understood(tmp_path: Path) -> None:
@@ -216,32 +202,26 @@ def test_other_rotations_in_a_header_are_not_taken_for_those(tmp_path: Path) -> 
     assert motion.joint_names == ("a_dof", "b_dof")
     path = csv(tmp_path / "b.csv", rows(1), f"{root},a_dof,b_dof")
     assert kind_of(path) is None
-    refusal("where the root quaternion belongs", read_robot_motion, path, kind="unitree_csv")
+    refusal("quaternion", read_robot_motion, path, kind="unitree_csv")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "key"),
     [
-        ("", "is empty"),
-        ("1,2,3\n", "3 numbers in a row, expected root position 3"),
-        (
-            "0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n",
-            r"line 2: 7 numbers, the rows before have 8; the file is cut short",
-        ),
-        ("0,0,1,0,0,0,5,0.1\n", "root quaternion has length 5 at frame 0, expected 1"),
-        (
-            "0,0,1,0,0,0,1,95\n",
-            "joint 'j' reaches 95 rad; expected radians, these look like degrees",
-        ),
-        ("x,y,z,qx,qy,qz,qw,j\n", "has a header and no frames"),
-        ("0,0,79,0,0,0,1,0.1\n", "the root is 79 m above the floor; expected metres, Z up"),
+        ("", "empty"),
+        ("1,2,3\n", "3 numbers"),
+        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n", "line 2: 7 numbers"),
+        ("0,0,1,0,0,0,5,0.1\n", "quaternion"),
+        ("0,0,1,0,0,0,1,95\n", "'j'"),
+        ("x,y,z,qx,qy,qz,qw,j\n", "no frames"),
+        ("0,0,79,0,0,0,1,0.1\n", "79"),
     ],
 )
-def test_csv_refusals(tmp_path: Path, text: str, message: str) -> None:
+def test_csv_refusals(tmp_path: Path, text: str, key: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(text)
-    said = refusal(message, read_robot_motion, path, kind="unitree_csv", joint_names=["j"])
-    assert str(path) in said
+    message = refusal(key, read_robot_motion, path, kind="unitree_csv", joint_names=["j"])
+    assert str(path) in message
 
 
 def test_keypoints_are_no_robot_motion(tmp_path: Path) -> None:
@@ -259,13 +239,3 @@ def test_keypoints_are_no_robot_motion(tmp_path: Path) -> None:
         == 3
     )
     assert kind_of(tmp_path / "missing.csv") is None
-
-
-@given(st.binary(max_size=400), st.sampled_from(["mjlab", "unitree_csv"]))
-def test_garbage_is_refused_on_one_line(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, kind: str
-) -> None:
-    path = tmp_path_factory.getbasetemp() / {"mjlab": "g.npz", "unitree_csv": "g.csv"}[kind]
-    path.write_bytes(data)
-    kind_of(path)
-    refusal("", read_robot_motion, path, kind=kind)

@@ -54,8 +54,8 @@ def test_group(regime: str, shape: tuple[int, ...]) -> None:
     expected = np.broadcast_to(rot.IDENTITY, a.shape)
     np.testing.assert_allclose(rot.multiply(a, rot.conjugate(a)), expected, atol=1e-15)
     np.testing.assert_allclose(rot.multiply(a, rot.IDENTITY), a, atol=0)
-    found = rot.rotate(rot.multiply(a, b), v)
-    np.testing.assert_allclose(found, rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
+    result = rot.rotate(rot.multiply(a, b), v)
+    np.testing.assert_allclose(result, rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
     np.testing.assert_allclose(rot.rotate(rot.conjugate(a), rot.rotate(a, v)), v, atol=1e-14)
     expected = np.einsum("...ij,...j->...i", rot.to_matrix(a), v)
     np.testing.assert_allclose(rot.rotate(a, v), expected, atol=1e-14)
@@ -133,8 +133,8 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
     times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
     knots = tumbling(times)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (30, 1))
-    found = rot.angle(rot.squad(signs * knots, times, times), knots)
-    np.testing.assert_allclose(found, 0.0, atol=1e-7)
+    result = rot.angle(rot.squad(signs * knots, times, times), knots)
+    np.testing.assert_allclose(result, 0.0, atol=1e-7)
     fine = rot.squad(signs * knots, times, np.linspace(times[0], times[-1], 2000))
     assert (np.sum(fine[1:] * fine[:-1], axis=-1) > 0.9).all()
     np.testing.assert_allclose(np.linalg.norm(fine, axis=-1), 1.0, atol=1e-14)
@@ -144,7 +144,8 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
 def test_squad_keeps_a_steady_turn_exactly() -> None:
     """Constant angular velocity, over many turns and at uneven times: to 1e-12, ends as well."""
     rng = np.random.default_rng(0)
-    velocity, start = np.array([0.4, -1.1, 0.8]), rot.exp([0.3, 2.0, -0.5])
+    velocity = np.array([0.4, -1.1, 0.8])
+    start = rot.exp([0.3, 2.0, -0.5])
 
     def steady(times: np.ndarray) -> np.ndarray:
         return rot.multiply(start, rot.exp(times[:, None] * velocity))
@@ -152,8 +153,9 @@ def test_squad_keeps_a_steady_turn_exactly() -> None:
     # turns below pi
     for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):
         new = rng.uniform(times[0], times[-1], 200)
-        found, exact = rot.squad(steady(times), times, new), steady(new)
-        got = found * np.sign(np.sum(found * exact, axis=-1, keepdims=True))
+        result = rot.squad(steady(times), times, new)
+        exact = steady(new)
+        got = result * np.sign(np.sum(result * exact, axis=-1, keepdims=True))
         np.testing.assert_allclose(got, exact, atol=1e-12)
 
 
@@ -161,7 +163,8 @@ def test_squad_is_continuously_differentiable() -> None:
     """The angular velocity just before and just behind each knot, evenly and unevenly spaced."""
     rng = np.random.default_rng(2)
     for times in (np.arange(20) / 4.0, np.cumsum(rng.uniform(0.1, 0.4, 20))):
-        knots, step = tumbling(times), 1e-5
+        knots = tumbling(times)
+        step = 1e-5
         inner = times[1:-1]
         before, at, behind = (
             rot.squad(knots, times, inner + shift) for shift in (-step, 0.0, step)
@@ -176,7 +179,8 @@ def test_squad_is_continuously_differentiable() -> None:
 def test_squad_converges_to_the_motion() -> None:
     """Errors of third order: knots twice as dense, errors an eighth, at the ends as well, even at
     uneven times."""
-    new, rng = np.linspace(0.0, 5.0, 1001), np.random.default_rng(3)
+    new = np.linspace(0.0, 5.0, 1001)
+    rng = np.random.default_rng(3)
     for uneven in (0.0, 0.3):
         errors = []
         for count in (51, 101, 201):
@@ -190,7 +194,8 @@ def test_squad_converges_to_the_motion() -> None:
 def test_squad_agrees_with_scipys_spline() -> None:
     """RotationSpline is another curve (twice differentiable) through the same knots; at 60 Hz they
     are one to 1e-5."""
-    times, new = np.arange(300) / 60.0, np.random.default_rng(0).uniform(0.1, 4.8, 500)
+    times = np.arange(300) / 60.0
+    new = np.random.default_rng(0).uniform(0.1, 4.8, 500)
     spline = RotationSpline(times, to_scipy(tumbling(times)))
     theirs = np.roll(spline(new).as_quat(), 1, axis=-1)
     assert rot.angle(rot.squad(tumbling(times), times, new), theirs).max() < 1e-5

@@ -48,12 +48,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_round_trip_to_the_bit(path: Path) -> None:
     wrote = make_set()
-    found = read_motions(
+    motions = read_motions(
         path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES
     )
     for key in ("robot", "model_sha256", "joint_names", "body_names", "provenance", "names"):
-        assert getattr(found, key) == getattr(wrote, key)
-    for a, b in zip(found.motions, wrote.motions, strict=True):
+        assert getattr(motions, key) == getattr(wrote, key)
+    for a, b in zip(motions.motions, wrote.motions, strict=True):
         assert a.qpos.tobytes() == b.qpos.tobytes() and not a.qpos.flags.writeable
         for key in ("name", "rate_hz", "source", "licence", "quality"):
             assert getattr(a, key) == getattr(b, key)
@@ -68,13 +68,11 @@ def test_order_is_kept_and_bytes_repeat(tmp_path: Path) -> None:
 
 
 def test_some_clips_and_their_splits(path: Path) -> None:
-    found = read_motions(path, clips=["b", "walk"])
-    assert found.names == ("b", "walk")
-    np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
-    message = r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"
-    refusal(message, read_motions, path, clips=["gallop"])
-    with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
-        found["gallop"]
+    motions = read_motions(path, clips=["b", "walk"])
+    assert motions.names == ("b", "walk")
+    np.testing.assert_array_equal(motions["walk"].qpos, make_set()["walk"].qpos)
+    refusal("'gallop'", read_motions, path, clips=["gallop"])
+    refusal("'gallop'", motions.__getitem__, "gallop")
     assert splits_in(path) == {"walk": "", "a trot": "", "b": ""}
 
 
@@ -93,24 +91,18 @@ def test_layout(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "message"),
+    ("expected", "key"),
     [
-        ({"robot": "op3"}, "is of robot 'biped', expected 'op3'"),
-        (
-            {"model_sha256": "cd" * 32},
-            "another model of 'biped'.*abababababab.*expected cdcdcdcdcdcd",
-        ),
+        ({"robot": "op3"}, "'op3'"),
+        ({"model_sha256": "cd" * 32}, "model_sha256"),
         ({"joint_names": ("hip", "ankle")}, "joint 1 is 'knee', expected 'ankle'"),
-        ({"joint_names": ("hip",)}, "has 2 joint names, expected 1: it has an extra 'knee' at 1"),
-        (
-            {"joint_names": ("hip", "knee", "toe")},
-            "has 2 joint names, expected 3: it lacks 'toe' at 2",
-        ),
+        ({"joint_names": ("hip",)}, "joint 1 is 'knee'"),
+        ({"joint_names": ("hip", "knee", "toe")}, "'toe'"),
         ({"body_names": ("base", "shank", "thigh")}, "body 1 is 'thigh', expected 'shank'"),
     ],
 )
-def test_another_robot_is_refused_by_name(path: Path, expected: dict, message: str) -> None:
-    assert "motions.h5" in refusal(message, read_motions, path, **expected)
+def test_another_robot_is_refused(path: Path, expected: dict, key: str) -> None:
+    assert "motions.h5" in refusal(key, read_motions, path, **expected)
 
 
 def put(key: str, value: np.ndarray) -> Callable[[h5py.File], None]:
@@ -124,26 +116,17 @@ def put(key: str, value: np.ndarray) -> Callable[[h5py.File], None]:
     return change
 
 
-def say(key: str, value: object) -> Callable[[h5py.File], None]:
-    return lambda file: file.attrs.__setitem__(key, value)
-
-
 SPOILT: dict[str, tuple[Callable[[h5py.File], object], str]] = {
-    "schema": (say("schema", "other"), "schema 'other', expected 'npmp-motion'"),
-    "newer": (say("version", 4), r"version 4 is newer than this reader \(3\)"),
-    "older": (say("version", 2), "version 2 is older than this reader"),
-    "provenance": (say("provenance", "[1]"), "'provenance' is not a JSON object"),
-    "robot": (lambda file: file.attrs.pop("robot"), "attribute 'robot' is missing"),
-    "rate": (lambda file: file["walk"].attrs.pop("rate_hz"), "'walk': attribute 'rate_hz' is mis"),
-    "nan": (
-        lambda file: file["walk/qpos"].__setitem__((3, 2), np.nan),
-        "motion 'walk': qpos has a value that is not finite at frame 3 of 50",
-    ),
-    "array": (lambda file: file.pop("a trot/qpos"), "clip 'a trot': array 'qpos' is missing"),
-    "ints": (put("walk/qpos", np.zeros((50, 9), int)), "qpos is of type int64, expected an array"),
-    "columns": (put("walk/qpos", np.eye(10)[[3] * 50]), "qpos is of 3 joints, robot 'biped' has 2"),
-    "stray": (put("stray", np.zeros(3)), "'stray' is no group"),
-    "empty": (lambda file: [file.pop(name) for name in list(file)], "holds no motions"),
+    "schema": (lambda file: file.attrs.__setitem__("schema", "other"), "schema"),
+    "version": (lambda file: file.attrs.__setitem__("version", 4), "version"),
+    "provenance": (lambda file: file.attrs.__setitem__("provenance", "[1]"), "'provenance'"),
+    "robot": (lambda file: file.attrs.pop("robot"), "'robot'"),
+    "rate": (lambda file: file["walk"].attrs.pop("rate_hz"), "'walk': attribute 'rate_hz'"),
+    "nan": (lambda file: file["walk/qpos"].__setitem__((3, 2), np.nan), "'walk': qpos .* frame 3"),
+    "array": (lambda file: file.pop("a trot/qpos"), "clip 'a trot': qpos"),
+    "columns": (put("walk/qpos", np.eye(10)[[3] * 50]), "'walk': qpos has 3 joints"),
+    "stray": (put("stray", np.zeros(3)), "'stray'"),
+    "empty": (lambda file: [file.pop(name) for name in list(file)], "no motions"),
 }
 
 
@@ -158,31 +141,31 @@ def test_spoilt_files(path: Path, how: str) -> None:
     assert refusal(SPOILT[how][1], read_motions, path).count("motions.h5") == 1
 
 
-def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
-    refusal(r"no file '.*absent.h5'", read_motions, tmp_path / "absent.h5")
-    refusal("is a folder", read_motions, tmp_path)
+def test_other_files(tmp_path: Path, path: Path) -> None:
     text = tmp_path / "text.h5"
     text.write_text("not HDF5")
-    refusal(r"text.h5 cannot be read: not HDF5, or damaged", read_motions, text)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    refusal("it is cut short", read_motions, path)
+    for file in (tmp_path / "absent.h5", tmp_path, text):
+        refusal(file.name, read_motions, file)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    refusal("cut short", read_motions, path)
 
 
-def test_a_flipped_bit_is_noticed(path: Path) -> None:
+def test_checksums(path: Path) -> None:
     with h5py.File(path) as file:
         chunk = file["walk/qpos"].id.get_chunk_info(0)
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset + chunk.size // 2] ^= 1
     path.write_bytes(bytes(data))
     refusal("clip 'walk': qpos is damaged", read_motions, path)
-    assert read_motions(path, clips=["b"]).names == ("b",)  # the others are not even read
+    assert read_motions(path, clips=["b"]).names == ("b",)  # the others are not read
 
 
 def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_motions(tmp_path / "m.h5", make_set("old"))
-    with pytest.raises(InputError, match="without motions"):
-        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=()))
+    refusal(
+        "no motions", write_motions, tmp_path / "m.h5", dataclasses.replace(make_set(), motions=())
+    )
 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError("disk full")
@@ -194,33 +177,30 @@ def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_motions(tmp_path / "m.h5").names == ("old",)
 
 
-def test_sets_that_cannot_be() -> None:
-    refusal("two motions are called 'a'", make_set, "a", "a")
-    refusal("cannot be called 'a/b'", make_set, "a/b")
-    with pytest.raises(InputError, match="qpos is of 2 joints, robot 'biped' has 1"):
-        MotionSet("biped", "", ("hip",), BODIES, (make_motion(),))
+def test_invalid_sets() -> None:
+    refusal("'a'", make_set, "a", "a")
+    refusal("'a/b'", make_set, "a/b")
+    refusal("qpos", MotionSet, "biped", "", ("hip",), BODIES, (make_motion(),))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "key"),
     [
-        ({"qpos": np.zeros((50, 9))}, "root quaternion is not of length 1 at frame 0"),
-        ({"qpos": np.zeros((50, 6))}, r"qpos has 6 columns; a free root makes them 7 \+ joints"),
-        ({"qpos": np.zeros((50, 9, 1))}, r"expected \(T, nq\)"),
-        ({"rate_hz": 1e-300}, "rate 1e-300 Hz is not possible; expected 0.01 to 1,000,000"),
-        (
-            {"qpos": np.full((50, 9), 1e308)},
-            "qpos is 1e[+]308 at frame 0; no coordinate is beyond 100,000 m or rad",
-        ),
+        ({"qpos": np.zeros((50, 9))}, "quaternion"),
+        ({"qpos": np.zeros((50, 6))}, "6 columns"),
+        ({"qpos": np.zeros((50, 9, 1))}, r"\(T, nq\)"),
+        ({"rate_hz": 1e-300}, "rate"),
+        ({"qpos": np.full((50, 9), 1e308)}, "qpos .* frame 0"),
     ],
 )
-def test_motions_that_cannot_be(change: dict, message: str) -> None:
-    refusal(message, dataclasses.replace, make_motion(), **change)
+def test_invalid_motions(change: dict, key: str) -> None:
+    refusal(key, dataclasses.replace, make_motion(), **change)
 
 
 def rich_motion(name: str = "walk_c01_lr", seed: int = 0) -> ReferenceMotion:
     """A motion with every field set to something that is not the default."""
-    motion, rng = make_motion(name, seed=seed), np.random.default_rng(seed)
+    motion = make_motion(name, seed=seed)
+    rng = np.random.default_rng(seed)
     return dataclasses.replace(
         motion,
         contacts=rng.random((50, 4)) < 0.5,
@@ -241,8 +221,9 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
     write_motions(
         tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(wrote, make_motion("plain")))
     )
-    found = read_motions(tmp_path / "m.h5")
-    rich, plain = found["walk_c01_lr"], found["plain"]
+    motions = read_motions(tmp_path / "m.h5")
+    rich = motions["walk_c01_lr"]
+    plain = motions["plain"]
     assert rich.contacts is not None and rich.contacts.dtype == np.bool_
     assert not rich.contacts.flags.writeable
     np.testing.assert_array_equal(rich.contacts, wrote.contacts)
@@ -258,30 +239,25 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value"),
     [
-        ("contacts", np.zeros(50, np.uint8), r"clip 'walk': contacts is no array \(T, F\)"),
-        ("contacts", np.zeros((49, 4), np.uint8), "arrays differ in frames.*contacts 49"),
-        ("frame_quality", np.zeros(50), "frame_quality is no group"),
-        ("frame_quality/rms", np.zeros(50, int), "rms is of type int64"),
-        (
-            "frame_quality/rms",
-            np.full(50, np.nan),
-            "frame_quality 'rms' has a value that is not finite at frame 0",
-        ),
+        ("contacts", np.zeros(50, np.uint8)),
+        ("contacts", np.zeros((49, 4), np.uint8)),
+        ("frame_quality", np.zeros(50)),
+        ("frame_quality/rms", np.full(50, np.nan)),
     ],
 )
-def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray, message: str) -> None:
+def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray) -> None:
     with h5py.File(path, "r+") as file:
         file[f"walk/{key}"] = value
-    assert refusal(message, read_motions, path).count("motions.h5") == 1
+    name = key.partition("/")[0]
+    assert refusal(name, read_motions, path).count("motions.h5") == 1
 
 
-@pytest.mark.parametrize("key", ["weight", "start_s", "recording", "rate_hz"])
-def test_figures_cannot_be_called_like_fields(tmp_path: Path, key: str) -> None:
-    motion = dataclasses.replace(make_motion(), quality={key: 1.0})
-    with pytest.raises(InputError, match=f"quality figure '{key}'"):
-        write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(motion,)))
+def test_figures_cannot_be_called_like_fields(tmp_path: Path) -> None:
+    motion = dataclasses.replace(make_motion(), quality={"weight": 1.0})
+    motions = dataclasses.replace(make_set(), motions=(motion,))
+    refusal("'weight'", write_motions, tmp_path / "m.h5", motions)
 
 
 def test_select() -> None:
@@ -289,20 +265,19 @@ def test_select() -> None:
         dataclasses.replace(make_motion(name), split=split)
         for name, split in [("a", "train"), ("b", "validation"), ("c", "train")]
     ]
-    whole = dataclasses.replace(make_set(), motions=tuple(motions))
-    assert whole.select().names == ("a", "b", "c")
-    assert whole.select(split="train").names == ("a", "c")
-    assert whole.select(["c", "b"]).names == ("c", "b")
-    assert whole.select(["c", "b"], split="validation").names == ("b",)
-    assert whole.select(split="train").provenance == whole.provenance
-    refusal("no motion 'd'; there are: a, b, c", whole.select, ["d"])
-    message = "no motion is of split 'test'; there are: train, validation"
-    refusal(message, whole.select, split="test")
-    refusal("no motion is left", whole.select, ["a"], split="validation")
-    refusal("were not split", make_set().select, split="train")
+    motion_set = dataclasses.replace(make_set(), motions=tuple(motions))
+    assert motion_set.select().names == ("a", "b", "c")
+    assert motion_set.select(split="train").names == ("a", "c")
+    assert motion_set.select(["c", "b"]).names == ("c", "b")
+    assert motion_set.select(["c", "b"], split="validation").names == ("b",)
+    assert motion_set.select(split="train").provenance == motion_set.provenance
+    refusal("'d'", motion_set.select, ["d"])
+    refusal("'test'", motion_set.select, split="test")
+    refusal("split=validation", motion_set.select, ["a"], split="validation")
+    refusal("'train'", make_set().select, split="train")
 
 
-def test_what_is_wrong_with_single_clips_can_be_listed(path: Path) -> None:
+def test_errors_of_single_clips_are_collected(path: Path) -> None:
     spoil(path, "array")
     spoil(path, "nan")
     refused: list[InputError] = []

@@ -61,7 +61,8 @@ def person(
     }
     for side, sign in (("Left", 1.0), ("Right", -1.0)):
         phase = 2.0 * math.pi * time * speed / (0.8 * height) + (0.0 if sign > 0.0 else math.pi)
-        hip, bend = 0.4 * np.sin(phase), 0.1 + 0.5 * np.clip(np.cos(phase), 0.0, None)
+        hip = 0.4 * np.sin(phase)
+        bend = 0.1 + 0.5 * np.clip(np.cos(phase), 0.0, None)
         leg = {"UpLeg": points["Hips"] + at(0.0, sign * 0.055, -0.01)}
         leg["Leg"] = leg["UpLeg"] + down(hip, 0.245)
         leg["Foot"] = leg["Leg"] + down(hip - bend, 0.246)
@@ -103,10 +104,12 @@ def grown(clip: Clip, added: Mapping[str, tuple[str, np.ndarray]], *, first: boo
     parents = [clip.names[p] if p >= 0 else "" for p in clip.parents]
     extra = [parent for parent, _ in added.values()]
     if first:
-        names, ups = (*added, *clip.names), [*extra, *parents]
+        names = (*added, *clip.names)
+        ups = [*extra, *parents]
         places = np.concatenate((new, clip.positions), axis=1)
     else:
-        names, ups = (*clip.names, *added), [*parents, *extra]
+        names = (*clip.names, *added)
+        ups = [*parents, *extra]
         places = np.concatenate((clip.positions, new), axis=1)
     indices = tuple(names.index(up) if up else -1 for up in ups)
     return dataclasses.replace(clip, positions=places, names=names, parents=indices)

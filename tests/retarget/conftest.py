@@ -1,4 +1,4 @@
-"""Motions of a robot made from numbers, for tests of what happens to them after retargeting."""
+"""Constructed motions of a robot, for tests of the steps after retargeting."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def mirrored(
 
     def image(name: str) -> str:
         both = [*pairs, *((b, a) for a, b in pairs)]
-        found = (b + name.removeprefix(a) for a, b in both if name.startswith(a))
-        return next((other for other in found if other in clip.names), name)
+        result = (b + name.removeprefix(a) for a, b in both if name.startswith(a))
+        return next((other for other in result if other in clip.names), name)
 
     columns = [clip.index(image(name)) for name in clip.names]
     return replace(clip, positions=clip.positions[:, columns] * signs)
@@ -46,7 +46,8 @@ def standing(robot: Robot, frames: int) -> Array:
 def walking(robot: Robot, frames: int, speed: float, rate_hz: float = 50.0) -> Array:
     """A gliding stand (T, 7 + J), 2 cm above the floor: goes along x at `speed` [m/s] while its
     joints move a little."""
-    qpos, time = standing(robot, frames), np.arange(frames) / rate_hz
+    qpos = standing(robot, frames)
+    time = np.arange(frames) / rate_hz
     qpos[:, 0] += speed * time
     qpos[:, 2] += 0.02
     qpos[:, 7:] += 0.1 * np.sin(2 * np.pi * 1.5 * time)[:, None]

@@ -33,7 +33,7 @@ def test_a_turned_and_tilted_sole_is_levelled_with_its_heading() -> None:
     assert np.ptp(stood[..., 2]) < 1e-9
 
 
-def test_slow_joints_are_untouched_and_fast_ones_are_slowed_as_little_as_can_be() -> None:
+def test_limit_speed() -> None:
     rng = np.random.default_rng(1)
     joints = np.cumsum(rng.normal(size=(60, 3)), axis=0)
     most = np.array([0.5, 1.0, 20.0])
@@ -44,21 +44,19 @@ def test_slow_joints_are_untouched_and_fast_ones_are_slowed_as_little_as_can_be(
     assert (slowed >= joints.min(axis=0) - 1e-12).all()
     # A jump of 3 in one frame at 1 a frame: both ends must give way by 1, and by less further off.
     jump = np.where(np.arange(10) < 5, 0.0, 3.0)[:, None]
-    found = pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0]
-    np.testing.assert_allclose(found, [0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
+    result = pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0]
+    np.testing.assert_allclose(result, [0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
     held = rng.random(joints.shape) < 0.1  # a mirror turns joints around: up and down are alike
-    up, down = (
-        pose_sequence.limit_speed(joints, most, held),
-        pose_sequence.limit_speed(-joints, most, held),
-    )
+    up = pose_sequence.limit_speed(joints, most, held)
+    down = pose_sequence.limit_speed(-joints, most, held)
     np.testing.assert_allclose(up, -down, atol=1e-12)
     assert (np.abs(np.diff(up, axis=0)) <= most + 1e-12).all()
     keep = (np.arange(10) < 5)[:, None]  # what must stay stays, and the other side gives way
-    found = pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0]
-    np.testing.assert_allclose(found, [0.0, 0.0, 1.0, 2.0, 3.0])
+    result = pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0]
+    np.testing.assert_allclose(result, [0.0, 0.0, 1.0, 2.0, 3.0])
 
 
-def test_arms_give_way_and_legs_do_not() -> None:
+def test_only_arms_avoid_collisions() -> None:
     prepared = PreparedRobot.of(robots.load("op3"))
     qpos = np.tile(prepared.robot.home_qpos, (60, 1))
     elbow = 7 + prepared.robot.joint_names.index("l_el")
@@ -74,10 +72,10 @@ def test_arms_give_way_and_legs_do_not() -> None:
     freed = pose_sequence.free_arms(qpos, depth, 33.3, prepared)
     assert depth(freed).max() <= 0.0005
     np.testing.assert_allclose(freed[0], qpos[0])
-    others = np.delete(
+    legs = np.delete(
         np.arange(qpos.shape[1]), [7 + joint for arm in prepared.arms for joint in arm]
     )
-    np.testing.assert_array_equal(freed[:, others], qpos[:, others])
+    np.testing.assert_array_equal(freed[:, legs], qpos[:, legs])
     assert pose_sequence.free_arms(qpos, lambda at: np.zeros(len(at)), 33.3, prepared) is qpos
 
 

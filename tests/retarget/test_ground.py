@@ -1,4 +1,4 @@
-"""Stances, the floor, and feet that are made to stand still, on paws drawn by hand."""
+"""Stances, the floor, and locked feet, on constructed paws."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def test_locked_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> N
 
 
 @pytest.mark.parametrize("slope", [(0.0, 0.0), (0.019, 0.0), (-0.012, 0.015)])
-def test_the_floors_slope_is_found(slope: tuple[float, float]) -> None:
+def test_floor_slope(slope: tuple[float, float]) -> None:
     clip = dog_gait("walk", duration_s=12.0, turn_rate=0.2)
     feet = clip.select(
         ("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")
     ).positions.copy()
     feet[:, 2:, 2] += 0.012  # hind paws' keypoints are higher than fore paws'
     feet[..., 2] += feet[..., :2] @ np.array(slope)
-    found = ground.floor_slope(feet, clip.rate_hz)
-    np.testing.assert_allclose(found, slope, atol=0.002)
-    level = feet @ ground.level_turn(found).T
+    result = ground.floor_slope(feet, clip.rate_hz)
+    np.testing.assert_allclose(result, slope, atol=0.002)
+    level = feet @ ground.level_turn(result).T
     assert (ground.floor_slope(level, clip.rate_hz) == 0.0).all()
 
 
@@ -114,7 +114,7 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
 
 
 def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
-    for skeleton in skeletons.known().values():
+    for skeleton in skeletons.shipped_skeletons().values():
         four_legged = set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
         assert four_legged or set(skeleton.markers) <= set(skeletons.HUMANOID_MARKERS)
         for weights in skeleton.markers.values():
@@ -123,25 +123,29 @@ def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
 
 def test_markers_are_weighted_means() -> None:
     clip = dog_gait("walk", duration_s=0.5)
-    assert skeletons.skeleton_of(clip) == skeletons.known()["dog"]
-    both = skeletons.marker_positions(clip, skeletons.known()["dog"], ("LF_shoulder", "RH_foot"))
-    blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
+    assert skeletons.find_skeleton(clip) == skeletons.shipped_skeletons()["dog"]
+    both = skeletons.marker_positions(
+        clip, skeletons.shipped_skeletons()["dog"], ("LF_shoulder", "RH_foot")
+    )
+    blade = clip.index("LeftShoulder")
+    joint = clip.index("LeftArm")
     expected = 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint]
     np.testing.assert_allclose(both[:, 0], expected, atol=1e-12)
     expected = clip.positions[:, clip.index("RightFoot_end")]
     np.testing.assert_allclose(both[:, 1], expected, atol=1e-12)
-    with pytest.raises(InputError, match="no marker 'nose'"):
-        skeletons.marker_positions(clip, skeletons.known()["dog"], ("nose",))
+    with pytest.raises(InputError, match="'nose'"):
+        skeletons.marker_positions(clip, skeletons.shipped_skeletons()["dog"], ("nose",))
 
 
 def test_a_foot_held_in_the_air_does_not_stand() -> None:
     """A dancer on the left leg: the right foot is still 0.1 m up, and then on the floor for a
     while. Where the left never stands, nothing says where the floor is."""
     feet = np.zeros((100, 2, 3))
-    feet[:70, 1, 2], feet[70:, 1, 2] = 0.1, 0.02
+    feet[:70, 1, 2] = 0.1
+    feet[70:, 1, 2] = 0.02
     standing = np.ones((100, 2), dtype=bool)
-    found = ground.level_with(feet, standing, np.array([1, 0]))
-    assert found[:, 0].all()
-    np.testing.assert_array_equal(found[:, 1], np.arange(100) >= 70)
+    result = ground.level_with(feet, standing, np.array([1, 0]))
+    assert result[:, 0].all()
+    np.testing.assert_array_equal(result[:, 1], np.arange(100) >= 70)
     standing[:, 0] = False
     np.testing.assert_array_equal(ground.level_with(feet, standing, np.array([1, 0])), standing)

@@ -141,14 +141,14 @@ def test_the_solution_is_a_minimum_of_equation_8() -> None:
     robot, problem = anymal_problem(0.01)
     targets = places(problem, known_poses(robot, 40, 0.3))
     targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
-    found = solved(problem, targets)
-    gradient = inverse_kinematics.linearize(problem, found, targets).gradient
-    inside = (found[:, 7:] > problem.lower) & (found[:, 7:] < problem.upper)
+    result = solved(problem, targets)
+    gradient = inverse_kinematics.linearize(problem, result, targets).gradient
+    inside = (result[:, 7:] > problem.lower) & (result[:, 7:] < problem.upper)
     assert np.abs(gradient[:, :6]).max() < 1e-5
     assert np.abs(gradient[:, 6:][inside]).max() < 1e-5
 
 
-def test_a_point_that_does_not_count_may_be_anywhere() -> None:
+def test_points_without_weight() -> None:
     robot, problem = anymal_problem(0.01)
     problem.weight[3] = 0.0
     start = known_poses(robot, 5, 0.3)
@@ -156,24 +156,25 @@ def test_a_point_that_does_not_count_may_be_anywhere() -> None:
     lost = targets.copy()
     lost[:, 3] = np.nan
     home = np.concatenate((start[:, :7], np.tile(robot.home_joints, (5, 1))), axis=1)
-    found = [inverse_kinematics.solve_poses(problem, goal, home) for goal in (targets, lost)]
-    np.testing.assert_array_equal(*found)
-    assert np.abs(found[0] - home).max() > 0.1
+    result = [inverse_kinematics.solve_poses(problem, goal, home) for goal in (targets, lost)]
+    np.testing.assert_array_equal(*result)
+    assert np.abs(result[0] - home).max() > 0.1
 
 
-def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
+def test_joint_bounds() -> None:
     robot, problem = anymal_problem(1e-6)
     true = known_poses(robot, 50, 0.6)
     targets = places(problem, true)
-    lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
+    lower = robot.home_joints - 0.3
+    upper = robot.home_joints + 0.3
     robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
-    found = solved(tight, targets)
-    joints = found[:, 7:]
+    result = solved(tight, targets)
+    joints = result[:, 7:]
     assert (joints >= lower).all() and (joints <= upper).all()
     at_bound = (joints == lower) | (joints == upper)
     assert at_bound.any()
     # Karush-Kuhn-Tucker: free directions have no slope, a bound's slope points outward
-    gradient = inverse_kinematics.linearize(tight, found, targets).gradient
+    gradient = inverse_kinematics.linearize(tight, result, targets).gradient
     assert np.abs(gradient[:, :6]).max() < 1e-4
     assert np.abs(gradient[:, 6:][~at_bound]).max() < 1e-4
     assert (gradient[:, 6:][joints == lower] > -1e-4).all()
@@ -211,17 +212,17 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     home = true[:, 7:] + 0.1
     each = replace(problem, stand=home, weight=weight)
     start = inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand)
-    found = inverse_kinematics.solve_poses(each, targets, start, tolerance=1e-8)
+    result = inverse_kinematics.solve_poses(each, targets, start, tolerance=1e-8)
     for t in (0, 17, 39):
         one = replace(problem, stand=home[t], weight=weight[t])
         expected = inverse_kinematics.solve_poses(
             one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8
         )
-        np.testing.assert_allclose(found[t], expected[0], atol=1e-9)
-        inside = (found[t, 7:] > problem.lower) & (found[t, 7:] < problem.upper)
-        gradient = inverse_kinematics.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[
-            0
-        ]
+        np.testing.assert_allclose(result[t], expected[0], atol=1e-9)
+        inside = (result[t, 7:] > problem.lower) & (result[t, 7:] < problem.upper)
+        gradient = inverse_kinematics.linearize(
+            one, result[t : t + 1], targets[t : t + 1]
+        ).gradient[0]
         assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
 
 
@@ -239,7 +240,7 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
             "<mujoco><worldbody><body><freejoint/><geom size='1'/></body>"
             "<body><joint/><geom size='1'/></body>"
             "</worldbody></mujoco>",
-            "one root",
+            "root bod",
         ),
     ],
 )
@@ -267,7 +268,7 @@ def test_shoulders_above_a_waist_fit_the_root() -> None:
     qpos = random_qpos(np.random.default_rng(0), 5, 29)
     qpos[:, 7:] = g1.home_joints
     targets = kinematics.positions_of(points, *kinematics.forward(tree, qpos))
-    found = inverse_kinematics.fit_root(tree, points, targets, g1.home_joints)
-    np.testing.assert_allclose(found[:, :3], qpos[:, :3], atol=1e-9)
-    got = np.abs((found[:, 3:7] * qpos[:, 3:7]).sum(axis=1))
+    result = inverse_kinematics.fit_root(tree, points, targets, g1.home_joints)
+    np.testing.assert_allclose(result[:, :3], qpos[:, :3], atol=1e-9)
+    got = np.abs((result[:, 3:7] * qpos[:, 3:7]).sum(axis=1))
     np.testing.assert_allclose(got, np.ones(5), atol=1e-9)

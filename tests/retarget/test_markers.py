@@ -13,8 +13,9 @@ from npmp import robots
 from retarget import Options, inverse_kinematics, kinematics
 from retarget.markers import MarkerLayout, layout_of
 from retarget.offsets import offset_jacobian, offset_step
-from retarget.pipeline import bodies_of
+from retarget.pipeline import fit_subject
 from retarget.prepared_robot import PreparedRobot
+from retarget.subjects import subjects_of
 from tests.refusals import refusal
 from tests.retarget.test_inverse_kinematics import places, solved
 
@@ -44,14 +45,14 @@ def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_own_markers(
+def test_the_initial_offsets_are_the_robots_markers(
     robot: robots.Robot, prepared: PreparedRobot
 ) -> None:
     points = prepared.layout.points(prepared.layout.initial())
     expected = [m.position for m in robot.markers.values()]
     np.testing.assert_allclose(points.local, expected, atol=1e-12)
-    found = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
-    np.testing.assert_array_equal(found, 0.0)
+    result = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
+    np.testing.assert_array_equal(result, 0.0)
 
 
 def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -70,7 +71,8 @@ def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) 
 
 def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(1)
-    layout, frames = prepared.layout, 4
+    layout = prepared.layout
+    frames = 4
     qpos = np.concatenate(
         (
             rng.normal(size=(frames, 3)),
@@ -159,8 +161,10 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: Prepared
     best = objective(prepared, theta, targets, heading, 0.01)
     for p in range(6):
         for sign in (-1.0, 1.0):
-            found = objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01)
-            assert found > best
+            result = objective(
+                prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01
+            )
+            assert result > best
 
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -170,16 +174,18 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     )
     # a lopsided animal
     positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))
-    [body] = bodies_of([Clip(positions, prepared.layout.names, 60.0)], robot, Options())
+    clip = Clip(positions, prepared.layout.names, 60.0)
+    [subject] = subjects_of([clip], tuple(robot.markers))
+    body = fit_subject(subject, PreparedRobot.of(robot), Options())
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
 
 
-def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: PreparedRobot) -> None:
+def test_invalid_layouts(robot: robots.Robot, prepared: PreparedRobot) -> None:
     import dataclasses
 
     refusal("no markers", layout_of, dataclasses.replace(robot, markers={}), prepared.tree)
     strange = {"base": robots.Marker("wing", np.zeros(3))}
-    refusal("no body 'wing'", layout_of, dataclasses.replace(robot, markers=strange), prepared.tree)
+    refusal("'wing'", layout_of, dataclasses.replace(robot, markers=strange), prepared.tree)
 
 
 def test_a_humanoids_markers_by_kind() -> None:

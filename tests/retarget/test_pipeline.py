@@ -15,18 +15,23 @@ import mocap_data
 import retarget
 from mocap_data import rotations
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp import robots
 from retarget import offsets, targets
-from retarget.skeletons import known, marker_positions
+from retarget.skeletons import marker_positions, shipped_skeletons
+from retarget.subjects import group_by_bones
 from tests.refusals import refusal
 
 
 def as_markers(clip: Clip) -> Clip:
     """The nine markers of a dog clip, under their own names."""
-    names = tuple(known()["dog"].markers)
-    return Clip(marker_positions(clip, known()["dog"], names), names, clip.rate_hz, name=clip.name)
+    names = tuple(shipped_skeletons()["dog"].markers)
+    return Clip(
+        marker_positions(clip, shipped_skeletons()["dog"], names),
+        names,
+        clip.rate_hz,
+        name=clip.name,
+    )
 
 
 def test_a_generated_walk(robot: robots.Robot) -> None:
@@ -36,8 +41,8 @@ def test_a_generated_walk(robot: robots.Robot) -> None:
     assert motion.num_frames == 150  # 179 periods of 1/60 s hold 149 of 1/50 s
     assert (motion.name, motion.licence, motion.source) == (clip.name, clip.licence, clip.source)
     hips = clip.positions[:, clip.index("Hips"), :2]  # the animal's way is the robot's
-    found = motion.qpos[-1, :2] - motion.qpos[0, :2]
-    np.testing.assert_allclose(found, hips[-1] - hips[0], atol=0.03)
+    way = motion.qpos[-1, :2] - motion.qpos[0, :2]
+    np.testing.assert_allclose(way, hips[-1] - hips[0], atol=0.03)
     assert motion.quality["rms_marker_m"] < 0.02
     assert motion.quality["penetration_m"] < 0.003
     assert motion.quality["float_m"] < 0.002
@@ -54,7 +59,8 @@ def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robo
     moved = dataclasses.replace(
         clip, positions=rotations.rotate(turn, clip.positions) + [3.0, -2.0, 1.7]
     )
-    first, second = retarget.retarget(clip, robot), retarget.retarget(moved, robot)
+    first = retarget.retarget(clip, robot)
+    second = retarget.retarget(moved, robot)
     np.testing.assert_allclose(second.qpos[:, 7:], first.qpos[:, 7:], atol=1e-6)
     expected = rotations.rotate(turn, first.qpos[:, :3]) + [
         3.0,
@@ -78,13 +84,14 @@ def test_rates_and_crops(robot: robots.Robot) -> None:
     motion = retarget.retarget(clip.crop(30, 90), robot, rate_hz=np.float32(100.0))
     assert motion.rate_hz == 100.0
     assert motion.num_frames == 99  # 59 periods of 1/60 s hold 98 of 1/100 s
-    whole = retarget.retarget(clip.crop(30, 90), robot)
-    np.testing.assert_allclose(motion.qpos[::2], whole.qpos, atol=0.03)
+    default = retarget.retarget(clip.crop(30, 90), robot)
+    np.testing.assert_allclose(motion.qpos[::2], default.qpos, atol=0.03)
 
 
 def test_low_pass_keeps_slow_and_removes_fast() -> None:
     time = np.arange(240) / 60
-    slow, fast = np.sin(2 * np.pi * time), 0.1 * np.sin(2 * np.pi * 25.0 * time)
+    slow = np.sin(2 * np.pi * time)
+    fast = 0.1 * np.sin(2 * np.pi * 25.0 * time)
     out = targets.low_pass((slow + fast)[:, None], 60.0, 8.0)[:, 0]
     assert np.abs(out - slow)[30:-30].max() < 5e-3
     np.testing.assert_array_equal(targets.low_pass(slow[:, None], 60.0, None)[:, 0], slow)
@@ -92,9 +99,9 @@ def test_low_pass_keeps_slow_and_removes_fast() -> None:
 
 def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
     clips = [dog_gait("walk", duration_s=1.5), dog_gait("trot", duration_s=1.0)]
-    seen: list[tuple[int, int, str]] = []
-    motions = retarget.retarget_many(clips, robot, progress=lambda *args: seen.append(args))
-    assert seen == [(0, 2, "synthetic_walk"), (1, 2, "synthetic_trot"), (2, 2, "")]
+    reports: list[tuple[int, int, str]] = []
+    motions = retarget.retarget_many(clips, robot, progress=lambda *args: reports.append(args))
+    assert reports == [(0, 2, "synthetic_walk"), (1, 2, "synthetic_trot"), (2, 2, "")]
     assert (motions.robot, motions.model_sha256) == (robot.name, robot.model_sha256)
     assert motions.body_names == robot.body_names
     [offsets] = json.loads(motions.provenance["offsets"])
@@ -102,59 +109,52 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "message"),
+    ("change", "options", "key"),
     [
-        (lambda clip: clip.crop(0, 5), {}, "at least 8"),
-        (lambda clip: clip, {"rate_hz": 2.0}, "too short"),
-        (lambda clip: clip, {"rate_hz": -50.0}, "rate_hz must be above 0"),
-        (
-            lambda clip: clip,
-            {"regularisation": 0.1},
-            "no retargeting option 'regularisation'; there are: rate_hz",
-        ),
-        (
-            lambda clip: clip,
-            {"scale_body": "big"},
-            "scale_body must be 'auto' or a positive number; it is 'big'",
-        ),
-        (lambda clip: clip.select(clip.names[:5]), {}, "5 keypoints in 60 frames are too few"),
+        (lambda clip: clip.crop(0, 5), {}, "5 frames"),
+        (lambda clip: clip, {"rate_hz": 2.0}, "2 Hz"),
+        (lambda clip: clip, {"rate_hz": -50.0}, "rate_hz"),
+        (lambda clip: clip, {"regularisation": 0.1}, "'regularisation'"),
+        (lambda clip: clip, {"scale_body": "big"}, "scale_body=big"),
+        (lambda clip: clip.select(clip.names[:5]), {}, "5 keypoints"),
     ],
 )
-def test_bad_input_is_named(robot: robots.Robot, change, options: dict, message: str) -> None:
-    refusal(message, retarget.retarget, change(dog_gait("walk", duration_s=1.0)), robot, **options)
+def test_invalid_input(robot: robots.Robot, change, options: dict, key: str) -> None:
+    refusal(key, retarget.retarget, change(dog_gait("walk", duration_s=1.0)), robot, **options)
 
 
 def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     horse = dataclasses.replace(clip, positions=2.5 * clip.positions)
-    motion, small = retarget.retarget(horse, robot), retarget.retarget(clip, robot)
+    motion = retarget.retarget(horse, robot)
+    small = retarget.retarget(clip, robot)
     assert small.quality["body_scale"] == 1.0
     scale = motion.quality["body_scale"]
     assert scale == pytest.approx(0.38, abs=0.03)  # legs of 0.5 m against 1.25 m
     expected = scale * 2.5 * 0.5 * 2.98 * np.array([1, 0])
     np.testing.assert_allclose(motion.qpos[-1, :2] - motion.qpos[0, :2], expected, atol=0.05)
-    given = retarget.retarget(horse, robot, scale_body=0.4)
-    assert given.quality["body_scale"] == 0.4
-    assert given.quality["rms_marker_m"] < 0.02
+    fixed = retarget.retarget(horse, robot, scale_body=0.4)
+    assert fixed.quality["body_scale"] == 0.4
+    assert fixed.quality["rms_marker_m"] < 0.02
 
 
-def test_clips_of_other_proportions_are_of_other_bodies(robot: robots.Robot) -> None:
+def test_clips_of_other_proportions_are_of_other_subjects(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.5)
     longer = dataclasses.replace(clip, name="longer", positions=clip.positions * [1.4, 1.0, 1.0])
     same = dataclasses.replace(clip, name="same", positions=clip.positions + [1.0, 2.0, 3.0])
     expected = [[clip.name, "same"], ["longer"]]
-    assert [[c.name for c in group] for group in targets.by_body([clip, longer, same])] == expected
+    assert [[c.name for c in group] for group in group_by_bones([clip, longer, same])] == expected
     motions = retarget.retarget_many([clip, longer, same], robot)
     assert motions.names == (clip.name, "longer", "same")  # in the order given
     assert len(json.loads(motions.provenance["offsets"])) == 2
 
 
-def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robot) -> None:
-    names = tuple(dict.fromkeys(known()["cmu"].keypoints))
+def test_a_persons_recording_for_a_four_legged_robot(robot: robots.Robot) -> None:
+    names = tuple(dict.fromkeys(shipped_skeletons()["cmu"].keypoints))
     clip = Clip(
         np.random.default_rng(0).normal(size=(60, len(names), 3)), names, 60.0, name="person"
     )
-    refusal(r"'person' is of the kind 'cmu'.*the robot has base", retarget.retarget, clip, robot)
+    refusal("'person'.*'cmu'.*base", retarget.retarget, clip, robot)
 
 
 @pytest.mark.parametrize("file", ["cmu_asfamc/07/07_01.amc", "cmu_bvh/007_01.bvh"])
@@ -170,10 +170,10 @@ def test_people_walk_on_flat_feet(shared: Path, file: str) -> None:
     assert motion.quality["self_collision_share"] < 0.02
 
 
-def test_bad_lists_of_clips_are_named(robot: robots.Robot) -> None:
+def test_invalid_lists_of_clips(robot: robots.Robot) -> None:
     refusal("no clips", retarget.retarget_many, [], robot)
     clip = dog_gait("walk", duration_s=1.0)
-    refusal("same name: synthetic_walk", retarget.retarget_many, [clip, clip], robot)
+    refusal("synthetic_walk", retarget.retarget_many, [clip, clip], robot)
 
 
 def test_an_animal_that_only_stands(robot: robots.Robot) -> None:
@@ -193,11 +193,11 @@ def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
     [offsets] = json.loads(motions.provenance["offsets"])
     values = np.array([offsets[name] for name in robot.markers])
     for mirror in robot.symmetries.values():
-        found = mirror.mirror_points(values)[mirror.marker_permutation]
-        np.testing.assert_allclose(found, values, atol=1e-9)
+        image = mirror.mirror_points(values)[mirror.marker_permutation]
+        np.testing.assert_allclose(image, values, atol=1e-9)
 
 
-def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shared: Path) -> None:
+def test_a_sitting_dog_does_not_change_a_walk(robot: robots.Robot, shared: Path) -> None:
     folder = shared / "mocap" / "dog_bvh"
     walk, sit = (
         mocap_data.read(folder / f"D1_{number}_KAN01_001.bvh") for number in ("009", "003")
@@ -214,26 +214,24 @@ def test_people_in_a_mirror(make: SimpleNamespace, shared: Path) -> None:
     """A run, too fast for the robot's drives."""
     op3 = robots.load("op3")
     clip = mocap_data.read(shared / "mocap/cmu_asfamc/02/02_03.amc").crop(0, 120)
-    motion, image = (
-        retarget.retarget(clip, op3),
-        retarget.retarget(make.mirrored(clip, [("l", "r")]), op3),
-    )
+    motion = retarget.retarget(clip, op3)
+    image = retarget.retarget(make.mirrored(clip, [("l", "r")]), op3)
     mirror = op3.symmetries["left_right"]
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(image.qpos[:, :3], expected[:, :3], atol=1e-9)
-    found = rotations.angle(image.qpos[:, 3:7], expected[:, 3:7])
-    np.testing.assert_allclose(found, 0.0, atol=1e-9)
+    angle = rotations.angle(image.qpos[:, 3:7], expected[:, 3:7])
+    np.testing.assert_allclose(angle, 0.0, atol=1e-9)
     np.testing.assert_allclose(image.qpos[:, 7:], expected[:, 7:], atol=1e-9)
     assert motion.contacts is not None and image.contacts is not None
     np.testing.assert_array_equal(image.contacts, motion.contacts[:, mirror.foot_permutation])
 
 
-def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
+def test_impossible_coordinates(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.0)
     wild = clip.positions.copy()
     wild[3, 2, 0] = -5e4
-    with pytest.raises(InputError, match=r"keypoint Spine1 is 5e\+04 m from the origin in frame 3"):
-        retarget.retarget(dataclasses.replace(clip, positions=wild), robot)
+    far = dataclasses.replace(clip, positions=wild)
+    refusal("Spine1 in frame 3", retarget.retarget, far, robot)
     refusal("0 m apart", retarget.retarget, dataclasses.replace(clip, positions=0.0 * wild), robot)
 
 
@@ -245,7 +243,6 @@ def test_equations_without_a_solution_name_the_clip(
 
     monkeypatch.setattr(offsets, "offset_step", singular)
     clip = dog_gait("walk", duration_s=1.0)
-    message = r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"
-    refusal(message, retarget.retarget, clip, robot)
-    with pytest.raises(InputError, match="one of 2 clips"):
-        retarget.retarget_many([clip, dataclasses.replace(clip, name="other")], robot)
+    refusal("'synthetic_walk'", retarget.retarget, clip, robot)
+    two = [clip, dataclasses.replace(clip, name="other")]
+    refusal("'synthetic_walk', 'other'", retarget.retarget_many, two, robot)

@@ -14,24 +14,25 @@ from npmp import robots
 from retarget import kinematics, proportions
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
-from retarget.skeletons import skeleton_of
-from retarget.targets import RecordedMarkers, markers_of, prepared_for, standing_heights
+from retarget.skeletons import find_skeleton
+from retarget.targets import RecordedMarkers, record_markers, standing_heights
 from tests.retarget import bodies
 from tests.retarget.test_recover import some_poses
 
-LEGS, ARMS = [("hip", "knee"), ("knee", "foot")], [("shoulder", "elbow"), ("elbow", "hand")]
+LEGS = [("hip", "knee"), ("knee", "foot")]
+ARMS = [("shoulder", "elbow"), ("elbow", "hand")]
 SIDES = ("L_", "R_")
 
 
 @pytest.fixture(scope="module", params=["op3", "unitree_g1"])
-def whole(request: pytest.FixtureRequest) -> PreparedRobot:
+def prepared(request: pytest.FixtureRequest) -> PreparedRobot:
     return PreparedRobot.of(robots.load(request.param))
 
 
 class Recorded:
     """A person's markers, and the robot with those that the person has."""
 
-    def __init__(self, whole: PreparedRobot, wide: float = 0.0, **person: float):
+    def __init__(self, prepared: PreparedRobot, wide: float = 0.0, **person: float):
         """wide: by which feet are further out than they were, and knees by half [m]."""
         clip = bodies.person(**person)
         places = clip.positions.copy()
@@ -40,18 +41,18 @@ class Recorded:
                 out = sign * wide * (0.5 if end == "Leg" else 1.0)
                 places[:, clip.names.index(side + end), 1] += out
         clip = replace(clip, positions=places)
-        skeleton = skeleton_of([clip], tuple(whole.robot.markers))
-        self.prepared = prepared_for(whole, skeleton)
+        skeleton = find_skeleton([clip], tuple(prepared.robot.markers))
+        self.prepared = prepared.with_markers(tuple(skeleton.markers))
         self.names = self.prepared.layout.names
-        self.clip = markers_of(clip, skeleton, self.prepared, Options())
+        self.clip = record_markers(clip, skeleton, self.prepared, Options())
 
     def fitted(self, scale: float, raw: np.ndarray | None = None) -> np.ndarray:
         """Raw markers at the robot's proportions; raw: in place of the recorded ones."""
-        return self.whole(self.clip if raw is None else replace(self.clip, raw=raw), scale).raw
+        return self.scaled(self.clip if raw is None else replace(self.clip, raw=raw), scale).raw
 
-    def whole(self, clip: RecordedMarkers, scale: float) -> RecordedMarkers:
+    def scaled(self, clip: RecordedMarkers, scale: float) -> RecordedMarkers:
         heights = standing_heights([clip], self.prepared)
-        return proportions.fitted(clip, self.prepared, scale, heights)
+        return proportions.with_proportions(clip, self.prepared, scale, heights)
 
     def at(self, places: np.ndarray, name: str) -> np.ndarray:
         return places[..., self.names.index(name), :]
@@ -59,14 +60,15 @@ class Recorded:
     def bone(self, places: np.ndarray, a: str, b: str) -> np.ndarray:
         return self.at(places, b) - self.at(places, a)
 
-    def own(self, qpos: np.ndarray) -> np.ndarray:
+    def robot_markers(self, qpos: np.ndarray) -> np.ndarray:
         """The robot's own markers at poses (T, 7 + J)."""
         points = kinematics.Points(self.prepared.layout.body, self.prepared.layout.position)
         return kinematics.positions_of(points, *kinematics.forward(self.prepared.tree, qpos))
 
     def inner(self) -> float:
         """From ankle to ankle where the soles touch [m]: the inner corners' reach, twice."""
-        robot, reach = self.prepared.robot, 0.0
+        robot = self.prepared.robot
+        reach = 0.0
         for body, sign in zip(robot.foot_bodies, (1.0, -1.0), strict=True):
             points = robot.foot_points[robot.foot_bodies.index(body)]
             reach += float(np.max(-sign * points[:, 1]))
@@ -77,9 +79,10 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def test_directions_stay_and_lengths_are_the_robots(whole: PreparedRobot) -> None:
-    person = Recorded(whole, wide=0.4, height=1.9)
-    new, home = person.fitted(0.5), person.prepared.home_markers / 0.5
+def test_directions_stay_and_lengths_are_the_robots(prepared: PreparedRobot) -> None:
+    person = Recorded(prepared, wide=0.4, height=1.9)
+    new = person.fitted(0.5)
+    home = person.prepared.home_markers / 0.5
     for side in SIDES:
         for a, b in (*LEGS, *ARMS):
             bone = person.bone(new, side + a, side + b)
@@ -89,35 +92,35 @@ def test_directions_stay_and_lengths_are_the_robots(whole: PreparedRobot) -> Non
                 bone, expected, atol=1e-4
             )  # feet are far apart, not infinitely
     for wide in ("hip", "shoulder"):
-        found = np.linalg.norm(person.bone(new, f"R_{wide}", f"L_{wide}"), axis=-1)
+        result = np.linalg.norm(person.bone(new, f"R_{wide}", f"L_{wide}"), axis=-1)
         expected = np.linalg.norm(person.bone(home, f"R_{wide}", f"L_{wide}"))
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
-def test_the_robot_itself_with_other_limbs_comes_back(whole: PreparedRobot) -> None:
+def test_limb_lengths_are_recovered(prepared: PreparedRobot) -> None:
     """Poses as markers, with hips, shoulders and every bone longer or shorter: the markers come
     back, but for where the body is, and where feet come too near to each other."""
     rng = np.random.default_rng(0)
-    person = Recorded(whole)
-    qpos = some_poses(whole, len(person.clip.raw), rng)
+    person = Recorded(prepared)
+    qpos = some_poses(prepared, len(person.clip.raw), rng)
     qpos[:, 3:7] = [1.0, 0.0, 0.0, 0.0]
-    waist = [7 + i for i, name in enumerate(whole.robot.joint_names) if "waist" in name]
-    qpos[:, waist] = np.asarray(whole.robot.home_qpos)[waist]  # a trunk of one length
-    own = person.own(qpos)
-    other = own.copy()
+    waist = [7 + i for i, name in enumerate(prepared.robot.joint_names) if "waist" in name]
+    qpos[:, waist] = np.asarray(prepared.robot.home_qpos)[waist]  # a trunk of one length
+    markers = person.robot_markers(qpos)
+    other = markers.copy()
     for wide, share in (("hip", 0.6), ("shoulder", 1.2)):
-        middle = 0.5 * (person.at(own, f"L_{wide}") + person.at(own, f"R_{wide}"))
+        middle = 0.5 * (person.at(markers, f"L_{wide}") + person.at(markers, f"R_{wide}"))
         for side in SIDES:
-            place = middle + share * (person.at(own, side + wide) - middle)
+            place = middle + share * (person.at(markers, side + wide) - middle)
             other[:, person.names.index(side + wide)] = place
     for side in SIDES:
         for a, b in (*LEGS, *ARMS):
-            bone = rng.uniform(0.7, 1.4) * person.bone(own, side + a, side + b)
+            bone = rng.uniform(0.7, 1.4) * person.bone(markers, side + a, side + b)
             other[:, person.names.index(side + b)] = person.at(other, side + a) + bone
     back = person.fitted(1.0, other)
-    room = person.bone(own, "R_foot", "L_foot")[:, 1] > 1.6 * person.inner()
+    room = person.bone(markers, "R_foot", "L_foot")[:, 1] > 1.6 * person.inner()
     assert np.count_nonzero(room) > 20
-    error = back - own
+    error = back - markers
     error -= 0.5 * (person.at(error, "L_hip") + person.at(error, "R_hip"))[:, None]
     error = np.abs(error[room])
     limbs = [i for i, name in enumerate(person.names) if name[2:] not in ("toe", "est")]
@@ -125,8 +128,8 @@ def test_the_robot_itself_with_other_limbs_comes_back(whole: PreparedRobot) -> N
     assert error[:, limbs].max() < 5e-3
 
 
-def test_feet_have_room_side_by_side_but_may_cross_far_ahead(whole: PreparedRobot) -> None:
-    person = Recorded(whole)
+def test_feet_have_room_side_by_side_but_may_cross_far_ahead(prepared: PreparedRobot) -> None:
+    person = Recorded(prepared)
     scale = proportions.scale_of([person.clip], person.prepared)
     feet = {side: [person.names.index(side + end) for end in ("foot", "toe")] for side in SIDES}
 
@@ -141,9 +144,9 @@ def test_feet_have_room_side_by_side_but_may_cross_far_ahead(whole: PreparedRobo
     assert apart(3.0, 0.9).max() < 0.0
 
 
-def test_a_body_that_rolls_over_does_not_jump(whole: PreparedRobot) -> None:
+def test_a_body_that_rolls_over_does_not_jump(prepared: PreparedRobot) -> None:
     # the way across the hips has no direction on the floor once they are on end
-    person = Recorded(whole)
+    person = Recorded(prepared)
     angle = np.linspace(0.0, np.pi, len(person.clip.raw))
     turn = rotations.to_matrix(
         np.stack((np.cos(angle / 2), np.sin(angle / 2), 0 * angle, 0 * angle), -1)
@@ -154,41 +157,42 @@ def test_a_body_that_rolls_over_does_not_jump(whole: PreparedRobot) -> None:
     assert step.max() < 4.0 * recorded.max()
 
 
-def test_standing_feet_are_as_high_and_as_long_as_the_robots(whole: PreparedRobot) -> None:
-    person = Recorded(whole)
+def test_standing_feet_are_as_high_and_as_long_as_the_robots(prepared: PreparedRobot) -> None:
+    person = Recorded(prepared)
     scale = proportions.scale_of([person.clip], person.prepared)
-    found = person.whole(person.clip, scale)
-    home, layout = person.prepared.home_markers, person.prepared.layout
+    result = person.scaled(person.clip, scale)
+    home = person.prepared.home_markers
+    layout = person.prepared.layout
     for side, stands in zip(SIDES, person.clip.standing.T, strict=True):
         i = person.names.index(side + "foot")
-        height = scale * np.median(found.smooth[stands][:, i, 2]) + person.prepared.sole_height
+        height = scale * np.median(result.smooth[stands][:, i, 2]) + person.prepared.sole_height
         assert height == pytest.approx(layout.height[i], abs=0.01 * scale)
-        assert found.heights[i] == np.median(found.smooth[stands][:, i, 2])
+        assert result.heights[i] == np.median(result.smooth[stands][:, i, 2])
         foot = scale * np.linalg.norm(
-            person.bone(found.smooth, side + "foot", side + "toe")[stands, :2], axis=-1
+            person.bone(result.smooth, side + "foot", side + "toe")[stands, :2], axis=-1
         )
         reach = np.linalg.norm(person.bone(home, side + "foot", side + "toe")[:2])
         assert np.median(foot) == pytest.approx(reach, rel=0.02)
 
 
-def test_the_scale_is_that_of_legs(whole: PreparedRobot) -> None:
+def test_the_scale_is_that_of_legs(prepared: PreparedRobot) -> None:
     # a person's thigh and shank: 0.245 and 0.246 of the height
-    person = Recorded(whole, height=1.6)
+    person = Recorded(prepared, height=1.6)
     home = person.prepared.home_markers
     leg = sum(np.linalg.norm(person.bone(home, f"L_{a}", f"L_{b}")) for a, b in LEGS)
     scale = proportions.scale_of([person.clip], person.prepared)
     assert scale == pytest.approx(leg / (0.491 * 1.6), rel=1e-6)
     point = replace(person.clip, raw=np.zeros_like(person.clip.raw))
-    with pytest.raises(InputError, match="'person': its hips, knees and ankles are one point"):
+    with pytest.raises(InputError, match="'person'"):
         proportions.scale_of([point], person.prepared)
 
 
 def test_only_humanoids_are_fitted() -> None:
-    assert not proportions.fits(PreparedRobot.of(robots.load("anymal_b")))
+    assert not proportions.applies_to(PreparedRobot.of(robots.load("anymal_b")))
     g1 = robots.load("unitree_g1")
-    assert proportions.fits(PreparedRobot.of(g1))
+    assert proportions.applies_to(PreparedRobot.of(g1))
     without = tuple(name for name in g1.markers if "knee" not in name)
-    assert not proportions.fits(PreparedRobot.of(g1, without))
+    assert not proportions.applies_to(PreparedRobot.of(g1, without))
 
 
 @pytest.mark.parametrize("wide", [-0.04, 0.0, 0.04])
@@ -208,12 +212,12 @@ def test_a_person_of_any_width_walks_on_a_g1(wide: float) -> None:
     assert motion.quality["rms_marker_m"] < 0.03
 
 
-def test_a_factor_of_the_users_makes_the_whole_body_smaller() -> None:
+def test_scale_body_of_a_person() -> None:
     clip = bodies.person(seconds=2.0)
     g1 = robots.load("unitree_g1")
-    whole, small = (retarget.retarget(clip, g1, scale_body=scale) for scale in (None, 0.5))
-    assert small.quality["body_scale"] == 0.5 < whole.quality["body_scale"]
-    way = [np.ptp(motion.qpos[:, 0]) for motion in (whole, small)]
-    assert way[1] / way[0] == pytest.approx(0.5 / whole.quality["body_scale"], rel=0.05)
-    assert small.qpos[:, 2].mean() < 0.9 * whole.qpos[:, 2].mean()  # it crouches
+    full, small = (retarget.retarget(clip, g1, scale_body=scale) for scale in (None, 0.5))
+    assert small.quality["body_scale"] == 0.5 < full.quality["body_scale"]
+    way = [np.ptp(motion.qpos[:, 0]) for motion in (full, small)]
+    assert way[1] / way[0] == pytest.approx(0.5 / full.quality["body_scale"], rel=0.05)
+    assert small.qpos[:, 2].mean() < 0.9 * full.qpos[:, 2].mean()  # it crouches
     assert small.quality["foot_slide_mps"] < 0.001

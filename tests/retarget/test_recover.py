@@ -21,13 +21,13 @@ LEG = 0.5  # [m] of a robot on which a centimetre of noise is a centimetre
 
 def solvers() -> list[PreparedRobot]:
     """All robots but the G1, whose arms have seven joints: elbow and hand give six numbers."""
-    found = []
+    result = []
     for name in sorted(set(robots.names()) - {"unitree_g1"}):
         try:
-            found.append(PreparedRobot.of(robots.load(name)))
+            result.append(PreparedRobot.of(robots.load(name)))
         except InputError:  # a model that is not here
             continue
-    return found
+    return result
 
 
 @pytest.fixture(scope="module", params=solvers(), ids=lambda prepared: prepared.robot.name)
@@ -64,7 +64,7 @@ def keypoints(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> n
     )
 
 
-def seen(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:
+def observable(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:
     """(V,) the directions that markers say something about: not OP3's head."""
     system = inverse_kinematics.linearize(
         problem_of(prepared, theta, 1e-12), qpos[:1], keypoints(prepared, theta, qpos[:1])
@@ -78,14 +78,15 @@ def differences(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate((a[:, :3] - b[:, :3], root, a[:, 7:] - b[:, 7:]), axis=1)
 
 
-def test_poses_come_back_exactly(prepared: PreparedRobot) -> None:
+def test_poses_are_recovered(prepared: PreparedRobot) -> None:
     rng = np.random.default_rng(2)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 300, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 300, rng)
     problem = problem_of(prepared, theta)
-    found = inverse_kinematics.solve_track(
+    result = inverse_kinematics.solve_track(
         problem, keypoints(prepared, theta, true), stride=1, tolerance=1e-8, iterations=100
     )
-    error = np.abs(differences(found, true)[:, seen(prepared, theta, true)])
+    error = np.abs(differences(result, true)[:, observable(prepared, theta, true)])
     assert error[:, :3].max() < 1e-4  # [m]
     assert np.degrees(error[:, 3:].max()) < 0.05
 
@@ -95,18 +96,21 @@ def test_noise_moves_poses_by_its_standard_error(prepared: PreparedRobot) -> Non
     # Cramer-Rao bound, so that error' J'J error / sigma^2 averages to the number of directions, 6 +
     # J, and no estimate without bias does better.
     rng = np.random.default_rng(3)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 400, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 400, rng)
     clean = keypoints(prepared, theta, true)
     sigma = 0.01 * float(prepared.home_tops.mean()) / LEG
     problem = problem_of(prepared, theta)
     noisy = clean + sigma * rng.normal(size=clean.shape)
-    found = inverse_kinematics.solve_track(problem, noisy, stride=1, tolerance=1e-7, iterations=100)
-    free = seen(prepared, theta, true)
-    inside = ((found[:, 7:] > problem.lower + 1e-6) & (found[:, 7:] < problem.upper - 1e-6)).all(
+    result = inverse_kinematics.solve_track(
+        problem, noisy, stride=1, tolerance=1e-7, iterations=100
+    )
+    free = observable(prepared, theta, true)
+    inside = ((result[:, 7:] > problem.lower + 1e-6) & (result[:, 7:] < problem.upper - 1e-6)).all(
         axis=1
     )
     jacobian = inverse_kinematics.linearize(problem, true, clean).jacobian[:, :, free]
-    moved = np.einsum("trv,tv->tr", jacobian, differences(found, true)[:, free])
+    moved = np.einsum("trv,tv->tr", jacobian, differences(result, true)[:, free])
     squares = np.square(moved).sum(axis=1)[inside] / sigma**2
     assert inside.mean() > 0.7  # a bound makes errors smaller
     assert squares.mean() / np.count_nonzero(free) == pytest.approx(1.0, abs=0.15)
@@ -117,25 +121,27 @@ def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) ->
     # with as many degrees of freedom as there are parameters that the keypoints determine; S is the
     # Schur complement of the poses.
     rng = np.random.default_rng(4)
-    theta, true = some_offsets(prepared, rng), some_poses(prepared, 200, rng)
+    theta = some_offsets(prepared, rng)
+    true = some_poses(prepared, 200, rng)
     true[:, 3:7] = rotations.exp(np.array([0.2, 0.2, 1.0]) * rng.uniform(-1.0, 1.0, size=(200, 3)))
     heading = rng.uniform(-3.0, 3.0, size=(200, len(prepared.layout.names)))
     clean = keypoints(prepared, theta, true) - prepared.layout.displacement(theta, heading)
     sigma = 0.002 * float(prepared.home_tops.mean()) / LEG
     noisy = clean + sigma * rng.normal(size=clean.shape)
-    found, qpos = theta.copy(), true.copy()
+    result = theta.copy()
+    qpos = true.copy()
     for _ in range(12):
         problem = replace(
-            problem_of(prepared, found),
+            problem_of(prepared, result),
             lower=prepared.robot.joint_lower - 1.0,
             upper=prepared.robot.joint_upper + 1.0,
         )
-        goal = noisy + prepared.layout.displacement(found, heading)
+        goal = noisy + prepared.layout.displacement(result, heading)
         qpos = inverse_kinematics.solve_poses(problem, goal, qpos, tolerance=1e-7)
         turned = kinematics.forward(prepared.tree, qpos)[1]
         jacobian = offset_jacobian(prepared.layout, turned, heading, problem.weight)
         system = inverse_kinematics.linearize(problem, qpos, goal)
-        found = found + offset_step(system, jacobian, found, 0.0 * found)
+        result = result + offset_step(system, jacobian, result, 0.0 * result)
     problem = problem_of(prepared, theta)
     system = inverse_kinematics.linearize(problem, true, clean)
     turned = kinematics.forward(prepared.tree, true)[1]
@@ -144,8 +150,8 @@ def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) ->
     curvature = np.einsum("trp,trq->pq", jacobian, jacobian)
     curvature -= np.einsum("tvp,tvq->pq", cross, np.linalg.solve(system.hessian, cross))
     values, vectors = np.linalg.eigh(curvature)
-    known = values > 1e-4 * values.max()
-    score = (values * np.square(vectors.T @ (found - theta)))[known].sum() / sigma**2
-    low, high = chi2.ppf([0.001, 0.999], np.count_nonzero(known))
+    determined = values > 1e-4 * values.max()
+    score = (values * np.square(vectors.T @ (result - theta)))[determined].sum() / sigma**2
+    low, high = chi2.ppf([0.001, 0.999], np.count_nonzero(determined))
     assert low < score < high
-    assert np.count_nonzero(known) >= 2
+    assert np.count_nonzero(determined) >= 2

@@ -24,17 +24,19 @@ def test_velocities_are_mujocos(make: SimpleNamespace, name: str) -> None:
     """The closed form against mj_differentiatePos over random poses, and integrated back by
     mj_integratePos."""
     robot = robots.load(name)
-    model, qpos = robot.model(), make.wandering(robot, 40)
+    model = robot.model()
+    qpos = make.wandering(robot, 40)
     qpos[::3, 3:7] *= -1.0  # the same rotations
     qvel = velocities(qpos, 50.0)
-    expected, pose = np.empty(model.nv), np.empty(model.nq)
+    expected = np.empty(model.nv)
+    pose = np.empty(model.nq)
     for t in range(1, len(qpos)):
         mujoco.mj_differentiatePos(model, expected, 1 / 50, qpos[t - 1], qpos[t])
         np.testing.assert_allclose(qvel[t], expected, atol=1e-10)
         pose[:] = qpos[t - 1]
         mujoco.mj_integratePos(model, pose, qvel[t], 1 / 50)
-        found = pose[[*range(3), *range(7, model.nq)]]
-        np.testing.assert_allclose(found, np.delete(qpos[t], range(3, 7)), atol=1e-12)
+        result = pose[[*range(3), *range(7, model.nq)]]
+        np.testing.assert_allclose(result, np.delete(qpos[t], range(3, 7)), atol=1e-12)
         assert rotations.angle(pose[3:7], qpos[t, 3:7]) < 1e-7
     np.testing.assert_array_equal(qvel[0], qvel[1])
 
@@ -62,15 +64,15 @@ def test_every_second_frame_is_a_frame(make: SimpleNamespace, robot: Robot) -> N
 def test_smooth_motion_is_recovered(make: SimpleNamespace, robot: Robot) -> None:
     """From samples of a known motion at 60 Hz its poses at 50 Hz: splines to fourth order, SQUAD to
     third."""
-    found = resample_qpos(make.wandering(robot, 601, rate_hz=60.0), 60.0, 50.0)
+    result = resample_qpos(make.wandering(robot, 601, rate_hz=60.0), 60.0, 50.0)
     exact = make.wandering(robot, 501, rate_hz=50.0)
-    assert len(found) == 501
-    np.testing.assert_allclose(found[:, :3], exact[:, :3], atol=2e-7)
-    np.testing.assert_allclose(found[:, 7:], exact[:, 7:], atol=2e-6)
-    assert rotations.angle(found[:, 3:7], exact[:, 3:7]).max() < 5e-4
+    assert len(result) == 501
+    np.testing.assert_allclose(result[:, :3], exact[:, :3], atol=2e-7)
+    np.testing.assert_allclose(result[:, 7:], exact[:, 7:], atol=2e-6)
+    assert rotations.angle(result[:, 3:7], exact[:, 3:7]).max() < 5e-4
 
 
-def test_a_resampled_motion_is_whole(make: SimpleNamespace, robot: Robot) -> None:
+def test_a_resampled_motion_has_all_fields(make: SimpleNamespace, robot: Robot) -> None:
     qpos = make.wandering(robot, 61, rate_hz=60.0)
     contacts = np.arange(61)[:, None] // 10 % 2 == np.arange(4) % 2
     figures = {"marker_rms_m": np.random.default_rng(0).random(61)}
@@ -89,27 +91,25 @@ def test_joints_stay_within_their_limits(make: SimpleNamespace, robot: Robot) ->
     qpos = np.tile(robot.home_qpos, (40, 1))
     qpos[:, 7] = np.clip(np.linspace(0.0, 3.0, 40), None, robot.joint_upper[0])
     assert resample_qpos(qpos, 50.0, 120.0)[:, 7].max() > robot.joint_upper[0] + 1e-4
-    found = resample(make.motion_of(robot, qpos), robot, 120.0).qpos[:, 7].max()
-    assert found == robot.joint_upper[0]
+    result = resample(make.motion_of(robot, qpos), robot, 120.0).qpos[:, 7].max()
+    assert result == robot.joint_upper[0]
 
 
 def test_few_frames(make: SimpleNamespace, robot: Robot) -> None:
     for frames in (1, 2, 3):
         qpos = make.wandering(robot, frames)
         assert resample_qpos(qpos, 50.0, 120.0).shape == (len(frame_times(frames, 50.0, 120.0)), 19)
-        found = len(nearest(np.zeros((frames, 4), bool), 50.0, 120.0))
-        assert found == len(frame_times(frames, 50.0, 120.0))
+        result = len(nearest(np.zeros((frames, 4), bool), 50.0, 120.0))
+        assert result == len(frame_times(frames, 50.0, 120.0))
     with pytest.raises(InputError, match="too short for 5 Hz"):
         resample(make.motion_of(robot, make.wandering(robot, 4)), robot, 5.0)
-    message = "cannot resample from 50 Hz to -5 Hz: rate -5 Hz is not positive"
-    refusal(message, resample, make.motion_of(robot, make.wandering(robot, 4)), robot, -5.0)
+    refusal("rate -5 Hz", resample, make.motion_of(robot, make.wandering(robot, 4)), robot, -5.0)
 
 
 def test_more_frames_than_memory_holds_are_refused_before_they_are_made() -> None:
     """60,000 s of 19 numbers at 1e6 Hz: 6e10 frames of 152 bytes, three times, and times."""
     qpos = np.tile([0.0, 0, 0, 1, 0, 0, 0, *[0.0] * 12], (600, 1))
-    message = r"0.01 to 1e\+06 Hz, 59,900,000,001 frames, needs about 26,7\d\d.\d GiB"
-    refusal(message, resample_qpos, qpos, 0.01, 1e6)
+    refusal(r"1e\+06 Hz needs about 26,7\d\d", resample_qpos, qpos, 0.01, 1e6)
     for rate in (1e-300, 1e300, 0.0, float("nan"), float("inf")):
         for pair in ((50.0, rate), (rate, 50.0)):
             refusal(r"expected 0\.01 to 1,000,000", frame_times, 600, *pair)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npmp import robots
-from retarget import kinematics, legs
+from retarget import kinematics, leg_orientation
 from retarget.prepared_robot import PreparedRobot
 from retarget.trajectory_optimization import MotionProblem, System, Track, optimize
 
@@ -29,10 +29,12 @@ def squat(period_s: float, *, share: float = 0.9) -> Track:
     qpos[:, 2] = (0.11015 + 0.11) * np.cos(bend) + 0.059
     standing = np.ones((len(qpos), 2), dtype=bool)
     most = share * OP3.velocity_limit / rate
-    return Track(PREPARED, qpos, standing, legs.leg_points(OP3), legs.SEGMENTS, most)
+    return Track(
+        PREPARED, qpos, standing, leg_orientation.leg_points(OP3), leg_orientation.SEGMENTS, most
+    )
 
 
-def test_sound_track_stays_as_it_is() -> None:
+def test_a_valid_track_is_unchanged() -> None:
     """Peak speed of the knee 2 * 0.3 * 2 pi / 2 s = 1.9 rad/s, far below its limit; the soles hold
     already."""
     track = squat(2.0)
@@ -42,27 +44,30 @@ def test_sound_track_stays_as_it_is() -> None:
 def test_fast_track_is_slowed_with_feet_held() -> None:
     """Peak speed of the knee 2 * 0.3 * 2 pi / 0.5 s = 7.5 rad/s against 4.3."""
     track = squat(0.5)
-    found = optimize(track)
+    result = optimize(track)
     assert np.abs(np.diff(track.qpos[:, 7:], axis=0)).max() > 1.5 * track.most.max()
-    assert np.abs(np.diff(found[:, 7:], axis=0)).max() < 1.01 * track.most.max()
-    soles = PREPARED.soles_at(found)
+    assert np.abs(np.diff(result[:, 7:], axis=0)).max() < 1.01 * track.most.max()
+    soles = PREPARED.soles_at(result)
     np.testing.assert_allclose(soles, np.broadcast_to(soles[:1], soles.shape), atol=2e-4)
     np.testing.assert_allclose(soles[..., 2], OP3.foot_radius, atol=2e-4)
 
 
 def test_gradient_is_the_costs_derivative() -> None:
-    track, rng = squat(0.5), np.random.default_rng(0)
-    problem, frames = MotionProblem.of(track), len(track.qpos)
+    track = squat(0.5)
+    rng = np.random.default_rng(0)
+    problem = MotionProblem.of(track)
+    frames = len(track.qpos)
     problem = dataclasses.replace(
         problem,
         goal=problem.goal + 0.01 * rng.normal(size=(frames, 8, 3)),
         held=rng.random((frames, 8)) < 0.5,
-        wanted=rng.normal(size=(frames, 4, 3)),
+        leg_vectors=rng.normal(size=(frames, 4, 3)),
     )
-    # the root's attitude stays: its distance is linear only near the given one
+    # the root's attitude stays: its distance is linear only near the initial one
     step = np.zeros((frames, 26))
     step[:, [0, 1, 2, *range(6, 26)]] = 0.02 * rng.normal(size=(frames, 23))
-    qpos, way = kinematics.integrate(track.qpos, step), rng.normal(size=(frames, 26))
+    qpos = kinematics.integrate(track.qpos, step)
+    way = rng.normal(size=(frames, 26))
 
     def system(size: float) -> System:
         return problem.linearize(kinematics.integrate(qpos, size * way))

@@ -42,18 +42,19 @@ def test_by_hand() -> None:
     5/8 and 5/2."""
     np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
     # at most 1 : 30, where 1 : 100 would be even: (100 + 30) w = 101
-    found = flat(np.array([[100.0, 0.0], [0.0, 1.0]]))
-    np.testing.assert_allclose(found, [101 / 130, 30 * 101 / 130], rtol=1e-9)
+    result = flat(np.array([[100.0, 0.0], [0.0, 1.0]]))
+    np.testing.assert_allclose(result, [101 / 130, 30 * 101 / 130], rtol=1e-9)
     # an empty bin asks for nothing
-    found = flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
-    np.testing.assert_allclose(found, [0.625, 2.5], rtol=1e-9)
+    result = flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
+    np.testing.assert_allclose(result, [0.625, 2.5], rtol=1e-9)
 
 
 def test_a_skewed_set_comes_out_flat() -> None:
     """Fifteen times more strolling than running: the weighted histogram varies by less than a
     tenth."""
     motions = [steady(f"m{i}", 0.05 + 0.1 * i, 15.0 * 0.75**i) for i in range(10)]
-    before, after = shares(tuple(motions)), shares(weigh(motions))
+    before = shares(tuple(motions))
+    after = shares(weigh(motions))
     assert before.max() / before.min() > 10.0
     np.testing.assert_allclose(after, 0.1, rtol=0.1)
 
@@ -68,15 +69,15 @@ def test_weights_are_bounded_and_average_to_one(entries: list[tuple[float, float
     np.testing.assert_allclose([m.weight for m in backwards[::-1]], weight, rtol=1e-9)
 
 
-def test_each_split_is_flattened_on_its_own() -> None:
+def test_each_split_is_flattened() -> None:
     train = [steady("a", 0.25, 50.0, split="train"), steady("b", 1.0, 10.0, split="train")]
     validation = [
         steady("c", 0.25, 5.0, split="validation"),
         steady("d", 1.0, 5.0, split="validation"),
     ]
-    found = {m.name: m.weight for m in weigh([*train, *validation])}
-    assert found["b"] / found["a"] == pytest.approx(5.0)
-    assert found["c"] == pytest.approx(1.0) and found["d"] == pytest.approx(1.0)
+    result = {m.name: m.weight for m in weigh([*train, *validation])}
+    assert result["b"] / result["a"] == pytest.approx(5.0)
+    assert result["c"] == pytest.approx(1.0) and result["d"] == pytest.approx(1.0)
 
 
 def test_a_swaying_trunk_does_not_travel() -> None:

@@ -358,7 +358,7 @@ def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
 
 
 def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
-    with pytest.raises(InputError, match="no joint 'knee'; there are: LF_HAA"):
+    with pytest.raises(InputError, match="no joint 'knee'; available: LF_HAA"):
         with_nominal(flat_scene(robot), PhysicsConfig(nominal={"knee": JointPhysics()}))
     with pytest.raises(ValueError, match="kp must be above 0"):
         JointPhysics(kp=0.0)

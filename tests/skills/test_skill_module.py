@@ -141,7 +141,7 @@ def test_damaged_files_are_refused_in_one_line(folder: Path) -> None:
     ("values", "message"),
     [
         ({"schema": "something else"}, "npmp-skill"),
-        ({"version": 2}, "version 2.*reads version 1"),
+        ({"version": 2}, "version 2"),
         (
             {"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}},
             "does not fit",

@@ -209,7 +209,7 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
     [
         (
             {"path": "circle"},
-            "no path 'circle'; there are: figure_eight, slalom, square, a file that ends in .csv",
+            "no path 'circle'; available: figure_eight, slalom, square, a file that ends in .csv",
         ),
         ({"path": "nowhere.csv"}, "no file 'nowhere.csv'"),
         ({"speed_mps": 2.0}, "speed_mps=2: commands reach 1.5 m/s forward"),

@@ -316,10 +316,10 @@ def test_the_filter_by_hand(robot: robots.Robot) -> None:
 def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
     env = tasks.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
     assert isinstance(env.task, Walk) and env.task.config.phi == 0.2 and env.num_envs == 2
-    message = "no task 'swim'; there are: dribble, imitation, navigate, guided, mapped, path, "
+    message = "no task 'swim'; available: dribble, imitation, navigate, guided, mapped, path, "
     refusal(message, tasks.make, "swim", robot=robot)
     refusal("no robot 'anymal_x'", tasks.make, "walk", robot="anymal_x")
-    with pytest.raises(InputError, match=r"cuda:99.*(no CUDA device here|there are: cpu)"):
+    with pytest.raises(InputError, match=r"cuda:99.*(no CUDA device here|available: cpu)"):
         tasks.make("walk", robot=robot, device="cuda:99")
     refusal("no device 'gpu'", tasks.make, "walk", robot=robot, device="gpu")
     refusal("no setting 'speed'", tasks.make, "walk", robot=robot, speed=1.0)

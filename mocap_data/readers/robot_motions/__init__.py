@@ -1,7 +1,7 @@
-"""Motions of robots made by others: one module per format, one `read_robot_motion` for all.
+"""Robot motions in other projects' formats: one module per format, one `read_robot_motion`.
 
-They are not `Clip`s (keypoints) but already of a robot: `retarget.imported` carries one over to a
-robot of this project by the names of its joints.
+They are not `Clip`s (keypoints): `retarget.imported` maps one to a robot of this project by the
+names of its joints.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mocap_data.errors import InputError, check_known
-from mocap_data.npz import holds
-from mocap_data.outside import regular_file
+from mocap_data.errors import InputError, check_available
+from mocap_data.input_files import regular_file
+from mocap_data.npz import has_arrays
 from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import unitree_csv
 from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 
-# by what `kind=` calls them
+# by their names for `kind=`
 KINDS: dict[str, Callable[..., RobotMotion]] = {
     "mjlab": read_mjlab,
     "unitree_csv": read_unitree_csv,
@@ -31,11 +29,11 @@ KINDS: dict[str, Callable[..., RobotMotion]] = {
 
 
 def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | None:
-    """Which of `KINDS` a file is, None for none of them.
+    """The kind of a file, of `KINDS`; None for none.
 
-    mjlab by the names of the archive's arrays, Unitree CSV by a file of ours beside it, a header,
-    or rows of a documented robot's length with unit quaternions where the format has them. names:
-    of its columns, as many as a robot's joints or as keypoints, which tells an ambiguous one.
+    mjlab by the names of the archive's arrays, Unitree CSV by its JSON file, a header, or rows of a
+    documented robot's length with unit quaternions in columns 4 to 7. names: of its columns, as
+    many as a robot's joints or as keypoints, which decides an ambiguous file.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -43,7 +41,7 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
         return None
     if suffix == ".npz":
         kinds = ("joint_pos", "body_pos_w"), ("dof_positions", "body_positions")
-        return "mjlab" if any(holds(path, *names) for names in kinds) else None
+        return "mjlab" if any(has_arrays(path, *names) for names in kinds) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
         matches = bool(names) and numbers_in_a_row(path) == 7 + len(names)
@@ -53,8 +51,8 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
 
 
 def ambiguous(path: str | os.PathLike[str]) -> bool:
-    """Whether a CSV could be keypoints as well as a robot's motion: unit quaternions in columns 4
-    to 7, but a number of columns that is three per keypoint and no documented robot's."""
+    """Whether a CSV may be keypoints or a robot's motion: unit quaternions in columns 4 to 7, but a
+    number of columns that is three per keypoint and no documented robot's."""
     if unitree_csv.looks_like(path) != "perhaps":
         return False
     columns = numbers_in_a_row(Path(path))
@@ -63,21 +61,9 @@ def ambiguous(path: str | os.PathLike[str]) -> bool:
 
 
 def numbers_in_a_row(path: Path) -> int:
-    """How many numbers the first row of a CSV holds."""
+    """The number of numbers in the first row of a CSV."""
     with path.open("rb") as file:
         return len(cells_of(next((line for line in file if line.strip()), b"")))
-
-
-def quaternions_in(path: Path) -> int:
-    """How many unit quaternions fill a CSV's rows after the first three numbers; 0 for others."""
-    try:
-        rows = np.array(unitree_csv.first_rows(path), dtype=np.float64)
-    except ValueError:
-        return 0
-    if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
-        return 0
-    lengths = np.linalg.norm(rows[:, 3:].reshape(len(rows), -1, 4), axis=-1)
-    return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
 
 
 def read_robot_motion(
@@ -89,16 +75,15 @@ def read_robot_motion(
     options, all optional: joint_names, licence; rate_hz for unitree_csv.
 
     Raises:
-      InputError: naming the file: no such file, none of the formats, an unknown option, or contents
-        that are damaged or contradict the options.
+      InputError: with the file: no file, none of the formats, an unknown option, or contents that
+        are damaged or contradict the options.
     """
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        give = f"give kind= of: {', '.join(KINDS)}"
-        raise InputError(f"{path} is no robot motion by its contents; {give}")
-    check_known("kind of robot motion", [kind], KINDS)
+        raise InputError(f"{path} is no robot motion; set kind= to one of: {', '.join(KINDS)}")
+    check_available("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     valid = [name for name in inspect.signature(reader).parameters if name != "path"]
-    check_known(f"option for {kind}", options, valid)
+    check_available(f"option for {kind}", options, valid)
     return reader(file, **options)

@@ -1,4 +1,4 @@
-"""A robot's motion as others store it."""
+"""A robot's motion in another project's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mocap_data.readers.common import MissingOptions
 
 # [rad] two full turns; joint angles beyond this are degrees
 _LARGEST_ANGLE = 4.0 * math.pi
-# [m] a root this high, most of the time, is in centimetres
+# [m] a higher median root is in centimetres
 _HIGHEST_ROOT = 20.0
 # files print quaternions with five digits, and solvers leave them a little off
 _UNIT_TOLERANCE = 0.02
@@ -24,14 +24,13 @@ _UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class RobotMotion:
-    """A robot's motion made by others, in one convention whatever the file's; read-only arrays.
+    """A robot's motion of another project, in our conventions; read-only arrays.
 
     World Z up, metres, radians; quaternions (w, x, y, z). T frames, J joints, B bodies.
 
     Raises:
-      InputError: for wrong shapes, values that are not finite, quaternions not of length 1, angles
-        that must be degrees, heights that cannot be metres, repeated names, or a rate or positions
-        that no motion has.
+      InputError: wrong shapes, values that are not finite, quaternions not of length 1, angles in
+        degrees, heights that are no metres, repeated names, or an implausible rate or position.
     """
 
     name: str
@@ -39,9 +38,9 @@ class RobotMotion:
     qpos: Array
     # frames per second
     rate_hz: float
-    # J unique names, by the file or the documented layout
+    # J unique names, of the file or the documented layout
     joint_names: tuple[str, ...]
-    # as the file's maker calls it; "": not known
+    # its name in the file; "": unknown
     robot: str = ""
     # B unique names; None: no body poses, or unnamed
     body_names: tuple[str, ...] | None = None
@@ -51,54 +50,50 @@ class RobotMotion:
     body_quat: Array | None = None
     source: str = "unknown"
     licence: str = "unknown"
-    # what the file does not say and its reader assumed: "rate_hz", "joint_names", "quaternion"
+    # values that the file lacks and its reader assumed: "rate_hz", "joint_names", "quaternion"
     assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        where = f"motion {self.name!r}:"
-        joint_names = unique(self.joint_names, f"{where} joint")
+        what = f"motion {self.name!r}:"
+        joint_names = unique(self.joint_names, f"{what} joint")
         shape = f"(T, {7 + len(joint_names)})"
-        what = f"{where} qpos"
-        qpos = np.array(read_only(self.qpos, shape=shape, what=what))
-        qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{where} root quaternion")[:, 0]
+        qpos = np.array(read_only(self.qpos, shape=shape, what=f"{what} qpos"))
+        qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{what} root quaternion")[:, 0]
         largest = np.abs(qpos[:, 7:]).max(axis=0)
         if largest.max(initial=0.0) > _LARGEST_ANGLE:
             joint = joint_names[int(largest.argmax())]
-            angle = largest.max()
-            degrees = "expected radians, these look like degrees"
-            raise InputError(f"{where} joint {joint!r} reaches {angle:.4g} rad; {degrees}")
-        require_moderate(qpos, what)
+            degrees = "expected radians; are these degrees?"
+            raise InputError(f"{what} joint {joint!r} reaches {largest.max():.4g} rad, {degrees}")
+        require_moderate(qpos, f"{what} qpos")
         height = float(np.median(np.abs(qpos[:, 2])))
         if height > _HIGHEST_ROOT:
-            above = f"{height:.4g} m above the floor"
-            raise InputError(f"{where} the root is {above}; expected metres, Z up")
-        self._check_bodies(where, len(qpos))
+            raise InputError(f"{what} the root's height is {height:.4g}, expected metres, Z up")
+        self._check_bodies(what, len(qpos))
         set_fields(
             self,
             joint_names=joint_names,
-            qpos=read_only(qpos, shape=shape, what=what),
-            rate_hz=require_rate(self.rate_hz, where),
+            qpos=read_only(qpos, shape=shape, what=f"{what} qpos"),
+            rate_hz=require_rate(self.rate_hz, what),
         )
 
-    def _check_bodies(self, where: str, frames: int) -> None:
-        if (self.body_pos is None) != (self.body_quat is None):
-            raise InputError(f"{where} body positions and body quaternions belong together")
+    def _check_bodies(self, what: str, frames: int) -> None:
         if self.body_pos is None or self.body_quat is None:
             return
         count = self.body_pos.shape[1] if np.ndim(self.body_pos) == 3 else 0
-        shape = f"({frames}, {count}"
-        what = f"{where} body_"
-        position = read_only(self.body_pos, shape=f"{shape}, 3)", what=f"{what}pos")
-        require_moderate(position, f"{what}pos")
-        quaternion = read_only(self.body_quat, shape=f"{shape}, 4)", what=f"{what}quat")
-        quaternion = unit(quaternion, f"{what}quat")
-        quaternion = read_only(quaternion, shape="(T, B, 4)", what="body_quat")
+        position = read_only(
+            self.body_pos, shape=f"({frames}, {count}, 3)", what=f"{what} body_pos"
+        )
+        require_moderate(position, f"{what} body_pos")
+        shape = f"({frames}, {count}, 4)"
+        quaternion = read_only(self.body_quat, shape=shape, what=f"{what} body_quat")
+        quaternion = unit(quaternion, f"{what} body_quat")
+        quaternion = read_only(quaternion, shape=shape, what="body_quat")
         set_fields(self, body_pos=position, body_quat=quaternion)
         if self.body_names is not None:
-            names = unique(self.body_names, f"{where} body")
+            names = unique(self.body_names, f"{what} body")
             set_fields(self, body_names=names)
             if len(names) != count:
-                raise InputError(f"{where} {count} body poses, but {len(names)} body names")
+                raise InputError(f"{what} {len(names)} body names, expected {count} (body poses)")
 
     @property
     def num_frames(self) -> int:
@@ -115,7 +110,7 @@ def unit(quaternions: Array, what: str) -> Array:
     """Quaternions (T, B, 4) scaled to length 1.
 
     Raises:
-      InputError: with the frame, for what is no rotation.
+      InputError: with the frame, another length.
     """
     with np.errstate(over="ignore"):
         length = np.linalg.norm(quaternions, axis=-1)
@@ -123,38 +118,37 @@ def unit(quaternions: Array, what: str) -> Array:
     if off.max(initial=0.0) > _UNIT_TOLERANCE:
         frame = int(np.argmax(off > _UNIT_TOLERANCE))
         worst = float(length[frame][np.argmax(np.abs(length[frame] - 1.0))])
-        expected = "expected 1 (is it where the format has it?)"
+        expected = "expected 1 (other columns?)"
         raise InputError(f"{what} has length {worst:.4g} at frame {frame}, {expected}")
     return quaternions / length[..., None]
 
 
-def names_of_joints(
+def joint_names_of(
     path: Any,
     count: int,
     in_file: Sequence[str] | None,
     joint_names: Sequence[str] | None,
     documented: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """The names of `count` joint columns.
+    """The names of `count` joint columns: the file's, the option's, or the documented ones.
 
     in_file: the names in the file, None for none. joint_names: the reader's option. documented: of
     a robot whose files of this format name no joints.
 
     Raises:
-      InputError: where option and file contradict each other or the count; MissingOptions where
-        nothing says the names: an order is never guessed.
+      InputError: where option and file contradict each other or the count; MissingOptions without
+        names: an order is never guessed.
     """
     from_option = None if joint_names is None else unique(joint_names, f"{path}: joint")
     from_file = None if in_file is None else unique(in_file, f"{path}: joint")
     if from_option and from_file and from_option != from_file:
         pairs = enumerate(zip_longest(from_option, from_file, fillvalue="none"))
-        place, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        differs = f"is {theirs!r} in the file, but {ours!r} by joint_names="
-        raise InputError(f"{path}: joint {place} {differs}")
+        i, (option, name) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        raise InputError(f"{path}: joint {i} is {name!r}, expected {option!r} (joint_names=)")
     names = from_file or from_option or (None if documented is None else tuple(documented))
     if names is None:
-        message = f"{path} does not name its {count} joints; give joint_names=[...]"
+        message = f"{path} does not name its {count} joints; set joint_names=[...]"
         raise MissingOptions(message, ("joint_names",))
     if len(names) != count:
-        raise InputError(f"{path}: {count} joint columns, but {len(names)} joint names")
+        raise InputError(f"{path}: {len(names)} joint names, expected {count} (columns)")
     return names

@@ -6,8 +6,8 @@
     present: mjlab's own files lack them, ours have them.
 
 The root is the first body. Isaac Lab's trackers write the same keys with joints and bodies breadth
-first: a file without names needs `joint_names`. Its AMP motions call the arrays otherwise
-(`AMP_KEYS`). Velocities are checked, but not used.
+first: a file without names needs `joint_names`. Its AMP motions have other keys (`AMP_KEYS`).
+Velocities are checked, but not used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
-from mocap_data.readers.common import rate_said
+from mocap_data.readers.common import file_rate
 from mocap_data.readers.keypoints import one_number, texts_of
-from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
+from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
 # of each array its dimensions; None: any
 KEYS: dict[str, tuple[int | None, ...]] = {
@@ -53,31 +53,28 @@ def read_mjlab(
     joint_names: Sequence[str] | None = None,
     licence: str = "unknown",
 ) -> RobotMotion:
-    """A motion in mjlab's npz; an archive that holds Python objects is refused.
-
-    joint_names: of a file that does not carry them (body names may stay unknown).
+    """A motion in mjlab's npz. joint_names: of a file without names.
 
     Raises:
-      InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or
-        type, values that are not finite, names that contradict each other; MissingOptions where
-        nothing names the joints.
+      InputError: with the file: no archive, damaged, an array missing or of a wrong shape or type,
+        values that are not finite, names that contradict each other; MissingOptions without names.
     """
     path = Path(path)
     arrays, fps = _checked(path)
-    named = {
+    file_names = {
         key: None if arrays[key] is None else texts_of(path, key, arrays[key]) for key in NAME_KEYS
     }
     joints, position, quaternion = (
         arrays[key].astype(np.float64) for key in ("joint_pos", "body_pos_w", "body_quat_w")
     )
-    names = names_of_joints(path, joints.shape[1], named["joint_names"], joint_names)
+    names = joint_names_of(path, joints.shape[1], file_names["joint_names"], joint_names)
     try:
         return RobotMotion(
             name=path.stem,
             qpos=np.concatenate([position[:, 0], quaternion[:, 0], joints], axis=1),
-            rate_hz=rate_said(path, fps),
+            rate_hz=file_rate(path, fps),
             joint_names=names,
-            body_names=named["body_names"],
+            body_names=file_names["body_names"],
             body_pos=position,
             body_quat=quaternion,
             source=path.name,
@@ -94,23 +91,14 @@ def _checked(path: Path) -> tuple[dict[str, Any], float]:
         arrays[key] = arrays[other] if arrays[key] is None else arrays[key]
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
-        have = f"mjlab's archives have fps, {', '.join(KEYS)}"
-        raise InputError(f"{path}: array {missing[0]!r} is missing; {have}")
+        expected = f"expected fps, {', '.join(KEYS)} (mjlab)"
+        raise InputError(f"{path}: array {missing[0]!r} is missing, {expected}")
+    frames, joints = arrays["joint_pos"].shape[:1] + arrays["joint_pos"].shape[-1:]
+    bodies = arrays["body_pos_w"].shape[1] if arrays["body_pos_w"].ndim == 3 else 0
     for key, shape in KEYS.items():
         array = arrays[key]
-        sizes = zip(shape, array.shape)
-        fits = array.ndim == len(shape) and all(want in (None, have) for want, have in sizes)
-        if not fits or array.dtype.kind not in "fiu":
-            wanted = ", ".join("T" if i == 0 else str(size or "N") for i, size in enumerate(shape))
-            what = f"{array.dtype} {array.shape}, expected numbers ({wanted})"
-            raise InputError(f"{path}: {key} is {what}")
-    frames, joints = arrays["joint_pos"].shape
-    bodies = arrays["body_pos_w"].shape[1]
-    for key in KEYS:
-        expected = (frames, joints if key.startswith("joint") else bodies)
-        if arrays[key].shape[:2] != expected:
-            wanted = f"expected {expected} first, as its neighbours have"
-            raise InputError(f"{path}: {key} is of shape {arrays[key].shape}, {wanted}")
-    if not frames or not bodies:
-        raise InputError(f"{path}: the motion has no {'frames' if bodies else 'bodies'}")
+        expected_shape = (frames, joints if key.startswith("joint") else bodies, *shape[2:])
+        if array.shape != expected_shape or array.dtype.kind not in "fiu" or not array.size:
+            got = f"{array.dtype} {array.shape}"
+            raise InputError(f"{path}: {key} is {got}, expected numbers {expected_shape}")
     return arrays, one_number(path, "fps", arrays["fps"])

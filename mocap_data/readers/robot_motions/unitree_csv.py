@@ -3,9 +3,9 @@
     root position x, y, z [m], root quaternion x, y, z, w, then the joints [rad]; 30 frames per
     second, Z up.
 
-What the format cannot say is in a JSON file beside it that `write_unitree_csv` writes (walk.csv,
-walk.json): joint names, rate, source, licence. A header line is read where it names every column;
-a first column "time" [s] gives the rate, one "Frame" nothing.
+Joint names, rate, source and licence are in a JSON file beside it that `write_unitree_csv` writes
+(walk.csv, walk.json). A header line is read where it names every column; a first column "time" [s]
+gives the rate, one "Frame" nothing.
 
 BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
 (root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
@@ -24,10 +24,10 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, counted
-from mocap_data.outside import read_json
-from mocap_data.readers.common import BOM, content, rate_said, shown
+from mocap_data.input_files import read_json
+from mocap_data.readers.common import BOM, check_text, content, file_rate, quoted
 from mocap_data.readers.keypoints import cells_of, first_column, number_table, rate_of
-from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
+from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
 SCHEMA = "npmp-unitree-csv"
 # of the LAFAN1 retargeting dataset
@@ -44,7 +44,7 @@ _LONGEST_ROW = 100_000
 
 
 def _documented(leg: str, waist: str, arm: str) -> tuple[str, ...]:
-    """Joints of a robot of the LAFAN1 set, given without their sides and their ending "_joint"."""
+    """Joints of a robot of the LAFAN1 set, of names without sides and without "_joint"."""
     sides = ("left_", "right_")
     legs, arms = ([f"{s}{n}" for s in sides for n in part.split()] for part in (leg, arm))
     return tuple(f"{name}_joint" for name in (*legs, *waist.split(), *arms))
@@ -53,7 +53,7 @@ def _documented(leg: str, waist: str, arm: str) -> tuple[str, ...]:
 _SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
 _ARM = f"{_SHOULDER} wrist_roll wrist_pitch wrist_yaw"
 _ANKLE = "knee ankle_pitch ankle_roll"
-# robots of the LAFAN1 set; their 29, 27 and 19 joints tell which one a file is of
+# robots of the LAFAN1 set, told apart by their 29, 27 and 19 joints
 DOCUMENTED = {
     "unitree_g1": _documented(
         f"hip_pitch hip_roll hip_yaw {_ANKLE}", "waist_yaw waist_roll waist_pitch", _ARM
@@ -72,41 +72,41 @@ def read_unitree_csv(
 ) -> RobotMotion:
     """A motion in Unitree's CSV.
 
-    rate_hz: in place of what the file or one beside it says; else 30, or 120 of BONES-SEED.
-    joint_names: where neither header nor file beside it names the joints; 29, 27 or 19 unnamed
-      joints are the dataset's G1, H1-2 or H1.
+    rate_hz: in place of the file's; None: also 30, or 120 of BONES-SEED.
+    joint_names: of a file whose header and JSON file name no joints; 29, 27 or 19 unnamed joints
+      are the dataset's G1, H1-2 or H1.
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, a text or a value that is
-        not finite, quaternions that are none, names that contradict each other; MissingOptions
-        where nothing names the joints.
+      InputError: with file and line: no rows, rows of differing length, a text or a value that is
+        not finite, no unit quaternions, names that contradict each other; MissingOptions without
+        names.
     """
     path = Path(path)
     header, values = table_of(path, content(path))
     layout = layout_of(path, header, values.shape[1])
     first = int(layout.first != "")
-    joints = int(layout.first != "") + 3 + len(layout.turn)
+    joints = first + 3 + len(layout.turn)
     if values.shape[1] <= joints:
         expected = f"expected root position 3, {len(layout.turn)} of its rotation and the joints"
         raise InputError(f"{path}: {counted(values.shape[1], 'number')} in a row, {expected}")
-    place, turn, angles = np.split(values[:, first:], [3, joints - first], axis=1)
+    position, turn, angles = np.split(values[:, first:], [3, joints - first], axis=1)
     if layout.turn == _EULER:
         # intrinsic about the turned axes in the other order
-        place = 0.01 * place
+        position = 0.01 * position
         angles = np.radians(angles)
         turn = rotations.from_euler("ZYX", np.radians(turn[:, ::-1]))
     else:
         turn = turn[:, [layout.turn.index(letter) for letter in "wxyz"]]
     about = sidecar(path)
-    in_file = _names_beside(path, about, layout.joints)
+    file_names = _file_names(path, about, layout.joints)
     robot = ""
-    if in_file is None and joint_names is None:
+    if file_names is None and joint_names is None:
         robot = next((r for r, names in DOCUMENTED.items() if len(names) == angles.shape[1]), "")
-    names = names_of_joints(path, angles.shape[1], in_file, joint_names, DOCUMENTED.get(robot))
+    names = joint_names_of(path, angles.shape[1], file_names, joint_names, DOCUMENTED.get(robot))
     if rate_hz is None and layout.first == "time" and "rate_hz" not in about:
         rate_hz = rate_of(path, values[:, 0])
     usual = SEED_RATE_HZ if layout.turn == _EULER else RATE_HZ
-    silent = {
+    missing = {
         "rate_hz": rate_hz is None and "rate_hz" not in about,
         "joint_names": robot != "",
         "quaternion": header is None and not about,
@@ -114,51 +114,50 @@ def read_unitree_csv(
     try:
         return RobotMotion(
             name=path.stem,
-            qpos=np.concatenate([place, turn, angles], axis=1),
-            rate_hz=_rate_beside(path, about, usual) if rate_hz is None else float(rate_hz),
+            qpos=np.concatenate([position, turn, angles], axis=1),
+            rate_hz=_sidecar_rate(path, about, usual) if rate_hz is None else float(rate_hz),
             joint_names=names,
             robot=robot or str(about.get("robot", "")),
             source=str(about.get("source", path.name)),
             licence=licence if licence is not None else str(about.get("licence", "unknown")),
-            assumed=tuple(key for key, is_silent in silent.items() if is_silent),
+            assumed=tuple(key for key, is_missing in missing.items() if is_missing),
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _names_beside(
-    path: Path, about: dict[str, Any], in_header: tuple[str, ...] | None
+def _file_names(
+    path: Path, about: dict[str, Any], header: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """The joint names of the file beside a CSV, or the header's where it has none."""
+    """The joint names of the JSON file of a CSV, or the header's where it has none."""
     listed = about.get("joint_names")
-    beside = path.with_suffix(".json")
     if listed is None:
-        return in_header
+        return header
+    json_path = path.with_suffix(".json")
     if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
-        raise InputError(f"{beside}: joint_names must be a list of texts")
-    if in_header not in (None, tuple(listed)):
-        raise InputError(f"{path}: its header names other joints than {beside.name}")
+        raise InputError(f"{json_path}: joint_names must be a list of texts")
+    if header not in (None, tuple(listed)):
+        raise InputError(f"{path}: its header names other joints than {json_path.name}")
     return tuple(listed)
 
 
-def _rate_beside(path: Path, about: dict[str, Any], usual: float) -> float:
-    """The rate that the file beside a CSV says, or the usual one [Hz]."""
+def _sidecar_rate(path: Path, about: dict[str, Any], usual: float) -> float:
+    """The rate in the JSON file of a CSV, or the usual one [Hz]."""
     rate = about.get("rate_hz", usual)
-    beside = path.with_suffix(".json")
+    json_path = path.with_suffix(".json")
     if isinstance(rate, bool) or not isinstance(rate, int | float):
-        raise InputError(f"{beside}: rate_hz must be a number")
-    return rate_said(beside, float(rate))
+        raise InputError(f"{json_path}: rate_hz is {rate!r}, expected a number")
+    return file_rate(json_path, float(rate))
 
 
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
-    """The header, if there is one, and the numbers (T, columns).
+    """The header (None for none) and the numbers (T, columns).
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, no finite number.
+      InputError: with file and line: no rows, rows of differing length, no finite number.
     """
     body = data.removeprefix(BOM).lstrip()
-    if not body:
-        raise InputError(f"{path} is empty, expected a row of numbers per frame")
+    check_text(path, body, "a row of numbers per frame")
     first, _, rest = body.partition(b"\n")
     header = header_of(cells_of(first))
     line = 1 + data[: len(data) - len(body)].count(b"\n")
@@ -181,7 +180,7 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
 
 
 class Layout(NamedTuple):
-    """What the columns of a CSV are."""
+    """The columns of a CSV."""
 
     # of a column before the root's: time, frame; "": none
     first: str = ""
@@ -192,10 +191,10 @@ class Layout(NamedTuple):
 
 
 def layout_of(path: Path, header: Sequence[str] | None, columns: int) -> Layout:
-    """What a header says of the columns; without one the set's layout.
+    """The layout that a header names; without a header the dataset's.
 
     Raises:
-      InputError: for a header that does not name each column, or no root where it belongs.
+      InputError: a header that does not name each column, or no root in the first columns.
     """
     if header is None:
         return Layout()
@@ -206,21 +205,21 @@ def layout_of(path: Path, header: Sequence[str] | None, columns: int) -> Layout:
     ends = [entry[-1:].lower() for entry in names]
     if tuple(names[:6]) == _SEED and all(entry.endswith("_dof") for entry in names[6:]):
         return Layout(first, _EULER, tuple(entry.removesuffix("_dof") for entry in names[6:]))
-    for valid, part, what in (
-        (sorted(ends[3:7]) == sorted(_QUATERNION), names[3:7], "quaternion belongs"),
-        (ends[:3] == ["x", "y", "z"], names[:3], "position x, y, z belongs"),
+    for valid, part, expected in (
+        (sorted(ends[3:7]) == sorted(_QUATERNION), names[3:7], "the root's quaternion"),
+        (ends[:3] == ["x", "y", "z"], names[:3], "the root's position x, y, z"),
     ):
         if not valid:
-            listed = ", ".join(shown(entry) for entry in part)
-            raise InputError(f"{path}: the header names {listed} where the root {what}")
+            listed = ", ".join(quoted(entry) for entry in part)
+            raise InputError(f"{path}: the header has {listed}, expected {expected}")
     return Layout(first, tuple(ends[3:7]), tuple(names[7:]))
 
 
 def sidecar(path: Path) -> dict[str, Any]:
-    """The contents of the JSON file of ours beside the CSV, {} where there is none."""
-    beside = path.with_suffix(".json")
+    """The contents of the JSON file that `write_unitree_csv` wrote beside the CSV; {} for none."""
+    json_path = path.with_suffix(".json")
     try:
-        about = read_json(beside) if beside.is_file() else None
+        about = read_json(json_path) if json_path.is_file() else None
     except InputError:
         return {}
     return about if isinstance(about, dict) and about.get("schema") == SCHEMA else {}
@@ -236,8 +235,8 @@ def first_rows(path: Path) -> list[list[bytes]]:
 def looks_like(path: str | os.PathLike[str]) -> str:
     """Whether a CSV file is of this layout, by its first rows: "yes", "no" or "perhaps".
 
-    "yes": a file of ours is beside it, or a header names the root's columns. "perhaps": columns 4
-    to 7 are unit quaternions, which points of a body could be by chance, too.
+    "yes": it has our JSON file, or a header names the root's columns. "perhaps": columns 4 to 7 are
+    unit quaternions, which may also be points of a body.
     """
     path = Path(path)
     if sidecar(path):

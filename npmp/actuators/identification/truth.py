@@ -8,7 +8,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from mocap_data.outside import read_json
+from mocap_data.input_files import read_json
 from npmp.actuators.identification.estimation import Identified
 from npmp.actuators.identification.stand import DAMPING, KD, KINDS, Floats, Stand
 from npmp.robots import Robot

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.core.gaussian import Gaussian

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.files import new_hdf5
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.envs import RobotBatchConfig, TaskEnv, load_motions

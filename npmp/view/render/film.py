@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data.errors import InputError
-from mocap_data.outside import require_memory
+from mocap_data.input_files import require_memory
 from npmp.view.render import backend
 from npmp.view.render.clip import frame_choice
 from npmp.view.render.shot import FOVY_DEG, Camera, Shot, camera_of, smoothed

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
-from mocap_data.errors import InputError, check_known
+from mocap_data.errors import InputError, check_available
 from npmp.robots import Robot
 from npmp.view.render.clip import ReplayClip
 
@@ -50,7 +50,7 @@ class View:
     distance: float | None = None
 
     def __post_init__(self) -> None:
-        check_known("camera", [self.mode], MODES)
+        check_available("camera", [self.mode], MODES)
         if not (math.isfinite(self.azimuth) and -89.0 <= self.elevation <= 89.0):
             raise InputError(f"elevation={self.elevation}: from -89 to 89 degrees is expected")
         if self.distance is not None and not 0.0 < self.distance <= FARTHEST_M:
@@ -118,7 +118,7 @@ class Shot:
     glass: bool = False
 
     def __post_init__(self) -> None:
-        check_known("part to show", self.shown, PARTS)
+        check_available("part to show", self.shown, PARTS)
         if self.view.mode == "robot" and self.mount is None:
             raise InputError("camera=robot: what is filmed has no camera; task=mapped has one")
         if not any(self.has(part) for part in self.shown):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mocap_data.motion import ReferenceMotion
 from npmp.view.report.parts import Cell, Row, Table
-from retarget.overview import by_kind, figure_of, summed_up
+from retarget.motion_summary import aggregate, by_kind, figure_of
 from retarget.quality import BAD, SLIDING
 
 # Key of quality -> heading, factor, decimals.
@@ -98,7 +98,7 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
 
 def overall(motions: Sequence[ReferenceMotion], key: str) -> float:
     """A figure of all motions together: over frames, weighted by time, the greatest, or the sum."""
-    return summed_up(motions, key, SUMMED.get(key, "mean"))
+    return aggregate(motions, key, SUMMED.get(key, "mean"))
 
 
 def _cell(key: str, value: float, *, marked: bool = False) -> Cell:

@@ -34,9 +34,9 @@ from npmp.view.report.replay import (
 from npmp.view.robot_shapes import moving_bodies
 from retarget.cleaning import Cleaned, Collision
 from retarget.ground import runs
-from retarget.overview import originals_of
+from retarget.keypoint_overlay import bones, keypoints_of
+from retarget.motion_summary import originals_of
 from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
-from retarget.recorded import bones, keypoints_of
 
 # motions whose curves are drawn
 MAX_WORST = 6

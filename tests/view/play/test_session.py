@@ -244,7 +244,7 @@ def test_what_has_fallen_gets_up_by_itself_and_walks_on(
 
 def test_there_is_something_to_play_with(cast: Cast) -> None:
     refusal("nothing to play with", Cast, cast.robot)
-    refusal("no mode 'fly'; there are: steer", Session, cast, "fly")
+    refusal("no mode 'fly'; available: steer", Session, cast, "fly")
     assert Cast(cast.robot, cast.skill).modes == ("wander",)
 
 

@@ -32,7 +32,7 @@ from npmp.view.render import (
 from npmp.view.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
 from npmp.view.render.film import Frames
 from npmp.view.render.shot import FILLED, HALF, Camera, smoothed
-from retarget.recorded import bones, keypoints_of
+from retarget.keypoint_overlay import bones, keypoints_of
 from tests.refusals import refusal
 
 SIZE = (192, 128)
@@ -292,7 +292,7 @@ def test_shots_fade_into_each_other() -> None:
 def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
     for out in ("film.avi", "film"):
         refusal(r"ends in \.webp, \.gif, \.mp4, of a still in \.png", check_format, Path(out))
-    refusal("no camera 'crane'; there are: follow, fixed, robot", View, mode="crane")
+    refusal("no camera 'crane'; available: follow, fixed, robot", View, mode="crane")
     refusal("elevation=-95", View, elevation=-95.0)
     refusal("no part to show 'dog'", Shot, robot, trot, shown=["dog"])
     with pytest.raises(InputError, match=r"nothing to show: .* has robot, not ghost"):

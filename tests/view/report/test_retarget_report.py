@@ -29,7 +29,7 @@ from npmp.view.report import figures, retarget_page
 from npmp.view.report.motion_table import motion_table
 from npmp.view.report.parts import is_report
 from npmp.view.report.retarget_page import RetargetReport
-from retarget import clean, recorded, retarget_many
+from retarget import clean, keypoint_overlay, retarget_many
 from tests.experiments.test_retarget import save
 
 EVIL = "<script>alert(1)</script>"
@@ -134,7 +134,7 @@ def test_the_recording_is_beside_the_robot_and_on_it(
             clip["frames"], len(source.names), 3
         )
         low, high = np.array(clip["low"]), np.array(clip["high"])
-        want = recorded.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
+        want = keypoint_overlay.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
         np.testing.assert_allclose(low + points / 65535 * (high - low), want, atol=2e-3)
         assert len(clip["bones"]) == len(source.names) - 1
         stands = np.array(clip["stands"]).reshape(clip["frames"], -1)
@@ -270,24 +270,24 @@ def test_a_map_has_one_scale() -> None:
 def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[str, Clip]) -> None:
     (motion, *_) = data.whole.motions
     part = dataclasses.replace(motion.crop(50, 100), start_s=1.0)
-    points = recorded.keypoints_of(part, clips[motion.name])[::10]
+    points = keypoint_overlay.keypoints_of(part, clips[motion.name])[::10]
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
     found = points - points.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(found, shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
     found = points[..., :2].mean(axis=(0, 1))
     np.testing.assert_allclose(found, part.qpos[::10, :2].mean(axis=0), atol=0.05)
-    half = recorded.keypoints_of(part, clips[motion.name], scale=0.5)
+    half = keypoint_overlay.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 
 
 def test_bones(clips: dict[str, Clip]) -> None:
     clip = next(iter(clips.values()))
-    pairs = recorded.bones(dataclasses.replace(clip, parents=None))
+    pairs = keypoint_overlay.bones(dataclasses.replace(clip, parents=None))
     names = set(range(len(clip.names)))
     assert len(pairs) == len(names) - 1 and set(pairs.reshape(-1).tolist()) == names  # a tree
     chain = dataclasses.replace(clip.select(clip.names[:4]), parents=(-1, 0, 1, 1))
-    assert recorded.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
+    assert keypoint_overlay.bones(chain).tolist() == [[0, 1], [1, 2], [1, 3]]
 
 
 def test_every_moving_body_is_drawn() -> None:

@@ -1,4 +1,4 @@
-"""A draft of a skeleton's file for markers that no known skeleton has."""
+"""Templates of skeleton files for unknown markers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import yaml
 
 from mocap_data.readers import read
 from npmp.experiments.inspect import skeleton_file
-from retarget.draft import draft_of
-from retarget.findings import inspect_recording
+from retarget.inspection import inspect_recording
+from retarget.skeleton_template import skeleton_template
 from retarget.skeletons import read_skeleton
 
 LAB = {
@@ -45,7 +45,7 @@ def test_a_persons_markers_are_guessed_by_names(tmp_path: Path) -> None:
 
 def test_a_dogs_markers_are_guessed_by_names() -> None:
     names = ["Back1", "Fore_Paw_L", "Fore_Paw_R", "Hind_Paw_L", "Hind_Paw_R", "*7: x"]
-    text = draft_of(names, "why")
+    text = skeleton_template(names, "why")
     markers = yaml.safe_load(text)["markers"]
     assert markers == {
         "base": "Back1",

@@ -1,9 +1,9 @@
-"""The limbs of a skeleton that nobody described: found by its hierarchy, lengths and movement.
+"""Limb detection in an unknown skeleton, by its hierarchy, bone lengths and movement.
 
 A limb is one of two chains of keypoints that leave the trunk at one joint and are equally long. Two
-pairs of limbs make a person or a four-legged animal, by how the trunk is held and what touches the
-floor. Names are a hint alone: they tell sides and ends apart where movement does not, and where
-they contradict it the reading is refused with both.
+pairs of limbs make a person or a four-legged animal, by the trunk's inclination and the contacts
+with the floor. Names are only a hint: they tell sides and ends apart where movement does not; a
+contradiction is an error.
 Shapes: T frames, M keypoints. World frame, Z up.
 """
 
@@ -13,7 +13,6 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,32 +21,32 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 
 UP = np.array([0.0, 0.0, 1.0])
-# frames that are looked at
+# frames that are used
 _FRAMES = 400
 # of the body's size: nearer keypoints are one; bones whose length changes by more are none
 _SAME = 0.004
 _STRETCH = 0.15
-# twins' bones differ by less, as a share of the limb; limbs are longer than this share of the
-# longest pair
+# greatest difference of twins' bones, as a share of the limb; least length of a limb, as a share of
+# the longest pair
 _ALIKE = 0.12
 _SHORTEST = 0.35
 # [rad] a joint that bends less, and less far from straight, is a twist bone
 _RIGID = np.deg2rad(2.0)
 _STRAIGHT = np.deg2rad(10.0)
-# an upper and a lower arm or leg: one at most so much longer, both together this share of the limb
+# greatest ratio of an upper and a lower arm or leg; least share of the limb that they make
 _RATIO = 1.7
 _SHARE = 0.5
-# of the body's size, and of the frames: a limb that is nearer to the floor, and as often, stands
+# a standing limb is nearer to the floor [body sizes], in more of the frames
 _NEAR = 0.08
 _OFTEN = 0.25
-# of the body's size: what is as low as the lowest of a foot
+# keypoints as low as the lowest of a foot [body sizes]
 _SOLE = 0.015
-# of a limb's length: the foot at its end; its parts that rest move this much more than the slowest
+# the foot at a limb's end [limb lengths]; factor of its slowest keypoint's speed for resting ones
 _FOOT = 0.3
 _RESTS = 2.0
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
-# [m/s] from here on the direction of travel counts
+# [m/s] above it the direction of travel counts
 _TRAVELS = 0.2
 # [m/s] on four limbs a person is slower
 _CRAWLS = 0.4
@@ -77,11 +76,11 @@ def words_of(name: str) -> list[str]:
 
 
 def sides_of(a: str, b: str) -> tuple[str, str]:
-    """The sides, "L" or "R", that the names of two twins say; ("", "") where they say none."""
+    """The sides, "L" or "R", in the names of two twins; ("", "") for none."""
     words = [set(words_of(name)) for name in (a, b)]
     # no sides: the "D" of "L_Thigh_D" and "R_Thigh_D"
     shared = words[0] & words[1]
-    candidates = [{_SIDES[word] for word in own - shared if word in _SIDES} for own in words]
+    candidates = [{_SIDES[word] for word in name - shared if word in _SIDES} for name in words]
     if not any(candidates) and len(a) == len(b):
         # they differ in one letter: "lfemur" and "rfemur", "FL_foot" and "FR_foot"
         letters = [pair for pair in zip(a, b, strict=True) if pair[0] != pair[1]]
@@ -92,9 +91,9 @@ def sides_of(a: str, b: str) -> tuple[str, str]:
 
 
 def side_of(name: str, names: Collection[str]) -> str:
-    """The side, "L" or "R", that a name says by a word, or by a letter in which a twin among the
-    names differs; "" for none."""
-    # "d" and "g" alone may mean anything: their twins decide
+    """The side, "L" or "R", in a name: of a word, or of a letter in which a twin among the names
+    differs; "" for none."""
+    # "d" and "g" are ambiguous: their twins decide
     words = {_SIDES[word] for word in words_of(name) if word in _SIDES and word not in "dg"}
     if len(words) == 1:
         return words.pop()
@@ -113,7 +112,7 @@ class Chain:
     path: tuple[int, ...]
     # all keypoints below the first of the path
     members: tuple[int, ...]
-    # of them the one that rests on the floor
+    # the member that rests on the floor
     sole: int
 
 
@@ -129,7 +128,7 @@ class Limbs:
     lower: tuple[Chain, Chain]
     # keypoints of no limb
     trunk: tuple[int, ...]
-    # what could be otherwise, a sentence each
+    # ambiguous assignments, a sentence each
     guesses: tuple[str, ...] = ()
 
 
@@ -139,7 +138,7 @@ class _Tree:
 
     clip: Clip
     # (T, M, 3) [m] some frames of it
-    places: Array
+    positions: Array
     size: float
     children: dict[int, list[int]] = field(default_factory=dict)
     root: int = 0
@@ -147,7 +146,7 @@ class _Tree:
 
     def length(self, a: int, b: int) -> float:
         if (a, b) not in self.lengths:
-            bone = self.places[:, a] - self.places[:, b]
+            bone = self.positions[:, a] - self.positions[:, b]
             self.lengths[a, b] = float(np.median(np.linalg.norm(bone, axis=-1)))
         return self.lengths[a, b]
 
@@ -164,17 +163,12 @@ class _Tree:
         return sum(self.length(a, b) for a, b in itertools.pairwise([node, *way]))
 
 
-_FOUND: WeakKeyDictionary[Clip, Limbs] = WeakKeyDictionary()
-
-
-def find_limbs(clip: Clip) -> Limbs:
-    """The limbs of a clip's skeleton, remembered as long as the clip is.
+def detect_limbs(clip: Clip) -> Limbs:
+    """The limbs of a clip's skeleton.
 
     Raises:
-      InputError: where there are no two pairs of limbs, or where two readings are as likely.
+      InputError: other than two pairs of limbs, or an ambiguous skeleton.
     """
-    if clip in _FOUND:
-        return _FOUND[clip]
     tree = _tree_of(clip)
     first, second = _two_pairs(tree)
     guesses: list[str] = []
@@ -187,25 +181,24 @@ def find_limbs(clip: Clip) -> Limbs:
     sides = [_sides(tree, pair, ahead, guesses) for pair in (upper, lower)]
     in_limbs = {n for pair in sides for limb in pair for n in limb.members}
     trunk = tuple(n for n in tree.below(tree.root) if n not in in_limbs)
-    _FOUND[clip] = Limbs(kind, sides[0], sides[1], trunk, tuple(dict.fromkeys(guesses)))
-    return _FOUND[clip]
+    return Limbs(kind, sides[0], sides[1], trunk, tuple(dict.fromkeys(guesses)))
 
 
 def _tree_of(clip: Clip) -> _Tree:
     """The largest body of keypoints that bones of constant length join."""
-    places = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
+    positions = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
     words = [frozenset(words_of(name)) for name in clip.names]
     # a word that all names share marks no helper
-    own = _HELPERS - frozenset.intersection(*words)
-    helpers = [bool(own & name_words) for name_words in words]
+    helper_words = _HELPERS - frozenset.intersection(*words)
+    helpers = [bool(helper_words & name_words) for name_words in words]
     parents = list(clip.parents or ())
     keypoints = [i for i, helper in enumerate(helpers) if not helper]
-    if len(keypoints) < 8 or len(places) < 2:
-        few = f"{len(keypoints)} keypoints in {len(places)} frames"
-        raise _refused(clip, f"{few} are too few to find limbs (8 in 2)")
-    size = float(np.median(np.linalg.norm(np.ptp(places[:, keypoints], axis=1), axis=-1)))
+    if len(keypoints) < 8 or len(positions) < 2:
+        few = f"{len(keypoints)} keypoints in {len(positions)} frames"
+        raise _ambiguous(clip, f"{few}, expected at least 8 in 2")
+    size = float(np.median(np.linalg.norm(np.ptp(positions[:, keypoints], axis=1), axis=-1)))
     if not parents or max(parents) < 0:
-        raise _refused(clip, "the file does not say which keypoints a bone joins")
+        raise _ambiguous(clip, "the file has no hierarchy of keypoints")
     same = list(range(len(parents)))
     bodies = list[int]()
     below: dict[int, list[int]] = {}
@@ -216,7 +209,7 @@ def _tree_of(clip: Clip) -> _Tree:
         if parent < 0 or helpers[parent]:
             bodies.append(node)
             continue
-        lengths = np.linalg.norm(places[:, node] - places[:, parent], axis=-1)
+        lengths = np.linalg.norm(positions[:, node] - positions[:, parent], axis=-1)
         low, middle, high = np.percentile(lengths, (5.0, 50.0, 95.0))
         if high - low > _STRETCH * size:
             bodies.append(node)
@@ -224,7 +217,7 @@ def _tree_of(clip: Clip) -> _Tree:
             same[node] = same[parent]
         else:
             below.setdefault(same[parent], []).append(node)
-    tree = _Tree(clip, places, size, below)
+    tree = _Tree(clip, positions, size, below)
     tree.root = max(bodies, key=lambda body: len(tree.below(body)))
     return tree
 
@@ -253,14 +246,12 @@ def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
     candidates.sort(key=lambda entry: entry[:2])
     chosen: list[Pair] = []
     for reach, _, pair in candidates:
-        others = {n for other in chosen for limb in other for n in limb.members}
-        if not others & {limb.path[1] for limb in pair} and reach < _SHORTEST * candidates[0][0]:
+        taken = {n for other in chosen for limb in other for n in limb.members}
+        if not taken & {limb.path[1] for limb in pair} and reach < _SHORTEST * candidates[0][0]:
             chosen.append(pair)
     if len(chosen) != 2:
         has = ", ".join(tree.clip.names[pair[0].path[1]] for pair in chosen) or "none"
-        raise _refused(
-            tree.clip, f"two pairs of equal limbs are needed, it has {len(chosen)}: {has}"
-        )
+        raise _ambiguous(tree.clip, f"{len(chosen)} pairs of equal limbs, expected two: {has}")
     return chosen[0], chosen[1]
 
 
@@ -269,11 +260,11 @@ def _limb(tree: _Tree, node: int, first: int) -> Chain:
     path = [node, *tree.chain(first)]
     left = [tree.reach(at, path[i + 1 :]) for i, at in enumerate(path)]
     foot = tree.below(next(at for at, way in zip(path, left) if way <= _FOOT * left[0]))
-    moves = np.linalg.norm(np.diff(tree.places[:, foot], axis=0), axis=-1)
+    moves = np.linalg.norm(np.diff(tree.positions[:, foot], axis=0), axis=-1)
     slow = np.percentile(moves, 30.0, axis=0)
     # not the end of a bone that swings about a paw that stands
     rests = slow <= _RESTS * slow.min() + 1e-6
-    heights = np.where(rests, tree.places[:-1, foot, 2], np.inf)
+    heights = np.where(rests, tree.positions[:-1, foot, 2], np.inf)
     lowest = heights.min(axis=1)
     stands = lowest <= np.percentile(lowest, 30.0)
     low = np.median(heights[stands], axis=0)
@@ -289,7 +280,7 @@ def _twins(a: Chain, b: Chain) -> Pair:
 
 
 def _difference(tree: _Tree, node: int, a: int, b: int) -> float:
-    """How far the bones of two ways are from equal, as a share of their length; inf: no twins."""
+    """Difference of the bones of two chains, as a share of their length; inf: no twins."""
     ways = [node, *tree.chain(a)], [node, *tree.chain(b)]
     if len(ways[0]) != len(ways[1]) or len(ways[0]) < 3:
         return np.inf
@@ -299,28 +290,29 @@ def _difference(tree: _Tree, node: int, a: int, b: int) -> float:
 
 def _mean(tree: _Tree, pair: Pair) -> Array:
     """(T, 3) [m] the middle between the first joints of two limbs."""
-    return np.asarray(tree.places[:, [limb.path[1] for limb in pair]].mean(axis=1))
+    return np.asarray(tree.positions[:, [limb.path[1] for limb in pair]].mean(axis=1))
 
 
 def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
     """The kind of body, its upper and its lower limbs."""
     of = [[limb.sole for limb in pair] for pair in (first, second)]
-    soles = [tree.places[:, pair, 2].min(axis=1) for pair in of]
+    soles = [tree.positions[:, pair, 2].min(axis=1) for pair in of]
     # no tail's or toe's bone that swings below them
-    middle = np.median(tree.places[:, tree.below(tree.root), 2], axis=1)
+    middle = np.median(tree.positions[:, tree.below(tree.root), 2], axis=1)
     floor = np.percentile(np.minimum(np.minimum(*soles), middle), 2.0)
     shares = [float((low < floor + _NEAR * tree.size).mean()) for low in soles]
     if shares[1] > shares[0]:
-        first, second, shares = second, first, shares[::-1]
+        first, second = second, first
+        shares.reverse()
     if shares[0] < _OFTEN:
-        raise _refused(tree.clip, "no limb comes to the floor (up=?)")
+        raise _ambiguous(tree.clip, "no limb comes to the floor (up=?)")
     trunk = _mean(tree, second) - _mean(tree, first)
     upright = float(np.median(trunk[:, 2] / np.linalg.norm(trunk, axis=-1)))
     if abs(upright) > _UPRIGHT:
         if min(shares) > 0.5:
             both = "an animal that sits, or a person with its hands on the floor"
-            raise _refused(tree.clip, f"it could be {both}")
-        # the arms of a person are above its legs, whatever hangs lower
+            raise _ambiguous(tree.clip, f"it could be {both}")
+        # a person's arms are above its legs, even where hands are lower
         return ("person", second, first) if upright > 0.0 else ("person", first, second)
     if shares[1] > _OFTEN:
         words = {word for name in tree.clip.names for word in words_of(name)}
@@ -328,14 +320,14 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         if words & _ANIMAL or (fast and not words & {"thumb", "finger", "index"}):
             return "quadruped", second, first
         both = "a person on hands and feet, or a four-legged animal (another clip, where it walks?)"
-        raise _refused(tree.clip, f"it could be {both}")
-    raise _refused(tree.clip, "its trunk lies and two of its limbs are off the floor (up=?)")
+        raise _ambiguous(tree.clip, f"it could be {both}")
+    raise _ambiguous(tree.clip, "its trunk lies and two of its limbs are off the floor (up=?)")
 
 
 def _travel(tree: _Tree) -> Array:
     """(T - 1, 3) [m/s] the body's horizontal velocity, zero where it hardly moves."""
     stride = max(1, tree.clip.num_frames // _FRAMES)
-    velocity = np.diff(tree.places[:, tree.below(tree.root)].mean(axis=1), axis=0)
+    velocity = np.diff(tree.positions[:, tree.below(tree.root)].mean(axis=1), axis=0)
     velocity *= tree.clip.rate_hz / stride * (1.0 - UP)
     return np.asarray(velocity * (np.linalg.norm(velocity, axis=-1, keepdims=True) > _TRAVELS))
 
@@ -347,53 +339,53 @@ def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     along = np.einsum("tc,tc->t", axis[:-1], _travel(tree))
     in_limbs = {n for pair in (upper, lower) for limb in pair for n in limb.members}
     free = [n for n in tree.below(tree.root) if n not in in_limbs]
-    beyond = np.einsum("tnc,tc->n", tree.places[:, free], axis)
-    heights = tree.places[:, free, 2].mean(axis=0)
-    head, tail = heights[int(np.argmax(beyond))], heights[int(np.argmin(beyond))]
-    scores = [_said(tree, pair) for pair in (upper, lower)]
-    named = np.sign(scores[0] - scores[1])
+    beyond = np.einsum("tnc,tc->n", tree.positions[:, free], axis)
+    heights = tree.positions[:, free, 2].mean(axis=0)
+    head = heights[int(np.argmax(beyond))]
+    tail = heights[int(np.argmin(beyond))]
+    scores = [_fore_words(tree, pair) for pair in (upper, lower)]
+    by_name = np.sign(scores[0] - scores[1])
     goes = np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS)
     higher = np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size)
-    # where it goes backwards its head is behind; a head that is high alone may be a tail
-    if not named and (not goes or goes * higher < 0.0):
+    # going backwards the head is behind; a high end may also be a tail
+    if not by_name and (not goes or goes * higher < 0.0):
         one, other = (tree.clip.names[pair[0].path[1]] for pair in (upper, lower))
-        why = "it goes one way and looks the other" if goes else "it stands"
-        raise _refused(tree.clip, f"its fore legs could be {one!r} or {other!r}: {why}")
-    return (upper, lower) if (named or goes) > 0.0 else (lower, upper)
+        reason = "it goes one way and looks the other" if goes else "it stands"
+        raise _ambiguous(tree.clip, f"its fore legs could be {one!r} or {other!r}: {reason}")
+    return (upper, lower) if (by_name or goes) > 0.0 else (lower, upper)
 
 
-def _said(tree: _Tree, pair: Pair) -> int:
-    """How much more often names of a pair speak of fore than of hind legs."""
+def _fore_words(tree: _Tree, pair: Pair) -> int:
+    """Number of names of a pair with a word for fore legs, less those for hind legs."""
     words = [set(words_of(tree.clip.names[n])) for limb in pair for n in limb.members]
     return sum(bool(w & _FORE) for w in words) - sum(bool(w & _HIND) for w in words)
 
 
 def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
-    """(T, 3) the way that a person faces: where toes point, knees bend and it goes."""
+    """(T, 3) the direction that a person faces, by toes, knees and travel."""
     across = _between(tree, upper) + _between(tree, lower)
     legs = []
     for limb in lower:
-        hip, knee, ankle = joints_of(tree.clip, tree.places, limb)
-        # the ball of the foot, or its end; without any the ankle, which says nothing
+        hip, knee, ankle = joints_of(tree.clip, tree.positions, limb)
+        # the ball of the foot, or its end; else the ankle, which has no vote
         toe = limb.path[min(limb.path.index(ankle) + 1, len(limb.path) - 1)]
-        legs.append(tree.places[:, [hip, knee, ankle, toe]])
+        legs.append(tree.positions[:, [hip, knee, ankle, toe]])
     votes = forward_votes(across, legs)
-    # 0.03 of its size where it walks ahead all the time, as knees say
+    # 0.03 for walking ahead all the time, as much as knees
     way = unit(np.cross(across, UP))
     along = np.einsum("tc,tc->t", way[:-1], _travel(tree))
     votes += 0.03 * float(np.sign(along).mean())
     if abs(votes) < 0.01:
-        raise _refused(tree.clip, "neither toes, knees nor its way tell front from back")
+        raise _ambiguous(tree.clip, "neither toes, knees nor travel tell front from back")
     return np.asarray(way * np.sign(votes))
 
 
 def forward_votes(across: Array, legs: Sequence[Array]) -> float:
-    """How far knees bend and toes point forwards, as a share of the legs' length; below zero: they
-    point backwards.
+    """How far knees bend and toes point forwards, as a share of the legs' length; negative:
+    backwards.
 
-    Args:
-      across: (T, 3) from a person's right to its left. legs: hips, knees, ankles and balls of the
-        feet, (T, 4, 3) each.
+    across: (T, 3) from a person's right to its left. legs: hips, knees, ankles and balls of the
+      feet, (T, 4, 3) each.
     """
     way = unit(np.cross(across, UP))
     votes = 0.0
@@ -407,7 +399,7 @@ def forward_votes(across: Array, legs: Sequence[Array]) -> float:
 
 
 def _between(tree: _Tree, pair: Pair) -> Array:
-    return np.subtract(*(tree.places[:, limb.path[1]] for limb in pair))
+    return np.subtract(*(tree.positions[:, limb.path[1]] for limb in pair))
 
 
 def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:
@@ -418,17 +410,17 @@ def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:
     names = [tree.clip.names[limb.path[2]] for limb in ordered]
     sides = sides_of(names[0], names[1])
     if sides == ("R", "L"):
-        raise _refused(
+        raise _ambiguous(
             tree.clip,
-            f"left and right are swapped: {names[0]!r} is on its left by toes, knees and its way. "
-            "A mirrored recording? Or it goes backwards",
+            f"left and right are swapped: {names[0]!r} is on its left by toes, knees and travel "
+            "(a mirrored recording? going backwards?)",
         )
     if not sides[0]:
         guesses.append(f"{names[0]!r} is left and {names[1]!r} right")
     return ordered
 
 
-def joints_of(clip: Clip, places: Array, limb: Chain) -> tuple[int, int, int]:
+def joints_of(clip: Clip, positions: Array, limb: Chain) -> tuple[int, int, int]:
     """Start, middle and end of the two longest bones in a row that are about as long: hip, knee and
     ankle, or shoulder, elbow and wrist. Twist bones, which never bend, do not count, unless nothing
     bends: the clip may be a pose.
@@ -438,15 +430,15 @@ def joints_of(clip: Clip, places: Array, limb: Chain) -> tuple[int, int, int]:
     """
     names = clip.names
     path = [n for n in limb.path if not _TWISTS & set(words_of(names[n]))]
-    joints = _two_bones(places, _bending(names, places, path)) or _two_bones(places, path)
+    joints = _two_bones(positions, _bending(names, positions, path)) or _two_bones(positions, path)
     if joints is None:
         listed = ", ".join(names[n] for n in limb.path)
-        raise _refused(clip, f"no two bones of {listed} are an upper and a lower arm or leg")
+        raise _ambiguous(clip, f"no two bones of {listed} are an upper and a lower arm or leg")
     return joints
 
 
-def _two_bones(places: Array, path: Sequence[int]) -> tuple[int, int, int] | None:
-    lengths = np.median(np.linalg.norm(np.diff(places[:, path], axis=1), axis=-1), axis=0)
+def _two_bones(positions: Array, path: Sequence[int]) -> tuple[int, int, int] | None:
+    lengths = np.median(np.linalg.norm(np.diff(positions[:, path], axis=1), axis=-1), axis=0)
     # the first bone is the trunk's, where there are more than two
     begin = int(len(lengths) > 2)
     pairs = [(*lengths[i : i + 2], i) for i in range(begin, len(lengths) - 1)]
@@ -456,12 +448,12 @@ def _two_bones(places: Array, path: Sequence[int]) -> tuple[int, int, int] | Non
     return (path[first], path[first + 1], path[first + 2]) if enough else None
 
 
-def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[int]:
-    """A path without the joints that are straight and stay so, unless they are called an end."""
+def _bending(names: Sequence[str], positions: Array, path: Sequence[int]) -> list[int]:
+    """A path without joints that stay straight, unless their name is that of an end."""
     kept = list(path[:2])
     for node, after in itertools.pairwise(path[2:]):
-        inwards = unit(places[:, node] - places[:, kept[-1]])
-        outwards = unit(places[:, after] - places[:, node])
+        inwards = unit(positions[:, node] - positions[:, kept[-1]])
+        outwards = unit(positions[:, after] - positions[:, node])
         cosine = np.einsum("tc,tc->t", inwards, outwards)
         low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
         if _ENDS & set(words_of(names[node])) or high - low > _RIGID or middle > _STRAIGHT:
@@ -469,9 +461,9 @@ def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[i
     return [*kept, path[-1]]
 
 
-def _refused(clip: Clip, why: str) -> InputError:
-    way = (
-        "say which keypoint is what by skeleton=FILE, of which npmp inspect RECORDING "
-        "out=skeleton.yaml writes a draft"
+def _ambiguous(clip: Clip, why: str) -> InputError:
+    next_step = (
+        "name its keypoints by skeleton=FILE; npmp inspect RECORDING out=skeleton.yaml writes a "
+        "template"
     )
-    return InputError(f"clip {clip.name!r} has an unknown skeleton: {why}; {way}")
+    return InputError(f"clip {clip.name!r} has an unknown skeleton: {why}; {next_step}")

@@ -1,4 +1,4 @@
-"""What files of motion hold, as plain values: recordings, skeletons, robots' motions, datasets."""
+"""Contents of motion files as plain values: recordings, skeletons, robot motions, datasets."""
 
 from __future__ import annotations
 
@@ -11,30 +11,36 @@ import h5py
 import numpy as np
 
 from mocap_data import hdf5, read, rotations
+from mocap_data.clip import Clip
+from mocap_data.clip_checks import clip_warnings
 from mocap_data.errors import InputError
+from mocap_data.input_files import parse_json, read_json_object, reading
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
-from mocap_data.outside import parse_json, read_json_object, reading
 from mocap_data.readers import cmu_h5, options_of, robot_motions
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions.common import RobotMotion
-from mocap_data.sanity import warnings_of
-from mocap_data.stepping import name_doubt
+from mocap_data.step_checks import rate_warning
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
-from retarget.imported import to_reference_motion
-from retarget.overview import groups_of
-from retarget.plausibility import doubts_of, doubts_of_motion, feet_doubt, root_doubt
+from retarget.motion_summary import groups_of
 from retarget.quality import QualityMeter
-from retarget.skeletons import described, skeleton_of
+from retarget.recording_checks import (
+    motion_warnings,
+    recording_warnings,
+    root_warning,
+    stance_warning,
+)
+from retarget.robot_motion_import import to_reference_motion
+from retarget.skeletons import find_skeleton, marker_entries
 from retarget.sources import Origin, assumption, assumptions
 from retarget.split import recording_of
 
 Findings = dict[str, Any]
 
 MOTIONS = "reference motions"
-# of a motion's figures those of the table of a dataset
+# figures of a motion in the table of a dataset
 FIGURES = (
     "rms_marker_m",
     "near_floor_mps",
@@ -46,41 +52,28 @@ FIGURES = (
 
 
 def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> Findings:
-    """A recording of keypoints: times, keypoints, extent, speed, and what looks misread.
+    """A recording of keypoints: times, keypoints, extent, speed, warnings.
 
-    options: of the reader; names= counts where the file has none. Names or a rate that nothing says
-    are given a place holder and listed as missing.
+    options: of the reader; names= is used where the file has none. Missing names or a missing rate
+    get a placeholder.
     """
     defaults = options_of(path)
-    chosen = {key: value for key, value in (options or {}).items() if key in defaults}
-    names = chosen.pop("names", None)
-    missing: tuple[str, ...] = ()
-    try:
-        clip = read(path, **chosen)
-    except MissingOptions as error:
-        if not set(error.options) <= {"names", "rate_hz"}:
-            raise
-        missing = tuple(key for key in error.options if key != "names" or names is None)
-        stand_in: dict[str, Any] = {"rate_hz": 1.0} if "rate_hz" in missing else {}
-        if "names" in missing:
-            names = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
-        if "names" in error.options:
-            stand_in["names"] = names
-        clip = read(path, **chosen, **stand_in)
-    timed = "rate_hz" not in missing
-    named = "names" not in missing
+    used = {key: value for key, value in (options or {}).items() if key in defaults}
+    clip, missing = _read_with_placeholders(path, used)
+    has_rate = "rate_hz" not in missing
+    has_names = "names" not in missing
     suffix = path.suffix.lower()
     findings: Findings = {
         "path": str(path),
         "kind": f"recording ({suffix[1:]})",
         "name": clip.name,
         "frames": clip.num_frames,
-        "rate_hz": round(clip.rate_hz, 6) if timed else "not in the file (source_rate_hz=)",
+        "rate_hz": round(clip.rate_hz, 6) if has_rate else "not in the file (source_rate_hz=)",
     }
-    if timed:
+    if has_rate:
         findings["duration_s"] = round(clip.duration_s, 3)
     read_as: dict[str, Any] = {
-        key: chosen.get(key, defaults[key]) for key in ("scale", "up") if key in defaults
+        key: used.get(key, defaults[key]) for key in ("scale", "up") if key in defaults
     }
     if read_as:
         text = "as the file says"
@@ -91,32 +84,51 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
     findings["source"] = clip.source
     findings["licence"] = clip.licence
     findings["extent_m"] = extent_of(clip.positions)
-    warnings = []
-    if not named and suffix in (".csv", ".txt") and (turns := robot_motions.quaternions_in(path)):
-        columns = f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions"
-        warnings.append(f"{columns}: a root's place and rotations, no keypoints")
-    if timed:
+    warnings: list[str] = []
+    skeleton = None
+    reason = ""
+    if has_names:
+        try:
+            skeleton = find_skeleton(clip)
+        except InputError as error:
+            reason = str(error)
+    if has_rate:
         findings["speed_mps"] = speed_of(clip.positions.mean(axis=1), clip.rate_hz)
-        warnings += doubts_of(clip) if named else warnings_of(clip)
+        warnings += recording_warnings(clip, skeleton) if has_names else clip_warnings(clip)
     if clip.remarks:
         findings["remarks"] = list(clip.remarks)
     if warnings:
         findings["warnings"] = warnings
-    if named:
-        try:
-            skeleton = skeleton_of(clip)
-            findings |= {"skeleton": skeleton.name, "markers": described(skeleton)}
-            if skeleton.guesses:
-                findings["guesses"] = list(skeleton.guesses)
-        except InputError as error:
-            findings["skeleton"] = str(error)
+    if skeleton is not None:
+        findings |= {"skeleton": skeleton.name, "markers": marker_entries(skeleton)}
+        if skeleton.guesses:
+            findings["guesses"] = list(skeleton.guesses)
+    elif has_names:
+        findings["skeleton"] = reason
     unnamed = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)"
-    findings["keypoints"] = list(clip.names) if named else unnamed
+    findings["keypoints"] = list(clip.names) if has_names else unnamed
     return findings
 
 
+def _read_with_placeholders(path: Path, options: dict[str, Any]) -> tuple[Clip, tuple[str, ...]]:
+    """A recording, and the options "names" and "rate_hz" that it lacks."""
+    names = options.pop("names", None)
+    try:
+        return read(path, **options), ()
+    except MissingOptions as error:
+        if not set(error.options) <= {"names", "rate_hz"}:
+            raise
+        missing = tuple(key for key in error.options if key != "names" or names is None)
+        if "names" in error.options:
+            count = _count(path, "positions", 0, 3) if names is None else 0
+            options = {**options, "names": names or [f"point_{i}" for i in range(count)]}
+        if "rate_hz" in missing:
+            options = {**options, "rate_hz": 1.0}
+    return read(path, **options), missing
+
+
 def _count(path: Path, array: str, root: int, width: int) -> int:
-    """How many names an unnamed file needs: of an archive's second dimension, or of a CSV's row of
+    """The number of names that a file needs: of an archive's second dimension, or of a CSV's row of
     `root` numbers and `width` per name."""
     if path.suffix.lower() == ".npz":
         return int(load_npz(path, (array,))[array].shape[1])
@@ -126,19 +138,21 @@ def _count(path: Path, array: str, root: int, width: int) -> int:
 def extent_of(positions: Any) -> dict[str, list[float]]:
     """Least and greatest coordinate along each axis of positions (..., 3), in mm precision."""
     flat = positions.reshape(-1, 3)
-    low, high = flat.min(axis=0), flat.max(axis=0)
+    low = flat.min(axis=0)
+    high = flat.max(axis=0)
     return {axis: [round(float(a), 3), round(float(b), 3)] for axis, a, b in zip("xyz", low, high)}
 
 
 def speed_of(path: Any, rate_hz: float) -> dict[str, float]:
     """Mean and greatest horizontal speed along a path (T, 3) [m/s]."""
     steps = np.linalg.norm(np.diff(path[:, :2], axis=0), axis=-1) * rate_hz
-    mean, most = (steps.mean(), steps.max()) if len(steps) else (0.0, 0.0)
-    return {"mean": round(float(mean), 3), "max": round(float(most), 3)}
+    if not len(steps):
+        steps = np.zeros(1)
+    return {"mean": round(float(steps.mean()), 3), "max": round(float(steps.max()), 3)}
 
 
 def inspect_skeleton(path: Path) -> Findings:
-    """An ASF skeleton: its bones and how many joint angles a motion of it has."""
+    """An ASF skeleton: its bones and degrees of freedom."""
     skeleton = read_asf(path)
     return {
         "path": str(path),
@@ -160,7 +174,7 @@ def inspect_description(path: Path) -> Findings:
     if content.get("schema") == robot_motions.unitree_csv.SCHEMA:
         hidden = ("schema", "version", "columns")
         about = {key: value for key, value in content.items() if key not in hidden}
-        kind = f"what {path.with_suffix('.csv').name} does not say of itself"
+        kind = f"joint names and rate of {path.with_suffix('.csv').name}"
         return {"path": str(path), "kind": kind, **about}
     if {"format", "conventions", "joint_names", "clips"} <= set(content):
         return {"path": str(path), "kind": f"export to {content['format']}", **content}
@@ -170,28 +184,28 @@ def inspect_description(path: Path) -> Findings:
 def inspect_robot_motion(
     path: Path, kind: str, options: Mapping[str, Any] | None = None
 ) -> Findings:
-    """A robot's motion of others: conventions, names, ranges, and robots here with these joints.
+    """A robot motion: conventions, names, ranges, and robots with these joints.
 
-    options: names= counts where the file has none; rate_hz= where its kind takes one.
+    options: names= is used where the file has none; rate_hz= where its kind takes one.
     """
     options = options or {}
-    timed = {"rate_hz": options["rate_hz"]} if "rate_hz" in options and kind != "mjlab" else {}
-    named = True
+    rate = {"rate_hz": options["rate_hz"]} if "rate_hz" in options and kind != "mjlab" else {}
+    has_names = True
     try:
-        motion = robot_motions.read_robot_motion(path, kind=kind, **timed)
+        motion = robot_motions.read_robot_motion(path, kind=kind, **rate)
     except MissingOptions:
-        named = "names" in options
+        has_names = "names" in options
         placeholders = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
         names = options.get("names", placeholders)
-        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names, **timed)
-    fitting = robots.with_joints(motion.joint_names) if named else []
+        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names, **rate)
+    fitting = robots.with_joints(motion.joint_names) if has_names else []
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
     findings: Findings = {
         "path": str(path),
         "kind": f"robot's motion ({kind})",
         "name": motion.name,
-        "robot": motion.robot or "not said",
+        "robot": motion.robot or "not in the file",
         "frames": motion.num_frames,
         "rate_hz": round(motion.rate_hz, 6),
         "duration_s": round(motion.duration_s, 3),
@@ -203,20 +217,20 @@ def inspect_robot_motion(
     }
     if motion.assumed:
         findings["assumed"] = [assumption(key, motion.rate_hz) for key in motion.assumed]
-    if doubts := _doubts_of_motion(motion, fitting):
-        findings["warnings"] = doubts
+    if warnings := _robot_motion_warnings(motion, fitting):
+        findings["warnings"] = warnings
     if motion.body_pos is not None:
         unnamed = f"{motion.body_pos.shape[1]}, not named in the file"
         findings["bodies"] = unnamed if motion.body_names is None else list(motion.body_names)
-    if named:
+    if has_names:
         findings["robots here with these joints"] = fitting or "none"
     else:
-        needed = "joint_names= is needed to read it"
-        findings["joints"] = f"{len(motion.joint_names)}, not named in the file: {needed}"
+        next_step = "set joint_names= to read it"
+        findings["joints"] = f"{len(motion.joint_names)}, not named in the file: {next_step}"
     degrees = np.degrees(motion.qpos[:, 7:])
     findings["joint angles"] = [
         {
-            "joint": name if named else i,
+            "joint": name if has_names else i,
             "least_deg": round(float(degrees[:, i].min()), 1),
             "greatest_deg": round(float(degrees[:, i].max()), 1),
         }
@@ -225,24 +239,24 @@ def inspect_robot_motion(
     return findings
 
 
-def _doubts_of_motion(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
-    """What looks misread about a robot's motion, with the feet of the first robot that fits it."""
+def _robot_motion_warnings(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
+    """The warnings of a robot motion, with the feet of the first installed robot that fits it."""
     try:
-        if local := [name for name in fitting if robots.is_local(name)]:
-            robot = robots.load(local[0])
+        if installed := [name for name in fitting if robots.is_local(name)]:
+            robot = robots.load(installed[0])
             imported = to_reference_motion(motion, robot)
-            return doubts_of_motion(imported, QualityMeter(robot), motion.assumed)
+            return motion_warnings(imported, QualityMeter(robot), motion.assumed)
     except InputError:
         # the motion is of another model of that robot
         pass
-    doubts = [root_doubt(motion.qpos)]
+    warnings = [root_warning(motion.qpos)]
     if "rate_hz" in motion.assumed:
-        doubts.append(name_doubt(motion.rate_hz, motion.source))
-    return [doubt for doubt in doubts if doubt]
+        warnings.append(rate_warning(motion.rate_hz, motion.source))
+    return [warning for warning in warnings if warning]
 
 
 def inspect_cmu(path: Path) -> Findings:
-    """dm_control's CMU clips, by their attributes alone: none of the arrays is read."""
+    """dm_control's CMU clips, by their attributes, without reading arrays."""
     clips = [
         {
             "name": clip.name,
@@ -274,13 +288,17 @@ def inspect_hdf5(path: Path) -> Findings:
         for name in names:
             if isinstance(entry := _child(file, name), h5py.Group):
                 arrays = {key: _child(entry, key) for key in hdf5.members(entry)}
-                are = {key: a for key, a in arrays.items() if isinstance(a, h5py.Dataset)}
-                shapes = {key: list(array.shape) for key, array in are.items()}
+                shapes = {
+                    key: list(array.shape)
+                    for key, array in arrays.items()
+                    if isinstance(array, h5py.Dataset)
+                }
                 clips.append({"name": name, **shapes, **_attributes(entry)})
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            others = "rollouts of an evaluation nor dm_control's CMU clips"
-            wanted = f"neither reference motions (schema {SCHEMA!r}), {others}"
-            raise InputError(f"{path}: HDF5, but {wanted}")
+            expected = (
+                f"expected schema {SCHEMA!r}, rollouts of an evaluation or dm_control's clips"
+            )
+            raise InputError(f"{path}: unknown HDF5 layout, {expected}")
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 
 
@@ -310,7 +328,7 @@ def _dataset(path: Path, root: Findings, clips: list[Findings]) -> Findings:
 
 
 def _entry(provenance: Any, key: str) -> Any:
-    """A value of the provenance that is JSON itself; None for any other."""
+    """A value of the provenance that is JSON; None for any other."""
     try:
         return parse_json(provenance[key], key)
     except (InputError, KeyError, TypeError):
@@ -318,7 +336,7 @@ def _entry(provenance: Any, key: str) -> Any:
 
 
 def _assumed(provenance: Any) -> list[str]:
-    """What the readers of a dataset's recordings assumed, in lines."""
+    """The assumptions of the readers of a dataset's recordings, in lines."""
     try:
         return assumptions(Origin(**entry) for entry in _entry(provenance, "recordings") or [])
     except TypeError:
@@ -326,18 +344,18 @@ def _assumed(provenance: Any) -> list[str]:
 
 
 def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
-    """The warnings that a dataset was made with, and motions whose feet move but never stand."""
-    warnings = _entry(provenance, "warnings")
-    warnings = warnings if isinstance(warnings, dict) else {}
-    about = {name: f"{name} {why}" for name, why in warnings.items()}
+    """The warnings in a dataset's provenance, and of motions whose feet move but never stand."""
+    stored = _entry(provenance, "warnings")
+    stored = stored if isinstance(stored, dict) else {}
+    lines = {name: f"{name} {warning}" for name, warning in stored.items()}
     for motion in motions:
-        if recording_of(motion) not in about and (doubt := feet_doubt(motion)):
-            about[motion.name] = f"{motion.name}: {doubt}"
-    return list(about.values())
+        if recording_of(motion) not in lines and (warning := stance_warning(motion)):
+            lines[motion.name] = f"{motion.name}: {warning}"
+    return list(lines.values())
 
 
 def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """What `read_motions` refuses the dataset for, and the motions that can be read, no mirrors."""
+    """The errors of reading the dataset, and the readable motions without mirrors."""
     expected: dict[str, Any] = {}
     problems = []
     if isinstance(robot_name, str):
@@ -347,7 +365,7 @@ def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMot
             expected = {"robot": robot.name} | {key: getattr(robot, key) for key in keys}
         except InputError as error:
             problems.append(str(error))
-    # a file of other names than expected is refused as a whole: the rest shows without expectations
+    # a file with other names than expected is refused as a whole; read it without expectations
     for args in (expected, {}) if expected else ({},):
         refused: list[InputError] = []
         try:
@@ -380,13 +398,13 @@ def _child(group: Any, name: str) -> Any:
 
 
 def _clip(name: str, group: Any) -> Findings:
-    """A clip without its arrays being read; a question mark for what it does not say."""
+    """A clip without reading its arrays; a question mark for a missing value."""
     attrs = {} if group is None else _attributes(group)
     shape: tuple[int, ...] = () if group is None else getattr(_child(group, "qpos"), "shape", ())
     feet: tuple[int, ...] = () if group is None else getattr(_child(group, "contacts"), "shape", ())
     frames = int(shape[0]) if shape else "?"
     rate = attrs.get("rate_hz", "?")
-    timed = isinstance(frames, int) and isinstance(rate, int | float) and rate > 0
+    has_rate = isinstance(frames, int) and isinstance(rate, int | float) and rate > 0
     numbers = {
         key: float(f"{value:.4g}")
         for key, value in attrs.items()
@@ -395,7 +413,7 @@ def _clip(name: str, group: Any) -> Findings:
     return {
         "name": name,
         "frames": frames,
-        "seconds": round(frames / rate, 2) if timed else "?",
+        "seconds": round(frames / rate, 2) if has_rate else "?",
         "rate_hz": rate,
         "licence": attrs.get("licence", "?"),
         **{key: attrs[key] for key in ("recording", "mirror", "split") if attrs.get(key)},
@@ -410,7 +428,7 @@ def is_number(value: Any) -> bool:
 
 
 def totals(clips: Sequence[Findings]) -> Findings:
-    """Clips, seconds, recordings and mirrored clips of a dataset, as far as its clips say."""
+    """Clips, seconds, recordings and mirrored clips of a dataset."""
     recordings = {clip["recording"] for clip in clips if clip.get("recording")}
     mirrored = sum(bool(clip.get("mirror")) for clip in clips)
     return {
@@ -436,13 +454,13 @@ def splits_of(clips: Sequence[Findings]) -> list[Findings]:
 
 
 def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) -> list[Findings]:
-    """The medians of the motions' figures: of all, and by kind of movement where there are some."""
-    of = {clip["name"]: clip for clip in clips}
+    """The medians of the motions' figures: of all, and by kind of movement."""
+    by_name = {clip["name"]: clip for clip in clips}
     rows: list[Findings] = []
     for name, group in groups_of(motions).items():
         row: Findings = {"name": name, "clips": len(group)}
         for key in ("seconds", *FIGURES, "weight"):
-            values = [of[motion.name].get(key) for motion in group]
+            values = [by_name[motion.name].get(key) for motion in group]
             numbers = [float(value) for value in values if value is not None and is_number(value)]
             if numbers:
                 row[key] = float(f"{np.median(numbers):.4g}")

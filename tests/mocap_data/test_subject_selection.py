@@ -1,4 +1,4 @@
-"""Recordings of several subjects: the first is taken, and the others are named."""
+"""Recordings of several subjects: the first is taken, subject= takes another."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def test_the_second_person_of_a_bvh_is_named(tmp_path: Path) -> None:
     # of the hips replaced by the channel, 0; the seventh bone ends 70 cm above
     np.testing.assert_allclose(second.positions[0, -1], [0.0, 0.0, 0.7], atol=1e-12)
     assert mocap_data.read(path, subject="Ball").names == ("Ball", "Ball_end")
-    wrong = "two.bvh: subject=Cas: must be Ann, Ball or Ben"
-    refusal(wrong, mocap_data.read, path, subject="Cas")
+    refusal("subject=.*'Cas'", mocap_data.read, path, subject="Cas")
 
 
 def test_two_people_of_the_same_names(tmp_path: Path) -> None:
@@ -63,7 +62,7 @@ def test_a_person_with_a_prop_is_one_body(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["c3d", "csv", "npz"])
 def test_prefixes_of_markers_are_subjects(suffix: str, tmp_path: Path) -> None:
-    names = [f"{who}:M{i}" for who in ("Ann", "Ben") for i in range(8)] + ["Box:M0"]
+    names = [f"{subject}:M{i}" for subject in ("Ann", "Ben") for i in range(8)] + ["Box:M0"]
     positions = 0.1 + np.arange(2 * 17 * 3).reshape(2, 17, 3) / 100.0
     path = tmp_path / f"two.{suffix}"
     if suffix == "c3d":
@@ -106,4 +105,4 @@ def test_sides_of_two_subjects(tmp_path: Path) -> None:
 def test_names_of_a_c3d_are_of_any_subject(tmp_path: Path) -> None:
     write(tmp_path / "a.c3d", np.ones((2, 2, 3)), LABELS=["Ann:M0", "Ben:M0"])
     options = {"names": ["Ben:M0"], "subject": "Ann"}
-    refusal("a.c3d: subject=Ann: must be left out", mocap_data.read, tmp_path / "a.c3d", **options)
+    refusal("subject=Ann", mocap_data.read, tmp_path / "a.c3d", **options)

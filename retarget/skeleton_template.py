@@ -1,4 +1,4 @@
-"""A draft of a skeleton's file for keypoints that fit no known skeleton: guessed by their names."""
+"""A template of a skeleton file for keypoints of an unknown skeleton, guessed by their names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import yaml
 
 from mocap_data.errors import printable
-from retarget.limbs import side_of
+from retarget.limb_detection import side_of
 from retarget.skeletons import HUMANOID_MARKERS, QUADRUPED_MARKERS, plain_name
 
-# parts of a keypoint's name that speak for a marker's part, the most telling first
+# parts of a keypoint's name that hint at a marker, the strongest first
 _PERSON = {
     "chest": ("clav", "c7", "cerv", "strn", "stern", "chest", "thorax", "neck", "spine"),
     "shoulder": ("acr", "sho", "shoulder", "upperarm"),
@@ -32,17 +32,17 @@ _ANIMAL = {
 _FOUR_LEGS = ("paw", "hind", "tail", "hock", "carp", "scap", "withers")
 
 
-def draft_of(names: Sequence[str], why: str) -> str:
-    """The text of a skeleton's file to be completed; why no skeleton fits stands above it.
+def skeleton_template(names: Sequence[str], why: str) -> str:
+    """The text of a skeleton file to be completed; `why` no skeleton fits is a comment in it.
 
-    Markers without a guess are comments. Sides are those that names say; `npmp inspect` and
-    `npmp retarget` doubt them where the body is the other way round.
+    Markers without a guess are comments. Sides are those of the names; `npmp inspect` and
+    `npmp retarget` warn where the body is the other way round.
     """
     animal = any(word in plain_name(name) for name in names for word in _FOUR_LEGS)
     markers, parts = (QUADRUPED_MARKERS, _ANIMAL) if animal else (HUMANOID_MARKERS, _PERSON)
     listed = [_comment(", ".join(names[i : i + 10])) for i in range(0, len(names), 10)]
     lines = [
-        "# A draft, guessed by names: complete it, then give it as skeleton=FILE.",
+        "# A template, guessed by names: complete it, then set skeleton=FILE.",
         _comment(why),
         "# A marker is a keypoint, or keypoints with weights that sum to 1: {KEYPOINT: 0.5, ...}",
         "# Keypoints:",
@@ -67,5 +67,5 @@ def _comment(text: str) -> str:
 
 
 def _guess(names: Sequence[str], hints: Sequence[str]) -> str:
-    """The first name with the most telling part."""
+    """The first name with the strongest hint."""
     return next((name for hint in hints for name in names if hint in plain_name(name)), "")

@@ -1,4 +1,4 @@
-"""Motions of a dataset in others' formats: mjlab's npz and Unitree's CSV, a file per clip."""
+"""Motions of a dataset as mjlab's npz or Unitree's CSV, a file per clip."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, check_known, unknown
+from mocap_data.errors import InputError, check_available
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.store import MotionSet, read_motions, splits_in
@@ -21,34 +21,33 @@ MJLAB = "mjlab"
 UNITREE = "unitree_csv"
 
 
-def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
-    """The names of the clips to write. Raises InputError for one that there is not, or none."""
-    of = splits_in(data)
-    available = list(of)
-    check_known(f"clip in {data}", asked or [], available)
-    names = available if asked is None else list(dict.fromkeys(asked))
+def clip_names(data: Path, clips: Sequence[str] | None, split: Any) -> list[str]:
+    """The names of the clips to write. Raises InputError for unknown ones, or none."""
+    split_of = splits_in(data)
+    check_available(f"clip in {data}", clips or [], split_of)
+    names = list(split_of) if clips is None else list(dict.fromkeys(clips))
     if split is not None:
-        if split not in of.values():
-            raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
-        names = [name for name in names if of[name] == split]
+        check_available(f"split in {data}", [split], sorted({*split_of.values()} - {""}))
+        names = [name for name in names if split_of[name] == split]
     if not names:
-        why = " holds no clips" if split is None else f": no clip of clips= is of {split=!s}"
-        raise InputError(f"{data}{why}")
+        raise InputError(f"{data}: no clips left of clips={clips}, split={split}")
     return names
 
 
-def robot_for(kind: str, data: Path, motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of, None where it is none of those here, or has another model by
-    now. Raises InputError where a format needs it."""
+def robot_of_dataset(kind: str, data: Path, motions: MotionSet) -> Robot | None:
+    """The robot of a dataset; None for an unknown robot, or another model of it.
+
+    Raises:
+      InputError: a format that needs the robot.
+    """
     with contextlib.suppress(InputError):
         robot = robots.load(motions.robot)
         if robot.model_sha256 == motions.model_sha256:
             return robot
     if kind == MJLAB:
         raise InputError(
-            f"{data}: format=mjlab holds the bodies' poses; these need the model of robot "
-            f"{motions.robot!r} that the motions were made with, which is not here "
-            "(format=unitree_csv needs none)"
+            f"{data}: format=mjlab needs the model of robot {motions.robot!r} for the bodies' "
+            "poses, and it is not installed; format=unitree_csv needs none"
         )
     return None
 
@@ -70,28 +69,28 @@ def export(
     robot: Robot | None,
     rate_hz: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a file per clip of a dataset and export.json; gives what it says of each clip.
+    """Write a file per clip of a dataset and export.json; returns its entries of clips.
 
-    One clip at a time: a dataset may be larger than memory. robot: as `robot_for`. rate_hz: None:
-    each clip's own.
+    One clip at a time: a dataset may be larger than memory. robot: of `robot_of_dataset`. rate_hz:
+    None: each clip's.
 
     Raises:
-      InputError: where the robot that another rate needs is not here.
+      InputError: another rate without the robot's model.
     """
     written: list[dict[str, Any]] = []
     for name in names:
-        bodies_of = robot.body_names if robot is not None and kind == MJLAB else None
-        motions = read_motions(data, clips=[name], body_names=bodies_of)
+        body_names = robot.body_names if robot is not None and kind == MJLAB else None
+        motions = read_motions(data, clips=[name], body_names=body_names)
         motion = motions.motions[0]
         if rate_hz is not None and float(rate_hz) != motion.rate_hz:
             if robot is None:
                 raise InputError(
-                    f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; "
-                    "leave rate_hz out"
+                    f"rate_hz={rate_hz}: resampling needs the robot's model, which is not "
+                    "installed; leave rate_hz out"
                 )
             motion = resample(motion, robot, float(rate_hz))
         if kind == MJLAB:
-            assert robot is not None  # by `robot_for`
+            assert robot is not None  # by `robot_of_dataset`
             path = folder / f"{name}.npz"
             bodies = body_states(tree_of(robot.model(visuals=False)), motion)
             write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)

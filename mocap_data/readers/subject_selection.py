@@ -1,4 +1,4 @@
-"""Recordings of several subjects: which keypoints are whose, and the subject that is taken."""
+"""Recordings of several subjects: the keypoints of each, and the subject to take."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
+from mocap_data.errors import check_available
 
-# keypoints of a body, also as a share of the largest one's: props and helpers have fewer
+# least keypoints of a body, also as a share of the largest one's: props and helpers have fewer
 _LEAST = 8
 _SHARE = 0.5
-# bodies that a line lists
+# bodies that a message lists
 _LISTED = 8
 # prefixes that are no subjects
 _SIDES = ("left", "right", "l", "r")
@@ -27,39 +27,41 @@ class Keypoints:
     names: Sequence[str]
     # as of `Clip`
     parents: Sequence[int] | None = None
-    # about the others, a sentence each
+    # about other subjects, a sentence each
     remarks: tuple[str, ...] = ()
 
 
-def subject_of(path: Path, whole: Keypoints, subject: str | None) -> Keypoints:
+def select_subject(path: Path, keypoints: Keypoints, subject: str | None) -> Keypoints:
     """The keypoints of one subject; None: the first body of several, else all keypoints.
 
     Raises:
-      InputError: for an unknown subject.
+      InputError: an unknown subject.
     """
-    above = whole.names if whole.parents is None else whole.parents
+    names = keypoints.names
+    parents = keypoints.parents
+    count = keypoints.positions.shape[1]
     # of other lengths: the clip refuses them
-    if {len(whole.names), len(above)} != {whole.positions.shape[1]}:
-        return whole
-    columns, remarks = columns_of(path, whole.names, whole.parents, subject)
-    if len(columns) == len(whole.names):
-        return whole
-    parents = None
-    if whole.parents is not None:
+    if len(names) != count or (parents is not None and len(parents) != count):
+        return keypoints
+    columns, remarks = subject_columns(path, names, parents, subject)
+    if len(columns) == count:
+        return keypoints
+    if parents is not None:
         place = {column: i for i, column in enumerate(columns)}
-        parents = [place.get(whole.parents[column], -1) for column in columns]
-    names = [whole.names[column] for column in columns]
-    return Keypoints(whole.positions[:, columns], names, parents, remarks)
+        parents = [place.get(parents[column], -1) for column in columns]
+    selected = [names[column] for column in columns]
+    return Keypoints(keypoints.positions[:, columns], selected, parents, remarks)
 
 
-def columns_of(
+def subject_columns(
     path: Path, names: Sequence[str], parents: Sequence[int] | None, subject: str | None
 ) -> tuple[list[int], tuple[str, ...]]:
-    """The indices of a subject's keypoints and the remarks about the others; as `subject_of`."""
+    """The indices of a subject's keypoints, and a remark about others; as `select_subject`."""
     subjects = _subjects(names, parents)
     if subject is not None:
-        if subject not in subjects:
-            raise _unknown(path, subject, [name for name in subjects if name])
+        check_available(
+            f"subject (in {path}, subject=)", [subject], [name for name in subjects if name]
+        )
         return subjects[subject], ()
 
     largest = max(map(len, subjects.values()), default=0)
@@ -80,21 +82,11 @@ def columns_of(
 
     listed = [f"ROOT {name}" if parents is not None else name for name in bodies[:_LISTED]]
     more = ", ..." if len(bodies) > _LISTED else ""
-    others = f"{len(bodies)} bodies ({', '.join(listed)}{more})"
-    return subjects[bodies[0]], (
-        f"{others}: the first is taken; subject={bodies[1]} takes the second",
+    remark = (
+        f"{len(bodies)} bodies ({', '.join(listed)}{more}): the first is taken; "
+        f"subject={bodies[1]} takes the second"
     )
-
-
-def _unknown(path: Path, subject: str, subjects: Sequence[str]) -> InputError:
-    """The error for a subject that is none of a file's."""
-    if not subjects:
-        return InputError(f"{path}: subject={subject}: must be left out; its keypoints name none")
-    if len(subjects) > _LISTED:
-        listed = f"one of {', '.join(subjects[:_LISTED])}, ..."
-    else:
-        listed = " or ".join(part for part in (", ".join(subjects[:-1]), subjects[-1]) if part)
-    return InputError(f"{path}: subject={subject}: must be {listed}")
+    return subjects[bodies[0]], (remark,)
 
 
 def _bare(name: str) -> str:
@@ -109,7 +101,7 @@ def _alike(a: set[str], b: set[str]) -> bool:
 
 def _subjects(names: Sequence[str], parents: Sequence[int] | None) -> dict[str, list[int]]:
     """The indices of each subject's keypoints by its name: that of its root, without a hierarchy
-    the prefix of "SUBJECT:MARKER" but sides ("left:hip"); "" for keypoints of no subject."""
+    the prefix of "SUBJECT:MARKER" except sides ("left:hip"); "" for keypoints of no subject."""
     subjects: dict[str, list[int]] = {}
     if parents is None:
         for column, name in enumerate(names):
@@ -118,13 +110,13 @@ def _subjects(names: Sequence[str], parents: Sequence[int] | None) -> dict[str, 
         return subjects
     for column in range(len(names)):
         root = _root_of(column, parents)
-        label = "" if root is None else _unused(names[root], names[:root])
+        label = "" if root is None else _numbered(names[root], names[:root])
         subjects.setdefault(label, []).append(column)
     return subjects
 
 
 def _root_of(column: int, parents: Sequence[int]) -> int | None:
-    """The root above a keypoint; None where its parents lead to none."""
+    """The root above a keypoint; None for a cycle of parents."""
     for _ in parents:
         if parents[column] < 0:
             return column
@@ -134,7 +126,7 @@ def _root_of(column: int, parents: Sequence[int]) -> int | None:
     return None
 
 
-def _unused(name: str, before: Sequence[str]) -> str:
-    """A root's name; numbered where others before it have the same ("Hips", "Hips2")."""
+def _numbered(name: str, before: Sequence[str]) -> str:
+    """A root's name; numbered where earlier roots have the same ("Hips", "Hips2")."""
     same = sum(other == name for other in before)
     return f"{name}{same + 1}" if same else name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mocap_data.motion import ReferenceMotion
-from retarget.overview import kinds_of
+from retarget.motion_summary import kinds_of
 
 
 def moving(
@@ -17,7 +17,8 @@ def moving(
     time = np.arange(round(seconds * 50) + 1) / 50
     qpos = np.zeros((len(time), 7))
     qpos[:, 0] = speed * time
-    qpos[:, 3], qpos[:, 6] = np.cos(0.5 * turn * time), np.sin(0.5 * turn * time)
+    qpos[:, 3] = np.cos(0.5 * turn * time)
+    qpos[:, 6] = np.sin(0.5 * turn * time)
     quality = {} if rms is None else {"rms_marker_m": rms}
     return ReferenceMotion("made", qpos, 50.0, quality=quality)
 

@@ -1,4 +1,4 @@
-"""Warnings of misread recordings (units, axes, rate, sides), and of poses that no robot takes."""
+"""Warnings of misread recordings (units, axes, rate, sides) and of poses beyond a robot's reach."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, counted
+from mocap_data.clip_checks import better_unit, clip_warnings, size_of
+from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import better_unit, size_of, warnings_of
-from mocap_data.stepping import rate_doubt, sliding_doubt
-from retarget.limbs import UP, forward_votes
+from mocap_data.step_checks import rate_warning, sliding_warning
+from retarget.limb_detection import UP, forward_votes
 from retarget.quality import BAD, QualityMeter
-from retarget.skeletons import Skeleton, is_person, marker_positions, skeleton_of
+from retarget.skeletons import Skeleton, is_person, marker_positions
 
-# [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
+# [m] a walking dog has 2 cm; a sitting or lying one, which no robot can follow, 10 cm
 HIGH_RMS = 0.05
-# [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
+# [m] beyond any correctly read pose; a dog with the wrong axis up has 15 cm
 MISREAD_RMS = 0.12
-# [m] a person's height, and a dog's at the shoulder; what most have
+# [m] a person's height, and a dog's at the shoulder; the usual ones
 PERSON = (1.0, 2.3)
 DOG = (0.2, 1.2)
 MOST_PERSONS = (1.4, 2.1)
 MOST_DOGS = (0.3, 0.8)
 # thigh and shank in a person's height [R: Drillis and Contini 1966]
 LEGS_SHARE = 0.491
-# of a limb's length what left and right may differ by; of the body's size how high a standing foot
-# may be
+# greatest difference of left and right [limb lengths]; greatest height of a standing foot [body
+# sizes]
 ALIKE = 0.12
 ON_FLOOR = 0.15
-# how the warning of a misread recording begins
+# beginning of the warning of a misread recording
 WRONG = "looks wrong"
-# in the doubts about a misread recording
+# in warnings of a misread recording
 _MISREAD = ("units?", "axis?", "rate?", "mirrored?", "treadmill?", "degrees?", "another floor?")
 
 _LIMBS = {
@@ -43,34 +43,27 @@ _LIMBS = {
 }
 
 
-def misread(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) -> bool:
-    """Whether a clip looks as if its units or axes were read wrongly; arguments as `doubts_of`."""
+def is_misread(warnings: Sequence[str]) -> bool:
+    """Whether a clip's warnings are of wrong units or axes."""
     hints = ("units?", "upside down", "up or down", "mirrored?")
-    return any(hint in doubt for doubt in doubts_of(clip, markers, chosen) for hint in hints)
+    return any(hint in warning for warning in warnings for hint in hints)
 
 
-def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) -> list[str]:
-    """What looks misread about a clip's keypoints and about the body that they make.
-
-    markers, chosen: as `skeleton_of`; without a skeleton only the keypoints are checked.
-    """
-    doubts = warnings_of(clip)
-    # of another size, or turned, the body says nothing new
-    if any("units?" in doubt or "axis?" in doubt for doubt in doubts):
-        return doubts
-    try:
-        skeleton = skeleton_of(clip, markers, chosen)
-        of_body = body_doubts(clip, skeleton)
-    except InputError:
-        return doubts
-    if any("units?" in doubt for doubt in of_body):
+def recording_warnings(clip: Clip, skeleton: Skeleton | None) -> list[str]:
+    """The warnings of a clip's keypoints and of their skeleton; None: only of the keypoints."""
+    warnings = clip_warnings(clip)
+    # of another size, or turned, the body adds no information
+    if skeleton is None or any("units?" in one or "axis?" in one for one in warnings):
+        return warnings
+    of_body = body_warnings(clip, skeleton)
+    if any("units?" in warning for warning in of_body):
         return of_body
-    return doubts + of_body + [f"guess: {one}" for one in skeleton.guesses]
+    return warnings + of_body + [f"guess: {guess}" for guess in skeleton.guesses]
 
 
-def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
-    """What looks wrong about a person or a dog: its size, left and right swapped, limbs of two
-    lengths, feet that never come down."""
+def body_warnings(clip: Clip, skeleton: Skeleton) -> list[str]:
+    """The warnings of a person or a dog: its size, left and right swapped, limbs of two lengths,
+    feet that never come down."""
     names = list(skeleton.markers)
     at = dict(zip(names, marker_positions(clip, skeleton, names).transpose(1, 0, 2), strict=True))
     person = is_person(skeleton)
@@ -79,14 +72,16 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
         return []
     floor = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     lengths = [[_length(at, side, limb) for side in "LR"] for limb in limbs]
-    if size := _wrong_size(at, floor, lengths[0], person):
+    if size := _body_size_warning(at, floor, lengths[0], person):
         return [size]
-    doubts = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
+    warnings = ["left and right are swapped (mirrored?)"] if _swapped(at, person) else []
     for limb, (left, right) in zip(limbs, lengths, strict=True):
-        # of an animal only the ends are known, which are as far apart as its legs are stretched
+        # an animal's limbs have only their ends, whose distance changes with the pose
         if person and abs(left - right) > ALIKE * max(left, right):
-            what = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
-            doubts.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
+            ends = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
+            warnings.append(
+                f"is {left:.3g} m from left {ends}, {right:.3g} m from right (skeleton=)"
+            )
     above = {
         side + limb[-1]: float(np.percentile(at[side + limb[-1]][:, 2], 10)) - floor
         for limb in limbs[: 1 if person else 2]
@@ -95,8 +90,8 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
     high = [name for name, height in above.items() if height > ON_FLOOR * size_of(clip)]
     if high:
         least = min(above[name] for name in high)
-        doubts.append(f"has {', '.join(high)} at least {least:.2g} m above the floor (skeleton=)")
-    return doubts
+        warnings.append(f"has {', '.join(high)} at least {least:.2g} m above the floor (skeleton=)")
+    return warnings
 
 
 def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
@@ -105,20 +100,23 @@ def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
     return float(np.median(np.linalg.norm(bones, axis=-1).sum(axis=0)))
 
 
-def _wrong_size(at: Mapping[str, Array], floor: float, legs: Sequence[float], person: bool) -> str:
+def _body_size_warning(
+    at: Mapping[str, Array], floor: float, legs: Sequence[float], person: bool
+) -> str:
+    """The warning of an implausible height; "" for none."""
     if person:
         height = float(np.mean(legs)) / LEGS_SHARE
-        usual = PERSON
-        most = MOST_PERSONS
+        valid = PERSON
+        usual = MOST_PERSONS
         message = f"is a person of {height:.2g} m"
     else:
         shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])[:, 2]
         height = float(np.percentile(shoulders, 90)) - floor
-        usual = DOG
-        most = MOST_DOGS
+        valid = DOG
+        usual = MOST_DOGS
         message = f"is {height:.2g} m high at the shoulder, an animal of four legs"
-    right = usual[0] <= height <= usual[1]
-    return "" if right else f"{message} (units? {better_unit(height, *most)})"
+    is_valid = valid[0] <= height <= valid[1]
+    return "" if is_valid else f"{message} (units? {better_unit(height, *usual)})"
 
 
 def _swapped(at: Mapping[str, Array], person: bool) -> bool:
@@ -128,7 +126,7 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
         legs = [np.stack([at[side + end] for end in ends], axis=1) for side in "LR"]
         across = at["L_hip"] - at["R_hip"] + at["L_shoulder"] - at["R_shoulder"]
         trunk = at["L_shoulder"] + at["R_shoulder"] - at["L_hip"] - at["R_hip"]
-        # who lies faces up or down
+        # a lying person faces up or down
         stands = trunk[:, 2] > 0.6 * np.linalg.norm(trunk, axis=-1)
         if not stands.any():
             return False
@@ -138,24 +136,24 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
     return float(np.einsum("tc,tc->t", across, np.cross(UP, ahead)).mean()) < 0.0
 
 
-def doubts_of_motion(
+def motion_warnings(
     motion: ReferenceMotion, meter: QualityMeter, assumed: Collection[str] = ()
 ) -> list[str]:
-    """What looks misread about a robot's motion of others, the first fault of pose and feet.
+    """The warnings of an imported robot motion: the first fault of pose and feet, and its rate.
 
     meter: of the robot. assumed: as of `RobotMotion`.
     """
     feet = meter.feet(motion).mean(axis=2)
     root = motion.qpos[:, :3]
-    about = (feet, root, motion.rate_hz, meter.size_m)
-    doubts = [root_doubt(motion.qpos) or sliding_doubt(*about) or _off_floor(motion)]
+    sliding = sliding_warning(feet, root, motion.rate_hz, meter.size_m)
+    warnings = [root_warning(motion.qpos) or sliding or _off_floor(motion)]
     if "rate_hz" in assumed:
-        doubts.append(rate_doubt(*about, motion.source))
-    return [doubt for doubt in doubts if doubt]
+        warnings.append(rate_warning(motion.rate_hz, motion.source))
+    return [warning for warning in warnings if warning]
 
 
-def feet_doubt(motion: ReferenceMotion) -> str:
-    """The doubt about feet that move near the floor but never stand, by the motion's figures."""
+def stance_warning(motion: ReferenceMotion) -> str:
+    """The warning of feet that move near the floor but never stand, by the motion's figures."""
     near = motion.quality.get("near_floor_mps", 0.0)
     if motion.contacts is None or motion.contacts.any() or near < BAD["foot_slide_mps"]:
         return ""
@@ -168,37 +166,39 @@ def _off_floor(motion: ReferenceMotion) -> str:
     return "has no foot on the floor in any frame (another floor? units of the root?)"
 
 
-def root_doubt(qpos: Array) -> str:
-    """The doubt about a root (T, 7 + J) that is more than 60 degrees from upright most of the time;
-    "" for none."""
+def root_warning(qpos: Array) -> str:
+    """The warning of a root (T, 7 + J) more than 60 degrees from upright most of the time; "" for
+    none."""
     hint = "order of the quaternion? root frame? axis?"
     message = f"its root lies or is upside down most of the time ({hint})"
     return message if np.median(rotations.rotate(qpos[:, 3:7], UP)[:, 2]) < 0.5 else ""
 
 
-def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:
-    """Why a motion looks misread, "looks wrong: RMS 864 cm (units? ...)", or is hard; else "".
+def retargeting_warning(
+    motion: ReferenceMotion, warnings: Sequence[str], *, cleaned: bool = False
+) -> str:
+    """The warning of a misread recording ("looks wrong: ...") or of a hard motion; "" for none.
 
-    found: `doubts_of` its recording; errors and limits that follow from it are not repeated.
-    cleaned: what is merely hard for the robot is dropped, and listed there.
+    warnings: of its recording; errors and limits that follow from them are not repeated.
+    cleaned: stretches that are hard for the robot are dropped, and listed elsewhere.
     """
     error = motion.quality.get("rms_marker_m", 0.0)
     violations = violations_of(motion)
     far = error > MISREAD_RMS
-    # a body that lies may be one: no axis was mixed up where the markers fit
-    found = [doubt for doubt in found if far or not doubt.startswith("lies")]
-    if any(hint in doubt for doubt in found for hint in _MISREAD):
-        return f"{WRONG}: {'; '.join(found)}"
+    # a lying body may be one: no axis was mixed up where the markers fit
+    reasons = [warning for warning in warnings if far or not warning.startswith("lies")]
+    if any(hint in reason for reason in reasons for hint in _MISREAD):
+        return f"{WRONG}: {'; '.join(reasons)}"
     if far:
-        found.insert(0, f"RMS {100 * error:.3g} cm (units? scale=; axis? up=)")
-        return f"{WRONG}: {'; '.join(found)}"
+        reasons.insert(0, f"RMS {100 * error:.3g} cm (units? scale=; axis? up=)")
+        return f"{WRONG}: {'; '.join(reasons)}"
     if error > HIGH_RMS and not cleaned:
         hint = "sitting or lying? else units, scale=, or axis, up="
-        found.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
+        reasons.insert(0, f"RMS {100 * error:.3g} cm ({hint})")
     if violations > 0 and not cleaned:
-        many = counted(round(violations), "limit violation")
-        found.append(f"{many} (too fast for the robot? else rate, source_rate_hz=)")
-    return f"needs a look: {'; '.join(found)}" if found else ""
+        count = counted(round(violations), "limit violation")
+        reasons.append(f"{count} (too fast for the robot? else rate, source_rate_hz=)")
+    return f"needs a look: {'; '.join(reasons)}" if reasons else ""
 
 
 def violations_of(motion: ReferenceMotion) -> float:

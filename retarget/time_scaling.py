@@ -1,6 +1,6 @@
-"""Motions played slower and faster: a training set with more variety than was recorded.
+"""Time scaling of motions: copies at other tempos in a training set.
 
-A walk at 1.15 times its speed fits well, a jump badly, as gravity stays: keep factors near 1.
+Gravity does not scale, so a jump fits worse than a walk: keep factors near 1.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMo
     """The motion `tempo` times as fast at its rate, called NAME_x1.15 for 1.15; as `resample`.
 
     Raises:
-      InputError: for a tempo that is not positive, or that leaves fewer than two frames.
+      InputError: a tempo that is not positive, or that leaves fewer than two frames.
     """
     _check(tempo)
     rate_hz = motion.rate_hz
-    played = resample(replace(motion, rate_hz=rate_hz * tempo), robot, rate_hz)
-    return replace(played, name=f"{motion.name}_x{tempo:g}")
+    scaled = resample(replace(motion, rate_hz=rate_hz * tempo), robot, rate_hz)
+    return replace(scaled, name=f"{motion.name}_x{tempo:g}")
 
 
 def with_tempos(
@@ -34,12 +34,12 @@ def with_tempos(
 ) -> MotionSet:
     """A training set with copies of every motion at other tempos.
 
-    Of every motion, per second, half of the sampling is its copies'. Left out are copies of fewer
-    than `min_frames`, and those whose joints would be too fast for the robot where the original's
-    are not; a motion without copies is sampled twice as often.
+    Per second of a motion half of the sampling weight goes to its copies. Copies of fewer than
+    `min_frames` are left out, and those whose joints exceed the robot's speed limits where the
+    original's do not; a motion without copies gets twice its weight.
 
     Raises:
-      InputError: for a tempo that is not a positive number.
+      InputError: a tempo that is not positive.
     """
     for tempo in tempos:
         _check(tempo)
@@ -64,5 +64,4 @@ def _too_fast(motion: ReferenceMotion, robot: Robot) -> bool:
 
 def _check(tempo: float) -> None:
     if not (isinstance(tempo, int | float) and 0.0 < tempo < math.inf):
-        what = "a tempo is a positive factor on a motion's speed, such as 1.15"
-        raise InputError(f"{what}; got {tempo}")
+        raise InputError(f"tempo={tempo}: must be above 0 (a factor on a motion's speed)")

@@ -1,4 +1,4 @@
-"""How well a robot's legs point where the person's do: the figure that people -> OP3 is judged by.
+"""Orientation error of a robot's legs: the figure of merit of people -> OP3.
 
 A leg's orientation is the directions of thigh (hip to knee) and shank (knee to ankle). The error is
 the angle between the person's direction and the robot's at the same time, in the world.
@@ -23,12 +23,14 @@ def leg_points(robot: Robot) -> Points:
     """The robot's markers `LEG_MARKERS` as points on its bodies.
 
     Raises:
-      InputError: where it lacks one.
+      InputError: a missing one.
     """
-    lacking = [name for name in LEG_MARKERS if name not in robot.markers]
-    if lacking:
-        needed = ", ".join(LEG_MARKERS)
-        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {needed}")
+    missing = [name for name in LEG_MARKERS if name not in robot.markers]
+    if missing:
+        expected = ", ".join(LEG_MARKERS)
+        raise InputError(
+            f"robot {robot.name!r}: marker {missing[0]!r} missing, expected {expected}"
+        )
     markers = [robot.markers[name] for name in LEG_MARKERS]
     body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
     return Points(body, np.stack([marker.position for marker in markers]))
@@ -45,7 +47,8 @@ def directions(points: Array) -> Array:
 def orientation_error(source: Array, robot: Array) -> Array:
     """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3); a longer track is cut."""
     frames = min(len(source), len(robot))
-    a, b = source[:frames], robot[:frames]
+    a = source[:frames]
+    b = robot[:frames]
     # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles
     sine = np.linalg.norm(a - b, axis=-1)
     cosine = np.linalg.norm(a + b, axis=-1)

@@ -1,7 +1,6 @@
-"""Many motions at a glance: figures summed up, the worst, those to look at, groups by movement.
+"""Summary of many motions: aggregated figures, the worst motions, groups by kind of movement.
 
-The speeds that tell a dog's gaits apart are those of Zhang et al. 2018; a person's walk falls among
-its walks or trots. Shapes: T frames.
+The speed limits of a dog's gaits are those of Zhang et al. 2018. Shapes: T frames.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion, mean_speed
 from mocap_data.store import MotionSet
-from retarget.plausibility import WRONG, violations_of
 from retarget.quality import BAD, overall_rms, trouble
+from retarget.recording_checks import WRONG, violations_of
 from retarget.split import recording_of
 
 # [m/s] and slower
 SPEEDS = (("still", 0.15), ("walk", 0.9), ("trot", 1.6), ("canter", math.inf))
-# of any speed but still
+# at any speed but still
 TURN = "turn"
 # [rad/s]
 TURNING = 0.3
 KINDS = (*(name for name, _ in SPEEDS), TURN)
 WORST = 12
-# of the worst: chunks of one recording often share what is wrong with it
+# of the worst: chunks of one recording often share a fault
 PER_RECORDING = 2
-# with more motions the worst are shown
+# with more motions the table has the worst
 ROWS = 25
 
 
@@ -56,7 +55,7 @@ def figure_of(motion: ReferenceMotion, key: str) -> float:
     return motion.quality.get(key, float("nan"))
 
 
-def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
+def aggregate(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
     """A figure over all motions: "rms" over frames, "mean" weighted by time, "max" or "sum"."""
     if how == "rms":
         return overall_rms(motions)
@@ -91,20 +90,22 @@ def is_marked(motion: ReferenceMotion, warnings: Mapping[str, str]) -> bool:
 
     Other warnings may be of stretches of the recording that were dropped.
     """
-    messages = (warnings.get(name, "") for name in (motion.name, recording_of(motion)))
-    return trouble(motion.quality) >= 1.0 or any(why.startswith(WRONG) for why in messages)
+    lines = (warnings.get(name, "") for name in (motion.name, recording_of(motion)))
+    return trouble(motion.quality) >= 1.0 or any(line.startswith(WRONG) for line in lines)
 
 
 def by_kind(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
     """The motions of each kind of movement, a turn also by its gait; {} where all are of one."""
-    of = {id(motion): kinds_of(motion) for motion in motions}
-    kinds = {kind: [motion for motion in motions if kind in of[id(motion)]] for kind in KINDS}
+    kinds_by_id = {id(motion): kinds_of(motion) for motion in motions}
+    kinds = {
+        kind: [motion for motion in motions if kind in kinds_by_id[id(motion)]] for kind in KINDS
+    }
     groups = {kind: group for kind, group in kinds.items() if group}
     return groups if len(groups) > 1 else {}
 
 
 def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
-    """Groups of motions to give medians of: all, and those of each kind of movement."""
+    """Groups of motions with their own medians: all, and each kind of movement."""
     kinds = by_kind(motions).items()
     return {"median": list(motions)} | {f"  {kind} ({len(g)})": g for kind, g in kinds}
 
@@ -113,14 +114,14 @@ def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMot
 
 
 class Column(NamedTuple):
-    """A figure as the table shows it."""
+    """A column of the table."""
 
     heading: str
     key: str
     factor: float
     decimals: int
-    # how motions are summed up in the last row
-    summed: str
+    # how motions are aggregated in the last row
+    how: str
 
     def text(self, value: float) -> str:
         """A value in the column's unit."""
@@ -159,7 +160,7 @@ LEGEND_OF_MARKS = (
 )
 
 
-class Glance(NamedTuple):
+class SummaryTable(NamedTuple):
     """A table of motions, cells as text; the first of a row is a name."""
 
     title: str
@@ -169,22 +170,23 @@ class Glance(NamedTuple):
     medians: list[list[str]]
 
 
-def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
-    """Motions and their figures, the worst of them where there are many; then medians, by kind of
-    movement too, and all together.
+def summary_table(motion_set: MotionSet, warnings: Mapping[str, str]) -> SummaryTable:
+    """Motions and their figures, the worst of more than ROWS; then medians, by kind of movement,
+    and aggregates.
 
-    Mirrors have the figures of what they mirror and are left out. warnings: by name or recording.
+    Mirrors have the figures of their originals and are left out. warnings: by name or recording.
     """
-    selected = motions = originals_of(motion_set.motions)
+    motions = originals_of(motion_set.motions)
+    selected = motions
     title = f"motions of {motion_set.robot}"
     if len(motions) > ROWS:
         selected = worst(motions)
-        most = f"at most {PER_RECORDING} of a recording"
-        title += f": the worst {len(selected)} of {len(motions)}, {most}"
+        limit = f"at most {PER_RECORDING} of a recording"
+        title += f": the worst {len(selected)} of {len(motions)}, {limit}"
     columns = [
         column
         for column in COLUMNS
-        # without a figure of slide it shows that no foot stands
+        # an empty slide column says that no foot stands
         if column.key == "foot_slide_mps"
         or any(np.isfinite(figure_of(motion, column.key)) for motion in motions)
     ]
@@ -202,7 +204,7 @@ def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
     for name, group in groups_of(motions).items():
         seconds = float(np.median([motion.duration_s for motion in group]))
         medians.append(row(name, seconds, [median_of(group, column.key) for column in columns]))
-    sums = [summed_up(motions, column.key, column.summed) for column in columns]
+    sums = [aggregate(motions, column.key, column.how) for column in columns]
     medians.append(row("all", sum(motion.duration_s for motion in motions), sums))
     headings = ["s", *(column.heading for column in columns)]
-    return Glance(title, headings, rows, medians if len(motions) > 1 else [])
+    return SummaryTable(title, headings, rows, medians if len(motions) > 1 else [])

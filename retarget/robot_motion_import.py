@@ -1,4 +1,4 @@
-"""Motions of robots made by others, carried over to a robot of this project by joint names.
+"""Import of robot motions of other projects, matched by joint names.
 
 Shapes: T frames, J joints, B bodies (without the world). World frame, Z up, SI units.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,40 +14,35 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
+from mocap_data.readers.robot_motions import RobotMotion
 from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
 
-# [m] body poses in a file may come from other simulators, but not from another pose
+# [m] body positions in a file may come from another simulator
 POSE_TOLERANCE = 0.02
 # in a message
 _MOST_NAMES = 3
 
 
-def import_motion(path: str | Path, robot: Robot, **options: Any) -> ReferenceMotion:
-    """`read_robot_motion` and `to_reference_motion` in one."""
-    return to_reference_motion(read_robot_motion(path, **options), robot)
-
-
 def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
-    """The motion as one of `robot`: joints put in its order by name, contacts found on its feet.
+    """The motion as one of `robot`: joints in its order by name, contacts of its feet.
 
-    Joint angles and the root's pose are taken as they are: the motion must have been made for this
-    robot, or one with the same joints. Velocities are differences of the poses.
+    Joint angles and the root's pose are not changed: the motion must be of this robot, or of one
+    with the same joints. Velocities are differences of the poses.
 
     Raises:
-      InputError: listing the joints that only one of the two has, or when the file's own body poses
-        are not where this robot's kinematics puts them.
+      InputError: with the joints that only one of the two has; body poses in the file that differ
+        from this robot's kinematics.
     """
-    named = motion.joint_names
-    lacking = [name for name in robot.joint_names if name not in named]
-    extra = [name for name in named if name not in robot.joint_names]
-    if lacking or extra:
-        parts = [f"it lacks {listed(lacking)}"] if lacking else []
+    names = motion.joint_names
+    missing = [name for name in robot.joint_names if name not in names]
+    extra = [name for name in names if name not in robot.joint_names]
+    if missing or extra:
+        parts = [f"it lacks {listed(missing)}"] if missing else []
         parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
         raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)}")
-    order = [named.index(name) for name in robot.joint_names]
+    order = [names.index(name) for name in robot.joint_names]
     qpos = np.array(motion.qpos)
     qpos[:, 7:] = motion.qpos[:, 7:][:, order]
     qpos[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
@@ -67,7 +60,7 @@ def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few of a list of names, and how many more."""
+    """The first names of a list, and the number of the others."""
     text = ", ".join(names[:_MOST_NAMES])
     return text if len(names) <= _MOST_NAMES else f"{text} and {len(names) - _MOST_NAMES} more"
 
@@ -76,17 +69,17 @@ def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:
     """Compare the file's body positions, where it names them, with the robot's kinematics.
 
     Raises:
-      InputError: where they are too far from each other.
+      InputError: a distance beyond POSE_TOLERANCE.
     """
     if motion.body_pos is None or motion.body_names is None:
         return
     shared = [name for name in motion.body_names if name in robot.body_names]
     if not shared:
         return
-    theirs = motion.body_pos[:, [motion.body_names.index(name) for name in shared]]
+    in_file = motion.body_pos[:, [motion.body_names.index(name) for name in shared]]
     body_pos, _ = forward(tree_of(robot.model(visuals=False)), qpos)
-    ours = body_pos[:, [robot.body_names.index(name) for name in shared]]
-    distance = np.linalg.norm(theirs - ours, axis=-1)
+    of_robot = body_pos[:, [robot.body_names.index(name) for name in shared]]
+    distance = np.linalg.norm(in_file - of_robot, axis=-1)
     frame, body = np.unravel_index(int(distance.argmax()), distance.shape)
     if (far := distance[frame, body]) > POSE_TOLERANCE:
         raise InputError(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import mocap_data
-from mocap_data.readers.gaps import body_stretches, fill_gaps
+from mocap_data.readers.gap_filling import body_stretches, fill_gaps
 from tests.refusals import refusal
 
 
@@ -19,8 +19,9 @@ def test_gaps_by_hand() -> None:
     filled = fill_gaps(points, missing, ["m"], max_frames=2, what="w")
     np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
     assert np.isnan(points[1, 0, 0])  # the caller's own
-    message = r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
-    refusal(message, fill_gaps, points, missing, ["m"], max_frames=1, what="w")
+    refusal(
+        "'m' is missing in frames 1 to 2", fill_gaps, points, missing, ["m"], max_frames=1, what="w"
+    )
 
 
 def test_ends_are_left_out_up_to_half() -> None:
@@ -31,16 +32,16 @@ def test_ends_are_left_out_up_to_half() -> None:
         fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
     )
     missing[:5, 0] = True
-    message = "'a' appears in frame 25 and 'b' is last seen in frame 27; less than half of the 10"
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="", begin=20)
+    refusal(
+        "'a' .* 25 .*'b' .* 27", fill_gaps, points, missing, "ab", max_frames=1, what="", begin=20
+    )
     missing[:, 1] = True
-    message = r"marker 'b' is missing in all 10 frames; leave it out \(C3D: names=\)"
-    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
+    refusal("'b'", fill_gaps, points, missing, "ab", max_frames=1, what="")
 
 
 def test_stretches_by_hand() -> None:
-    seen = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
-    missing = np.repeat(~seen[:, None], 2, axis=1)
+    visible = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
+    missing = np.repeat(~visible[:, None], 2, axis=1)
     assert body_stretches(missing, 1) == [slice(1, 5), slice(8, 11)]
     assert body_stretches(missing, 3) == [slice(1, 11)]
     # one of three markers is not half of them, two are
@@ -64,4 +65,4 @@ def test_not_a_number_is_a_missing_sample_of_an_archive(tmp_path: Path) -> None:
     # with bones no keypoint is dropped
     positions[7:11, 1] = np.nan
     np.savez(path, positions=positions, names=["a", "b", "c"], fps=10.0, parents=[-1, 0, 1])
-    refusal(r"marker 'b' is missing in frames 7 to 10 \(4 frames", mocap_data.read, path)
+    refusal("'b' is missing in frames 7 to 10", mocap_data.read, path)

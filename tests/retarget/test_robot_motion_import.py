@@ -1,4 +1,4 @@
-"""Motions of others on a robot of ours: by name, checked against its kinematics."""
+"""Imported robot motions: by joint names, compared with the robot's kinematics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mocap_data import InputError, ReferenceMotion, rotations
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
 from npmp.robots import Robot
-from retarget.imported import import_motion, to_reference_motion
 from retarget.kinematics import body_states, tree_of
+from retarget.robot_motion_import import to_reference_motion
 from tests.refusals import refusal
 
 
@@ -52,7 +52,7 @@ def test_export_and_import_give_the_same_motion(
     write_unitree_csv(tmp_path / "a.csv", motion, robot.joint_names)
     for name in ("a.npz", "a.csv"):
         assert kind_of(tmp_path / name) is not None
-        back = import_motion(tmp_path / name, robot)
+        back = to_reference_motion(read_robot_motion(tmp_path / name), robot)
         sign = np.sign(np.sum(back.qpos[:, 3:7] * motion.qpos[:, 3:7], axis=1))[:, None]
         np.testing.assert_allclose(back.qpos[:, 3:7] * sign, motion.qpos[:, 3:7], atol=1e-6)
         expected = motion.qpos[:, [0, 1, 2, *range(7, 19)]]
@@ -73,13 +73,13 @@ def test_export_and_import_give_the_same_motion(
         assert not back.contacts[75, lifted] and back.contacts[75].sum() == 3
 
 
-def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_joints_are_matched_by_name(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     write_npz(tmp_path / "a.npz", walk, robot)
     straight = read_robot_motion(tmp_path / "a.npz")
     mixed = shuffled(straight)
     assert mixed.joint_names != straight.joint_names
-    found, expected = (to_reference_motion(motion, robot).qpos for motion in (mixed, straight))
-    np.testing.assert_allclose(found, expected, atol=1e-15)
+    result, expected = (to_reference_motion(motion, robot).qpos for motion in (mixed, straight))
+    np.testing.assert_allclose(result, expected, atol=1e-15)
 
 
 def test_a_wrong_order_is_caught_by_the_body_poses(
@@ -89,8 +89,7 @@ def test_a_wrong_order_is_caught_by_the_body_poses(
     wrong = dataclasses.replace(
         shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names
     )
-    message = r"body '\w+' is .* m away from where robot 'anymal_b' has it"
-    refusal(message, to_reference_motion, wrong, robot)
+    refusal("body '.*'anymal_b'", to_reference_motion, wrong, robot)
 
 
 def test_names_that_do_not_fit_are_listed(
@@ -104,11 +103,9 @@ def test_names_that_do_not_fit_are_listed(
         to_reference_motion(other, robot)
 
 
-def test_it_is_judged_like_a_motion_of_ours(
-    robot: Robot, walk: ReferenceMotion, tmp_path: Path
-) -> None:
+def test_imported_motions_have_figures(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
-    quality = import_motion(tmp_path / "a.csv", robot).quality
+    quality = to_reference_motion(read_robot_motion(tmp_path / "a.csv"), robot).quality
     assert quality["limit_violations"] == 0.0 and quality["penetration_m"] < 0.005
     assert "rms_marker_m" not in quality or np.isfinite(quality["rms_marker_m"])
 

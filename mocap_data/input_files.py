@@ -1,7 +1,7 @@
-"""Reading files that a user names: bounded in size and memory, every error one line.
+"""Files that a user names: bounded in size and memory, every error one line.
 
 Only regular files are opened (a FIFO or a device would block or never end), only up to a size, and
-what libraries raise while they read becomes an `InputError` that names the file.
+an error of a library becomes an `InputError` that names the file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from mocap_data.errors import InputError
 # an hour of 120 Hz recording has a tenth of that
 MAX_TEXT_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20
-# bytes of memory per character of JSON: an empty list, "[],", is an object of 64 bytes
-JSON_GROWTH = 24
-# levels of lists and mappings
-MAX_NESTING = 64
-# of the free memory, that one step may ask for
+# of the free memory that one step may take
 MEMORY_SHARE = 0.8
 # a pointer of Git LFS is smaller
 MAX_POINTER_BYTES = 1024
@@ -32,13 +28,11 @@ _POINTER = re.compile(rb"version https?://[^\s]*(?:git-lfs|hawser|git-media)[^\s
 
 
 def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) -> Path:
-    """The path of a regular file, followed through links.
-
-    at_most: bytes that it may have.
+    """The path of a regular file, links followed. at_most: its size [bytes].
 
     Raises:
-      InputError: for what is absent, no regular file, cannot be reached, is larger, or is only a
-        pointer of Git LFS to the file.
+      InputError: an absent or unreachable file, no regular file, a larger one, or a pointer of Git
+        LFS in place of the file.
     """
     path = Path(path)
     try:
@@ -62,7 +56,7 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
 
 
 def pointer_size(path: Path) -> int | None:
-    """The size [bytes] of the file that a Git LFS pointer stands for; None for any other file."""
+    """The size [bytes] of the file that a Git LFS pointer points to; None for any other file."""
     start = b""
     # a file that cannot be read is refused by its reader
     with suppress(OSError), path.open("rb") as file:
@@ -75,7 +69,7 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
     """The text of a UTF-8 file.
 
     Raises:
-      InputError: as `regular_file`, and for bytes that are no UTF-8.
+      InputError: as `regular_file`, and bytes that are no UTF-8.
     """
     path = regular_file(path, at_most=at_most)
     with reading(path):
@@ -91,7 +85,7 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
     """The content of a JSON file that holds an object.
 
     Raises:
-      InputError: as `read_json`, and for anything but an object.
+      InputError: as `read_json`, and anything but an object.
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -100,14 +94,13 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """JSON from a text from outside; `name` says from where.
+    """The content of a JSON text; `name` is its file, for errors.
 
     Raises:
-      InputError: for no JSON (with the line), nesting beyond MAX_NESTING, or too large a text.
+      InputError: no JSON (with the line).
     """
-    require_memory(JSON_GROWTH * len(text), f"{name}: parsing {len(text):,} characters of JSON")
     try:
-        document = json.loads(text.removeprefix("\ufeff"))
+        return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
         raise InputError(
@@ -116,20 +109,11 @@ def parse_json(text: str, name: str) -> Any:
     # ValueError: a whole number of thousands of digits
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is no JSON that can be read ({_first_line(error)})") from error
-    level = [document] if isinstance(document, dict | list) else []
-    for _ in range(MAX_NESTING):
-        inner = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [
-            child for children in inner for child in children if isinstance(child, dict | list)
-        ]
-        if not level:
-            return document
-    raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Around a library that reads a file: any Exception becomes an InputError naming the file."""
+    """Turn any exception of a library that reads a file into an InputError that names it."""
     try:
         yield
     except InputError:
@@ -145,7 +129,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take; a guess where the system does not say."""
+    """Free memory [bytes]: of the system, or of this process's cgroup."""
     free = 16 << 30
     with suppress(AttributeError, ValueError, OSError):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -160,12 +144,12 @@ def available_memory() -> int:
 
 
 def require_memory(num_bytes: float, what: str) -> None:
-    """Refuse what memory does not hold, before the first allocation.
+    """Raise before an allocation that memory does not hold.
 
-    num_bytes: an estimate of the peak. what: what needs it, with the setting that makes it less.
+    num_bytes: an estimate of the peak. what: its purpose, with the setting that makes it less.
 
     Raises:
-      InputError: naming both sizes.
+      InputError: with both sizes.
     """
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:

@@ -1,8 +1,7 @@
-"""Sanity checks of recordings: signs of wrong units, axis, rate or floor.
+"""Warnings of recordings with implausible units, axis, rate or floor.
 
-Files do not say these things, or say them wrongly, and nothing later fails because of them. What no
-motion can have raises (`require_rate`, `require_moderate`); what is implausible is a warning
-(`warnings_of`). A fault hides its consequences: a wrong unit or axis is the only warning.
+Impossible values raise (`require_rate`, `require_moderate`), implausible ones are warnings. A fault
+hides its consequences: a wrong unit or axis is the only warning.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mocap_data.stepping import feet_among, rate_doubt, sliding_doubt
+from mocap_data.step_checks import feet_among, rate_warning, sliding_warning
 
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 SIZES = (0.2, 5.0)
 # [m] less than this over all frames is not moving
 MOVES = 1e-3
-# [m/s] of the body as a whole
+# [m/s] of the whole body
 FASTEST = 12.0
 # [s], [Hz] a long recording at a low rate has a wrong rate
 LONG = 600.0
@@ -31,24 +30,22 @@ SLOW = 20.0
 JUMP = 0.5
 # [m] where the lowest keypoint may be, at its lowest
 FLOOR = (-0.3, 0.6)
-# [m/s] from here on a standing foot differs from the rest of the body
-WALKS = 0.2
 
 _HEAD = re.compile(r"head|skull|nose", re.IGNORECASE)
 _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNORECASE)
 
 
-def warnings_of(clip: Clip) -> list[str]:
-    """What looks misread about a clip, a line each, with the option that may help."""
+def clip_warnings(clip: Clip) -> list[str]:
+    """The warnings of a clip, a line each, with the option that may help."""
     size = size_of(clip)
-    warnings = [wrong_size(clip) or _motion(clip) or _axis(clip, size), _rate(clip, size)]
+    warnings = [size_warning(clip) or _motion(clip) or _axis(clip, size), _rate(clip, size)]
     if not warnings[0] and SIZES[0] <= size <= SIZES[1]:
         warnings += [_sliding(clip, size), _jumps(clip), _floor(clip)]
     return [warning for warning in warnings if warning]
 
 
-def wrong_size(clip: Clip) -> str:
-    """The warning of a size that no animal or person has; "" for none, or a single keypoint."""
+def size_warning(clip: Clip) -> str:
+    """The warning of an implausible size; "" for none, or a single keypoint."""
     size = size_of(clip)
     if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
         return ""
@@ -81,24 +78,20 @@ def _motion(clip: Clip) -> str:
 def _rate(clip: Clip, size: float) -> str:
     if clip.duration_s > LONG and clip.rate_hz < SLOW:
         lasts = f"lasts {clip.duration_s:.0f} s at {clip.rate_hz:g} frames/s"
-        return f"{lasts} (rate? source_rate_hz=, or the file's own)"
+        return f"{lasts} (rate? source_rate_hz=, or the file's)"
     if not SIZES[0] <= size <= SIZES[1]:
         return ""
-    if "rate_hz" in clip.assumed:
-        feet = clip.positions[:, feet_among(clip.positions, size)]
-        body = clip.positions.mean(axis=1)
-        if doubt := rate_doubt(feet, body, clip.rate_hz, size, clip.source):
-            return doubt
-    return _speed(clip)
+    in_name = rate_warning(clip.rate_hz, clip.source) if "rate_hz" in clip.assumed else ""
+    return in_name or _speed(clip)
 
 
 def _sliding(clip: Clip, size: float) -> str:
     feet = clip.positions[:, feet_among(clip.positions, size)]
-    return sliding_doubt(feet, clip.positions.mean(axis=1), clip.rate_hz, size)
+    return sliding_warning(feet, clip.positions.mean(axis=1), clip.rate_hz, size)
 
 
 def _axis(clip: Clip, size: float) -> str:
-    """Whether the body is upside down, lies, or walks up a wall."""
+    """The warning of a body that is upside down, lies, or moves vertically; "" for none."""
     heights = clip.positions[..., 2]
     head = [i for i, name in enumerate(clip.names) if _HEAD.search(name)]
     feet = [i for i, name in enumerate(clip.names) if _FEET.search(name) and i not in head]
@@ -113,27 +106,7 @@ def _axis(clip: Clip, size: float) -> str:
             return f"is upside down: its head is {-above:.3g} m below its feet (axis? up=)"
         if above < 0.1 * size:
             return f"lies: its head is {above:.3g} m above its feet, of {size:.3g} m (axis? up=)"
-    elif _stands_on_top(clip):
-        return (
-            "looks upside down: its highest keypoints stand still while its lowest move (axis? up=)"
-        )
     return ""
-
-
-def _stands_on_top(clip: Clip) -> bool:
-    """Whether what is still while the body moves, a standing foot, is at the top."""
-    if clip.num_frames < 2:
-        return False
-    velocity = np.diff(clip.positions, axis=0) * clip.rate_hz
-    body = float(np.median(np.linalg.norm(velocity.mean(axis=1), axis=-1)))
-    if body < WALKS:
-        return False
-    heights = clip.positions[:-1, :, 2]
-    rows = np.arange(len(velocity))
-    speed = np.linalg.norm(velocity, axis=-1)
-    top = float(np.median(speed[rows, heights.argmax(axis=1)]))
-    bottom = float(np.median(speed[rows, heights.argmin(axis=1)]))
-    return top < 0.5 * body and bottom > 0.7 * body
 
 
 def _speed(clip: Clip) -> str:
@@ -163,7 +136,7 @@ def _floor(clip: Clip) -> str:
     lowest = float(np.percentile(heights.min(axis=1), 5))
     if lowest < FLOOR[0]:
         which = clip.names[int(np.argmin(np.percentile(heights, 5, axis=0)))]
-        return f"is {-lowest:.3g} m below the floor with {which!r} (the recording's own floor?)"
+        return f"is {-lowest:.3g} m below the floor with {which!r} (another floor?)"
     if lowest > FLOOR[1]:
-        return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
+        return f"is {lowest:.3g} m above the floor (another floor? a platform?)"
     return ""
