@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def changed(folder: Path, mjcf: str, **more: object) -> Robot:
     """The dog of other people's making, with other shapes and entries of its robot.yaml."""
     content = yaml.safe_load(DOG_YAML) | more
     (folder / "dog.xml").write_text(mjcf)
-    (folder / "robot.yaml").write_text(yaml.safe_dump(content))
+    (folder / "robot.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(content))))
     return robots.load(folder)
 
 
