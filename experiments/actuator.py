@@ -14,13 +14,13 @@ from mocap_data.files import write_json
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
-from npmp.actuators.actuator_log import at_rate, doubts
+from npmp.actuators.actuator_log import at_rate, unit_warnings
 from npmp.actuators.evaluation import Evaluation
 from npmp.actuators.evaluation import evaluate as judge
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
-from npmp.core.settings import as_plain, from_mapping
+from npmp.core.settings import from_mapping, to_plain
 from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.view.report import actuator_page
@@ -118,7 +118,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     held = config.validation
     path = config.data
     log, digest = _log(config)
-    for sentence in doubts(log):
+    for sentence in unit_warnings(log):
         warn(f"warning: {path.name}: {sentence}")
     first, last = log.split(held)
     about = {
@@ -127,7 +127,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
         "validation": asdict(held),
         "recordings": first.recordings,
         "seconds": round(first.seconds, 3),
-        "settings": as_plain(config.fitting),
+        "settings": to_plain(config.fitting),
     }
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(f"fitting {config.model}", total=None)
@@ -146,7 +146,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     for name in ("evaluation.json", "report.html"):  # of an earlier model
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
-    say(f"{run.folder}: {model.in_words()}")
+    say(f"{run.folder}: {model.summary()}")
     if model.contract.baseline[0] < 0.0:
         warn(
             "warning: the log's torque falls where its position error grows; has one of them the "

@@ -11,7 +11,7 @@ from mocap_data import input_files, read_motions
 from mocap_data.errors import InputError, check_available
 from mocap_data.files import atomic_path
 from npmp.core.settings import as_text, flat, read_run_settings
-from npmp.core.tables import hours_of
+from npmp.core.tables import wall_clock_hours
 from npmp.experiments import imitate
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import compose, quoted
@@ -170,7 +170,7 @@ def add_module(config: AddModule, run: Run) -> None:
         commands=_commands_of(folder, config.data_command, name),
         about=config.about,
         **({} if motions is None else size_of(motions)),
-        hours=hours_of(folder),
+        hours=wall_clock_hours(folder),
         machine=config.machine,
         evaluations=[_read_json(entry, "evaluation.json") for entry in config.evaluations or []],
         wander=None if config.wander is None else _read_json(config.wander, "wander.json"),

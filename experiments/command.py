@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, locked, make_writable, remove_bare
 from npmp.core.devices import check_device, cpus, seed_everything
-from npmp.core.settings import flat, read_run_settings, shown
+from npmp.core.settings import flat, format_value, read_run_settings
 from npmp.experiments.compose import Job, Values
 from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
@@ -185,7 +185,9 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
     for key in sorted(run.given):
         named = key in keys or key.partition(".")[0] in keys
         if named and (value := values.get(key)) is not None:
-            raise InputError(f"{key}={value if isinstance(value, str) else shown(value)} {why}")
+            raise InputError(
+                f"{key}={value if isinstance(value, str) else format_value(value)} {why}"
+            )
 
 
 def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:

@@ -40,11 +40,11 @@ from npmp.core import plugins
 from npmp.core.registry import Registry
 from npmp.core.settings import (
     default_of,
+    format_value,
     from_value,
     help_of,
     hints_of,
     read_run_settings,
-    shown,
     unknown_setting,
 )
 from npmp.experiments import store
@@ -133,7 +133,7 @@ def typed(verb: str, keys: type, values: Mapping[str, Any]) -> Any:
             arguments[key] = from_value(hints[key], value, key)
         elif value is not None:
             if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-                raise InputError(f"{key} must be a mapping with a name, got {shown(value)}")
+                raise InputError(f"{key} must be a mapping with a name, got {format_value(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
             arguments[key] = from_value(store.schema_of(verb, key, value["name"]), inner, key)
     for key, entry in fields.items():
@@ -228,12 +228,12 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.Inputs:
     choices: dict[str, str | None] = {}
     if "robot" in names and stored is None:
         artefacts = [key for key in REGISTRIES if key in paths and key in names]
-        robots = [REGISTRIES[key].said(paths[key], "robot") for key in artefacts]
+        robots = [REGISTRIES[key].contract_text(paths[key], "robot") for key in artefacts]
         if not any(robots) and "data" in paths and "data" in names:
             robots.append(robot_of(paths["data"]))
         decided = {"robot": next(filter(None, robots))} if any(robots) else {}
     if verb in ("evaluate", "render") and "policy" in paths:
-        task = REGISTRIES["policy"].said(paths["policy"], "task")
+        task = REGISTRIES["policy"].contract_text(paths["policy"], "task")
         choices |= {"task": task} if task else {}
     if stored is not None:
         for key in store.groups_of(keys).keys() & stored.keys():

@@ -23,7 +23,7 @@ from npmp import robots
 from npmp.core import ranges
 from npmp.core.devices import seed_everything
 from npmp.core.progress import phase
-from npmp.core.settings import as_text, changes, read_run_settings, shown
+from npmp.core.settings import as_text, changes, format_value, read_run_settings
 from npmp.core.signals import Stopped
 from npmp.envs import load_motions
 from npmp.evaluation.module import evaluate_module
@@ -234,8 +234,8 @@ def clear(config: Demo, run: Run) -> None:
     stored = read_run_settings(out)[1]
     for key, (before, value) in changes(stored, run.values, ignore=["replace"]).items():
         raise InputError(
-            f"out={out} holds a demo with {key}={shown(before)}, this one has {shown(value)}; "
-            "replace=true deletes it, or choose another out="
+            f"out={out} holds a demo with {key}={format_value(before)}, this one has "
+            f"{format_value(value)}; replace=true deletes it, or choose another out="
         )
 
 
@@ -371,17 +371,17 @@ def inputs(verb: Any, run: Run, name: str, jobs: Mapping[str, Job]) -> dict[str,
 
 
 def judge(
-    config: Demo, run: Run, walking: Job, shown: MotionSet, motions: MotionSet
+    config: Demo, run: Run, walking: Job, tracked: MotionSet, motions: MotionSet
 ) -> tuple[dict[str, Any], PolicyEvaluation]:
     """What the module and the last policy can do: writes evaluation.json. walking: that policy's
-    stage; shown: the motions to track."""
+    stage; tracked: the motions to track."""
     out = run.folder
     robot = robots.load(config.robot)
     module = run.folder / "imitate" / "module"
     skill = SkillModule.load(module)
     with phase("judging the module"):
         evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
-            skill, robot, shown, out, starts=config.starts, seed=run.seed, threads=run.threads
+            skill, robot, tracked, out, starts=config.starts, seed=run.seed, threads=run.threads
         )
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
     with phase("judging the policy"):

@@ -234,7 +234,7 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
     robot = robots.load(contract.robot)
     if config.safety.tilt_deg >= ANY_TILT_DEG:
         # it may lie, and gets up with joints that turn further
-        robot = robot.turning(RecoverConfig().joint_range_rad)
+        robot = robot.with_joint_ranges(RecoverConfig().joint_range_rad)
     if config.actuator is not None:
         kp, kd = nearest_gains(config.actuator)
         robot = replace(robot, kp=np.full_like(robot.kp, kp), kd=np.full_like(robot.kd, kd))

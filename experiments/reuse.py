@@ -11,7 +11,7 @@ from typing import Any
 from mocap_data.errors import InputError
 from npmp import robots, tasks
 from npmp.core import ranges
-from npmp.core.settings import as_plain
+from npmp.core.settings import to_plain
 from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.store import group
@@ -152,7 +152,7 @@ def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection
     """Raise InputError for settings of the network that are given, and that the policy that goes on
     has otherwise."""
     own = HighLevelPolicy.load(policy).contract
-    for name, value in as_plain(asked).items():
+    for name, value in to_plain(asked).items():
         key = f"high_level.{name}"
         has = own.alpha if name == "alpha" else own.net.get(name)
         if (key in given or "high_level" in given) and value not in (None, has):

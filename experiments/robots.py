@@ -16,7 +16,7 @@ from npmp import robots
 from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.terminal import OK, USER_ERROR, say, show_table
 from npmp.robots import Robot
-from npmp.robots.check import Check, what_to_edit
+from npmp.robots.check import Check, edit_hint
 from npmp.robots.check import check as check_robot
 from npmp.robots.menagerie import ROOT, model_file, reference_to
 from npmp.robots.proposal import propose
@@ -87,7 +87,7 @@ def run_list(config: ListRobots, run: Run) -> None:
 
 def _row(name: str) -> tuple[str, ...]:
     """What is to be said of a robot; why it cannot be loaded, where it cannot."""
-    if not robots.is_at_hand(name):
+    if not robots.is_local(name):
         absent = f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT"
         return name, "", "", "", "", absent, ""
     try:
@@ -117,7 +117,7 @@ def run_show(config: ShowRobot, run: Run) -> int:
     show_robot(robot, checks, file, folder, made_by(run, seed=False))
     failed = [clause.name for clause in checks if not clause.passed]
     if failed:
-        say(f"failing checks: {', '.join(failed)}; {what_to_edit(failed)}")
+        say(f"failing checks: {', '.join(failed)}; {edit_hint(failed)}")
     return USER_ERROR if failed else OK
 
 
@@ -174,9 +174,7 @@ def run_add(config: AddRobot, run: Run) -> int:
         show_robot(proposal.robot, proposal.checks, file, folder, made_by(run, seed=False))
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
-        say(
-            f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {robot_arg}"
-        )
+        say(f"wrote {file}, but {count}: {edit_hint(failed)}, then npmp robots check {robot_arg}")
         return USER_ERROR
     guessed = proposal.text.count("guessed: ")
     say(

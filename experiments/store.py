@@ -20,7 +20,7 @@ from omegaconf import MISSING, OmegaConf
 from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
-from npmp.core.settings import as_plain, default_of, flat, hints_of
+from npmp.core.settings import default_of, flat, hints_of, to_plain
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -206,7 +206,7 @@ def _primary(verb: str, keys: type, inputs: Inputs) -> Any:
     for entry in dataclasses.fields(keys):
         if entry.init:
             value = default_of(entry)
-            values[entry.name] = MISSING if value is dataclasses.MISSING else as_plain(value)
+            values[entry.name] = MISSING if value is dataclasses.MISSING else to_plain(value)
     return OmegaConf.merge(structured(keys, ("verb", "defaults", "hydra")), values, inputs.values)
 
 
@@ -223,7 +223,7 @@ SWEEP = {
 def _choice(group: str, name: str, schema: type) -> Any:
     """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
     stand its values."""
-    values = as_plain(schema())
+    values = to_plain(schema())
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
     node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))

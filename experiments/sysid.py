@@ -16,15 +16,15 @@ from npmp.actuators.actuator_log import read_stand_log, write_stand_log
 from npmp.actuators.identification.estimation import IdentificationConfig, Identified, identify
 from npmp.actuators.identification.excitation import (
     ExcitationConfig,
-    drawn,
     excitation,
-    simulated,
+    random_parameters,
+    simulate_log,
     write_commands,
 )
 from npmp.actuators.identification.preset import PresetConfig, preset, summary, write_preset
-from npmp.actuators.identification.robot_log import of_robot
+from npmp.actuators.identification.robot_log import match_robot
 from npmp.actuators.identification.stand import KINDS, stand_of
-from npmp.actuators.identification.truth import compared, read_truth, write_truth
+from npmp.actuators.identification.truth import compare, read_truth, write_truth
 from npmp.core import ranges
 from npmp.experiments.command import NOW, Keys, Run, Verb, made_by
 from npmp.experiments.store import group
@@ -101,8 +101,8 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
     rng = np.random.default_rng(run.seed)
     command = excitation(robot, stand, settings, rng)
     run.begin()
-    hidden = drawn(stand, rng)
-    log = simulated(stand, hidden, command, rng, torque=config.torque)
+    hidden = random_parameters(stand, rng)
+    log = simulate_log(stand, hidden, command, rng, torque=config.torque)
     write_commands(run.folder / "commands.csv", stand, command)
     write_stand_log(
         run.folder / "log.npz",
@@ -125,7 +125,7 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
 def run_fit(config: FitJoints, run: Run) -> None:
     """OUT/sysid.json, randomization/NAME.yaml and report.html, and a line per joint."""
     robot = robots.load(config.robot)
-    log = of_robot(read_stand_log(config.data), robot)
+    log = match_robot(read_stand_log(config.data), robot)
     truth = None if config.truth is None else read_truth(config.truth, robot)
     settings = config.identification
     widths = config.preset
@@ -140,7 +140,7 @@ def run_fit(config: FitJoints, run: Run) -> None:
         **summary(identified),
     }
     if truth is not None:
-        off, result["coverage"] = compared(identified, truth)
+        off, result["coverage"] = compare(identified, truth)
         for name, errors in zip(identified.joints, off, strict=True):
             result["joints"][name]["off_by_errors"] = errors
     write_json(run.folder / "sysid.json", result)

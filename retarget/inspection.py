@@ -242,7 +242,7 @@ def inspect_robot_motion(
 def _robot_motion_warnings(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
     """The warnings of a robot motion, with the feet of the first installed robot that fits it."""
     try:
-        if installed := [name for name in fitting if robots.is_at_hand(name)]:
+        if installed := [name for name in fitting if robots.is_local(name)]:
             robot = robots.load(installed[0])
             imported = to_reference_motion(motion, robot)
             return motion_warnings(imported, QualityMeter(robot), motion.assumed)

@@ -79,11 +79,7 @@ PIECES = (
     b"<!--",
     b"\n- ",
     b"1000000000",
-    b'<include file="m.xml"/>',
-    b'<replicate count="1000000">',
     b'<geom size="nan"/>',
-    b'<composite type="cable" count="100000 1 1" size="1"/>',
-    b'<size nuserdata="1000000000"/>',
 )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from mocap_data.safe_yaml import read_yaml
-from npmp.core.settings import as_plain, flat
+from npmp.core.settings import flat, to_plain
 from npmp.experiments import store
 from npmp.tasks import TASKS
 
@@ -67,7 +67,7 @@ def test_a_preset_says_only_what_differs() -> None:
         for file in sorted((store.CONF / group).glob("*.yaml")):
             name = read_yaml(file).pop("name", file.stem)
             verb = "imitate" if name in store.names("imitate", group) else "reuse"
-            usual = flat(as_plain(store.schema_of(verb, group, name)()))
+            usual = flat(to_plain(store.schema_of(verb, group, name)()))
             content = flat(read_yaml(file))
             twice = [key for key, value in content.items() if usual.get(key, object()) == value]
             assert not twice, f"{file}: {twice}"

@@ -125,7 +125,7 @@ def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them(
     """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8
     that npmp imitate took to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
     # which it does not import
-    at_once = {"npmp.actuators.actuator_fit": "signal", "npmp.evaluation.comparison": "stats"}
+    at_once = {"npmp.actuators.servo_fit": "signal", "npmp.evaluation.comparison": "stats"}
     for name, tree in modules():
         tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         slow = {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npmp import robots
-from npmp.core.settings import as_plain
+from npmp.core.settings import to_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
@@ -19,7 +19,7 @@ from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz looks five times
 BLOCK = 25
-LARGE = as_plain(replace(CAMERAS["stereo"], size=(64, 36)))
+LARGE = to_plain(replace(CAMERAS["stereo"], size=(64, 36)))
 SIGHTS: dict[str, dict[str, Any]] = {
     "blind": {}, "map": {"sees_ground": True, "ground_delay_s": 0.06},
     "depth 16 x 9": {"camera": "stereo"}, "depth 64 x 36": {"camera": LARGE},

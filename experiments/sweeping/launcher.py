@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mocap_data.errors import InputError
-from npmp.core.settings import as_plain, from_mapping
+from npmp.core.settings import from_mapping, to_plain
 from npmp.experiments.application import Failed, HydraTask
 from npmp.experiments.compose import Job
 from npmp.experiments.store import structured
@@ -164,6 +164,6 @@ def register() -> None:
     target = f"{PLUGIN}.{SweepLauncher.__name__}"
     for kind in KINDS:
         node = structured(Launcher, ("_target_",))
-        values = {"_target_": target, **as_plain(Launcher(kind))}
+        values = {"_target_": target, **to_plain(Launcher(kind))}
         node = OmegaConf.merge(node, values)
         ConfigStore.instance().store(name=kind, node=node, group="hydra/launcher", provider="npmp")

@@ -15,7 +15,7 @@ from mocap_data.files import locked, write_json
 from mocap_data.input_files import read_json_object
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
-from npmp.core.tables import as_number, read_table
+from npmp.core.tables import read_table, to_float
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
 KINDS = ("local", "ray")
@@ -267,7 +267,7 @@ class SweepProgress:
 
         def latest(path: Path, column: str) -> float | None:
             try:
-                values = [as_number(row.get(column)) for row in read_table(path)]
+                values = [to_float(row.get(column)) for row in read_table(path)]
             except (OSError, InputError):
                 return None
             return next((value for value in reversed(values) if math.isfinite(value)), None)

@@ -1,5 +1,4 @@
-"""Models of real actuators, learned from logs: how a joint's torque follows from commands, angles
-and velocities."""
+"""Models of real actuators, learned from logs: torques from commands, angles and velocities."""
 
 from npmp.actuators.actuator_log import ActuatorLog, HeldOut, Trace, read_log, write_log
 from npmp.actuators.models import ActuatorModel, load

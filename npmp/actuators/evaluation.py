@@ -1,4 +1,4 @@
-"""How well a model predicts the torques and currents of a log: one step ahead, and free-running."""
+"""Errors of a model's torques and currents on a log: one step ahead, and free-running."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from npmp.actuators.actuator_log import ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory, inputs_of
 from npmp.actuators.pendulum import Pendulums
 
-# seconds after a measured torque at which the error of a rollout is reported
+# [s] times of a rollout at which its error is reported
 HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)
-# the error at a horizon is the mean over so many seconds before it
-NEAR_S = 0.05
+# [s] before a horizon over which its error is averaged
+AVERAGED_S = 0.05
 # rollouts per trace, evenly spaced
 STARTS = 20
-# the kinds of prediction, and the prefix of their figures
+# kind of prediction -> prefix of its figures
 PREFIXES = {"one_step": "", "rollout": "rollout_", "baseline": "baseline_"}
 
 
@@ -30,19 +30,19 @@ class Prediction:
     """Torques of one trace, (T,) [Nm]."""
 
     trace: Trace
-    # given the measured torques before
+    # from the measured past torques
     one_step: Float32s
-    # given the model's own torques, from the trace's first torque on
+    # from the model's own past torques
     rollout: Float32s
     # of the best constant gains
     baseline: Float32s
-    # currents (T,) [A] under the same three names; empty where model or log has none
+    # currents (T,) [A] by the same three names; empty if model or log has none
     currents: Mapping[str, Float32s] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on a log."""
+    """A model's figures and predictions on a log."""
 
     figures: dict[str, Any]
     predictions: list[Prediction]
@@ -52,9 +52,8 @@ class Evaluation:
 def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
     """Compare a model's torques and currents with a log's.
 
-    A vae takes the mean latent of an actuator that it was fitted to, and 0 for others. Where the
-    log has pendulums, a model with an armature is compared by the torque that reaches the
-    pendulum: what accelerates the rotor is subtracted, as in a simulator.
+    A vae's latent is the mean of a fitted actuator, 0 for others. Where the log has pendulums, the
+    torque that accelerates a model's rotor is subtracted, as in a simulator.
 
     Raises:
       InputError: for a log at another rate, or without an input of the model.
@@ -81,7 +80,7 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
 @torch.no_grad()
 def position_errors(model: ActuatorModel, log: ActuatorLog) -> Floats:
     """Mean absolute position errors (N,) [rad] of the log's N pendulums, simulated from the
-    commands alone."""
+    commands."""
     pendulums = Pendulums(log)
     contract = model.contract
     # voltage and temperature stay at their means
@@ -99,36 +98,37 @@ def position_errors(model: ActuatorModel, log: ActuatorLog) -> Floats:
         torque, memory = model.step(inputs, memory)
         return pendulums.acceleration(torque.double().numpy(), q, model.armature)
 
-    return np.abs(pendulums.errors(accelerate)).sum(0) / pendulums.there.sum(0)
+    return np.abs(pendulums.errors(accelerate)).sum(0) / pendulums.valid.sum(0)
 
 
 def _predictions(model: ActuatorModel, traces: list[Trace]) -> list[Prediction]:
-    inputs, torque = _side_by_side(model, traces)
+    inputs, torque = _padded(model, traces)
     memory = _begin(model, traces, inputs[0], torque[0])
     one_step = rollout = _run(model, inputs, memory)
     if model.recursive:
         one_step = _run(model, inputs, memory, torque)
     else:
         rollout[..., 0] = _without_rotor(model, traces, rollout[..., 0])
-    laws = (model.contract.baseline, model.contract.current_baseline)
+
+    def of_trace(i: int, output: int, gains: list[float]) -> dict[str, Float32s]:
+        samples = len(traces[i])
+        return {
+            "one_step": one_step[:samples, i, output].numpy(),
+            "rollout": rollout[:samples, i, output].numpy(),
+            "baseline": _constant_gains(gains, traces[i]),
+        }
+
     predictions = []
     for i, trace in enumerate(traces):
-        torques, currents = (
-            {
-                "one_step": one_step[: len(trace), i, k].numpy(),
-                "rollout": rollout[: len(trace), i, k].numpy(),
-                "baseline": _constant_gains(law, trace),
-            }
-            if law
-            else {}
-            for k, law in enumerate(laws)
-        )
-        comparable = currents if "current" in trace.others else {}
-        predictions.append(Prediction(trace, **torques, currents=comparable))
+        currents = {}
+        if model.contract.current_baseline and "current" in trace.others:
+            currents = of_trace(i, 1, model.contract.current_baseline)
+        torques = of_trace(i, 0, model.contract.baseline)
+        predictions.append(Prediction(trace, **torques, currents=currents))
     return predictions
 
 
-def _side_by_side(model: ActuatorModel, traces: list[Trace]) -> tuple[Tensor, Tensor]:
+def _padded(model: ActuatorModel, traces: list[Trace]) -> tuple[Tensor, Tensor]:
     """Inputs (T, N, C) and torques (T, N), the last sample of shorter traces repeated."""
     longest = np.arange(max(map(len, traces)))
     at = [np.minimum(longest, len(trace) - 1) for trace in traces]
@@ -139,19 +139,19 @@ def _side_by_side(model: ActuatorModel, traces: list[Trace]) -> tuple[Tensor, Te
 
 
 def _without_rotor(model: ActuatorModel, traces: list[Trace], torque: Tensor) -> Tensor:
-    """Torques (T, N) [Nm] less those that accelerate the rotor, where the traces have pendulums."""
+    """Torques (T, N) [Nm] without those that accelerate the rotor, if the traces have pendulums."""
     if not model.armature or not all(math.isfinite(trace.inertia) for trace in traces):
         return torque
-    passed = torque.clone()
+    of_load = torque.clone()
     for i, trace in enumerate(traces):
         load = torch.from_numpy(trace.gravity * np.sin(trace.others["position"]))
         share = trace.inertia / (trace.inertia + model.armature)
-        passed[: len(load), i] = load + share * (torque[: len(load), i] - load)
-    return passed
+        of_load[: len(load), i] = load + share * (torque[: len(load), i] - load)
+    return of_load
 
 
 def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Tensor) -> Memory:
-    """The memory at the first sample; of a vae with the latents of known actuators."""
+    """The memory at the first sample; of a vae with the latents of fitted actuators."""
     memory = model.begin(inputs, torque)
     if isinstance(model, MLP) and model.codes is not None:
         actuators = model.contract.actuators
@@ -161,17 +161,17 @@ def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Te
     return memory
 
 
-def _constant_gains(law: list[float], trace: Trace) -> Float32s:
-    """The prediction (T,) of constant gains."""
-    a, b, c = law
+def _constant_gains(gains: list[float], trace: Trace) -> Float32s:
+    """The prediction (T,) of constant gains a, b, c."""
+    a, b, c = gains
     return (a * trace.position_error - b * trace.velocity + c).astype(np.float32)
 
 
 def _run(
     model: ActuatorModel, inputs: Tensor, memory: Memory, torque: Tensor | None = None
 ) -> Tensor:
-    """Predictions (T, N, 1 or 2) [Nm, A] of inputs (T, N, C), each given the model's own torques
-    before, or measured ones (T, N)."""
+    """Predictions (T, N, 1 or 2) [Nm, A] of inputs (T, N, C), free-running, or from measured past
+    torques (T, N)."""
     predicted = []
     scale = model.contract.torque_scale
     for t, sample in enumerate(inputs):
@@ -184,7 +184,7 @@ def _run(
 
 
 def _figures(predictions: list[Prediction]) -> dict[str, float]:
-    """Root mean square errors over all samples."""
+    """RMS errors and standard deviations over all samples."""
     torques: list[tuple[Mapping[str, Any], Float32s]]
     torques = [(vars(p), p.trace.torque) for p in predictions]
     kinds = [("rmse_nm", "torque_std_nm", torques)]
@@ -202,25 +202,25 @@ def _figures(predictions: list[Prediction]) -> dict[str, float]:
 
 
 def _rmse_by_horizon(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
-    """RMS errors [Nm] at those of `HORIZONS_S` that are at most half of the longest trace, over
-    rollouts from starts all along the log."""
+    """RMS errors [Nm] at the `HORIZONS_S` up to half of the longest trace, over rollouts from
+    evenly spaced starts."""
     longest = max(len(trace) for trace in log.traces) / log.rate_hz
     horizons = [seconds for seconds in HORIZONS_S if seconds <= 0.5 * longest]
     if not horizons:
         return {}
     most = round(horizons[-1] * log.rate_hz)
-    near = max(1, round(NEAR_S * log.rate_hz))
+    averaged = max(1, round(AVERAGED_S * log.rate_hz))
     parts = [
         trace.part(first, first + most)
         for trace in log.traces
         if len(trace) >= most
         for first in np.unique(np.linspace(0, len(trace) - most, STARTS).astype(int))
     ]
-    inputs, torque = _side_by_side(model, parts)
+    inputs, torque = _padded(model, parts)
     predicted, _ = model.rollout(inputs, _begin(model, parts, inputs[0], torque[0]))
     error = (_without_rotor(model, parts, predicted) - torque).square()
     ends = {seconds: max(1, round(seconds * log.rate_hz)) for seconds in horizons}
     return {
-        f"{seconds:g}": float(error[max(0, at - near) : at].mean().sqrt())
+        f"{seconds:g}": float(error[max(0, at - averaged) : at].mean().sqrt())
         for seconds, at in ends.items()
     }

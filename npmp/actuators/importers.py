@@ -1,4 +1,4 @@
-"""Public logs of actuators, as logs of our format. Every reader says what it had to assume."""
+"""Readers of public actuator recordings; each documents its assumptions."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ from mocap_data.errors import InputError
 from mocap_data.input_files import read_json
 from mocap_data.npz import load_npz, names_in_npz
 from npmp.actuators.actuator_log import (
-    NEEDED,
-    SHORTEST,
+    MIN_SAMPLES,
+    REQUIRED,
     ActuatorLog,
     Floats,
     Trace,
     check_rate,
-    on_grid,
+    resample,
 )
 
-# at 12 V; the logs' currents correspond to more at times, which are no torques
+# at 12 V; some of the log's currents correspond to more, which are no torques
 STS3215_STALL_NM = 2.94
-# the log's torques are whole multiples of the first: one count of the servo's current register
+# the log's torques are multiples of one count of the servo's current register
 STS3215_NM_PER_COUNT = 0.022814
 STS3215_A_PER_COUNT = 0.0065
-# the jaw's positions and commands are shares of its range, in steps of 1 / 1523 of it; other
-# joints' are in counts of the encoder, 4096 a turn; its velocities are in rad/s
+# the jaw's positions and commands are shares of its range, in steps of 1 / 1523; other joints' are
+# encoder counts, 4096 a turn; its velocities are in rad/s
 SO101_JAW = "Jaw"
 SO101_JAW_RAD = 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
-# counts per rad, kp's divisor, full load; as logged
+# counts per rad, kp's divisor, full load
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0
-ANYDRIVE_HZ = 200.0  # at which its users step it
-# kg m^2: a shank that swings, a leg that carries [D]
+# rate of the network in its published use
+ANYDRIVE_HZ = 200.0
+# [kg m^2] of a swinging shank and a loaded leg [D]
 ANYDRIVE_INERTIA = (0.03, 1.0)
 ANYDRIVE_JOINTS = 16
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
-# over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
+# [s] window of a pendulum's acceleration fit: encoders resolve 0.09 degrees
 SMOOTHED_S = 0.08
 
 
 def hwangbo(path: Path) -> ActuatorLog:
     """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series
     spring."""
-    arrays = _with(path, "rate_hz", *NEEDED)
+    arrays = _arrays(path, "rate_hz", *REQUIRED)
     (rate_hz,) = _measured(path, {"rate_hz": np.ravel(arrays["rate_hz"])}, "rate_hz", (1,))
-    trace = Trace.of("motion", "LH_KFE", {k: _measured(path, arrays, k, (None,)) for k in NEEDED})
+    trace = Trace.of("motion", "LH_KFE", {k: _measured(path, arrays, k, (None,)) for k in REQUIRED})
     return ActuatorLog(rate_hz, (trace,), "none stated", "Hwangbo et al. 2019")
 
 
@@ -57,14 +58,14 @@ def sage(path: Path) -> ActuatorLog:
     """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position,
     velocity, torque}.
 
-    A command was sent after the servos were read, so the error is that from the command before.
+    A command was sent after the servos were read, so the error is relative to the command before.
 
-    The log's torque is the current's magnitude times a constant. A servo of this kind drives
-    towards its command, so the torque gets the error's sign, and is cut at the stall torque. The
-    current is the servo's register with the same sign, not cut; at rest it grows as the square of
-    the error, so it is the supply's, not the motor's. The jaw's shares of its range become rad.
+    The log's torque is the current's magnitude times a constant. Such a servo drives towards its
+    command, so the torque gets the error's sign, and is cut at the stall torque. The current is the
+    servo's register with the same sign, not cut; at rest it grows as the square of the error, so it
+    is the supply's, not the motor's. The jaw's shares of its range become rad.
     """
-    arrays = _with(path, "joints")
+    arrays = _arrays(path, "joints")
     joints = [str(name) for name in np.ravel(arrays["joints"])]
     names = sorted({key.rpartition("/")[0] for key in arrays} - {""})
     times = [_measured(path, arrays, f"{name}/time_s", (None,)) for name in names]
@@ -81,19 +82,19 @@ def sage(path: Path) -> ActuatorLog:
         }
         position = radians * measured["position"]
         error = command[before] - position
-        drawn = np.abs(measured["torque"])
+        magnitude = np.abs(measured["torque"])
         columns = {
             "position_error": error,
             "velocity": measured["velocity"],
-            "torque": np.minimum(drawn, STS3215_STALL_NM) * np.sign(error),
+            "torque": np.minimum(magnitude, STS3215_STALL_NM) * np.sign(error),
             "position": position,
-            "current": drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * np.sign(error),
+            "current": magnitude / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * np.sign(error),
         }
         where = f"{path}: {name}"
-        even = {key: on_grid(time, values, rate, where) for key, values in columns.items()}
+        even = {key: resample(time, values, rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):
-            own = {key: values[:, i] for key, values in even.items()}
-            traces.append(Trace.of(name, joint, own))
+            of_joint = {key: values[:, i] for key, values in even.items()}
+            traces.append(Trace.of(name, joint, of_joint))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
 
 
@@ -102,15 +103,15 @@ def bam(path: Path) -> ActuatorLog:
 
     The torque follows from the pendulum's motion: m l^2 a + m g l sin(q), a mass on a light arm
     that hangs at q = 0, with the acceleration a of `smoothed`. The velocity is `causal_velocity`:
-    smoothed ones would contain the acceleration, later samples included.
+    a smoothed one would contain the acceleration of later samples.
 
-    `load` is the share of the supply that the firmware put on the motor. From where it stays 0
-    the motor is switched off, and a recording ends.
+    `load` is the share of the supply on the motor. A recording ends where it stays 0, as the motor
+    is switched off.
     """
-    arrays = _with(path)
+    arrays = _arrays(path)
     described = read_json(path.with_suffix(".json"))
     if not isinstance(described, list):
-        raise InputError(f"{path.with_suffix('.json')}: a list with an entry per log is expected")
+        raise InputError(f"{path.with_suffix('.json')}: expected a list with an entry per log")
     stamps = [key for key in arrays if key.endswith("/timestamp")]
     rate = _rate(path, [_measured(path, arrays, key, (None,)) for key in stamps])
     traces = []
@@ -121,8 +122,9 @@ def bam(path: Path) -> ActuatorLog:
             motor = str(entry.get("motor", "xl330"))
             mass, length, kp = (float(entry[key]) for key in ("mass", "length", "kp"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            needed = "log, trajectory, mass, length, kp are needed"
-            raise InputError(f"{path.with_suffix('.json')}: {needed} ({error})") from error
+            raise InputError(
+                f"{path.with_suffix('.json')}: expected log, trajectory, mass, length, kp ({error})"
+            ) from error
         if f"{log}/timestamp" not in arrays:
             continue
         time = _measured(path, arrays, f"{log}/timestamp", (None,))
@@ -130,7 +132,7 @@ def bam(path: Path) -> ActuatorLog:
         stop = int(np.flatnonzero(measured["load"]).max(initial=0)) + 1
         where = f"{path}: {log}"
         even = {
-            key: on_grid(time[:stop], measured[key][:stop, None], rate, where)[:, 0]
+            key: resample(time[:stop], measured[key][:stop, None], rate, where)[:, 0]
             for key in PENDULUM[:4]
         }
         position, _, acceleration = smoothed(even["position"], rate)
@@ -150,11 +152,11 @@ def bam(path: Path) -> ActuatorLog:
 
 
 def anydrive(path: Path) -> ActuatorLog:
-    """A published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym), simulated as a log.
+    """A log simulated with a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym).
 
-    The network, an LSTM learned from a recording, is stepped at 200 Hz and moves joints of the
-    inertias of legs, half a minute each, towards targets that wander at all rates of a gait and
-    jump once a second, under wandering loads.
+    The network, an LSTM learned from a recording, runs at 200 Hz and moves joints with the
+    inertias of legs for 30 s each, towards random targets at the frequencies of a gait that jump
+    once a second, under random loads.
     """
     network = anydrive_network(path)
     rng = np.random.default_rng(0)
@@ -167,8 +169,8 @@ def anydrive(path: Path) -> ActuatorLog:
     position = target[0].copy()
     velocity = np.zeros(count)
     rows = []
-    for wanted, pull in zip(target, load):
-        error = wanted - position
+    for goal, pull in zip(target, load):
+        error = goal - position
         torque = network(error, velocity)
         rows.append((error, velocity, torque, position))
         velocity = velocity + (torque + pull) / inertia / ANYDRIVE_HZ
@@ -183,23 +185,23 @@ def anydrive(path: Path) -> ActuatorLog:
 
 
 def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
-    """The network of such a file, with its memory: position errors (n,) [rad] and velocities
-    [rad/s] of a sample -> torques (n,) [Nm].
+    """The network with its memory: position errors (n,) [rad] and velocities [rad/s] of a sample ->
+    torques (n,) [Nm].
 
     Raises:
       InputError: for a file that holds another network.
     """
-    needed = ("in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
-    arrays = _with(path, *needed)
+    required = ("in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
+    arrays = _arrays(path, *required)
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
     try:
         keys = [k for k in arrays if k.startswith(("lstm.", "linear.")) or k == "in_scale"]
-        real = {key: arrays[key].astype(np.float32, casting="same_kind") for key in keys}
+        weights = {key: arrays[key].astype(np.float32, casting="same_kind") for key in keys}
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
         linear = torch.nn.Linear(lstm.hidden_size, 1)
-        in_scale = torch.tensor(real.pop("in_scale")).reshape(2)
+        in_scale = torch.tensor(weights.pop("in_scale")).reshape(2)
         net = torch.nn.ModuleDict({"lstm": lstm, "linear": linear})
-        net.load_state_dict({key: torch.tensor(values) for key, values in real.items()})
+        net.load_state_dict({key: torch.tensor(values) for key, values in weights.items()})
         out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
@@ -218,8 +220,8 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
 def _wandering(
     rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]
 ) -> Floats:
-    """Sums (steps, count) of ten sines between two frequencies, slower ones larger, of standard
-    deviation 1."""
+    """Random signals (steps, count) of standard deviation 1: sums of ten sines between two
+    frequencies, slower ones larger."""
     low, high = np.log(band_hz)
     hz = np.exp(rng.uniform(low, high, (10, count)))
     phase = 2.0 * math.pi * rng.uniform(size=(10, count))
@@ -234,18 +236,18 @@ IMPORTERS = {reader.__name__: reader for reader in (hwangbo, sage, bam, anydrive
 
 def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
     """Angles (T,), velocities and accelerations of cubics fitted over `SMOOTHED_S` around every
-    moment."""
+    sample."""
     from scipy.signal import savgol_filter
 
     window = min(_steps(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
     if window < 5:
-        raise InputError(f"{len(position)} samples are too few for accelerations")
+        raise InputError(f"{len(position)} samples, expected at least 9 for accelerations")
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
 
 
 def causal_velocity(position: Floats, rate_hz: float) -> Floats:
-    """Velocities (T,): the rise of angles (T,) over the `SMOOTHED_S` before every sample, or what
-    there is of them, as a robot could measure it. It is late by half of that."""
+    """Velocities (T,) as a robot could measure them: the rise of angles (T,) over at most
+    `SMOOTHED_S` before every sample, half of which they lag."""
     at = np.arange(len(position))
     steps = np.minimum(at, _steps(rate_hz))
     return (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
@@ -257,40 +259,40 @@ def _steps(rate_hz: float) -> int:
 
 
 def _rate(path: Path, times: list[Floats]) -> float:
-    """The rate [Hz] of recordings with these times [s], a whole number."""
+    """The rate [Hz], a whole number, of recordings with these times [s]."""
     step = float(np.median([np.median(np.diff(time)) for time in times])) if times else 0.0
     if not step > 0.0:
-        raise InputError(f"{path}: its times do not rise, or it has none")
+        raise InputError(f"{path}: its times must rise")
     return check_rate(float(np.round(1.0 / step)), str(path))
 
 
-def _with(path: Path, *names: str) -> dict[str, Any]:
-    """The arrays of a file that must hold these. Raises: InputError where one is absent."""
+def _arrays(path: Path, *names: str) -> dict[str, Any]:
+    """The arrays of a file that must hold these. Raises InputError where one is missing."""
     arrays = load_npz(path, names_in_npz(path))
     if missing := [name for name in names if name not in arrays]:
-        raise InputError(f"{path} has no {', no '.join(missing)}; is it another set?")
+        raise InputError(f"{path} lacks {', '.join(missing)}; is it another recording?")
     return arrays
 
 
 def _measured(
     path: Path, arrays: dict[str, Any], name: str, shape: tuple[int | None, ...]
 ) -> Floats:
-    """One array of the file, finite numbers of a shape; None stands for any length.
+    """An array of finite numbers of a shape; None stands for any length.
 
     Raises:
-      InputError: where it is absent or another.
+      InputError: for a missing array, or one of another shape or type.
     """
     if name not in arrays:
-        raise InputError(f"{path} has no {name}")
+        raise InputError(f"{path} lacks {name}")
     values = np.asarray(arrays[name])
-    fits = len(values.shape) == len(shape) and all(
-        have >= SHORTEST if want is None else have == want
-        for have, want in zip(values.shape, shape)
+    valid = len(values.shape) == len(shape) and all(
+        size >= MIN_SAMPLES if length is None else size == length
+        for size, length in zip(values.shape, shape, strict=True)
     )
-    if values.dtype.kind not in "fiu" or not fits or not np.isfinite(values).all():
-        wanted = ", ".join("T" if length is None else str(length) for length in shape)
+    if values.dtype.kind not in "fiu" or not valid or not np.isfinite(values).all():
+        expected = ", ".join("T" if length is None else str(length) for length in shape)
         raise InputError(
             f"{path}: {name} is {values.dtype} {list(values.shape)}, expected finite numbers "
-            f"({wanted}), T at least {SHORTEST}"
+            f"({expected}), T at least {MIN_SAMPLES}"
         )
     return values.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Known pendulums that a log's joints move, simulated under a model's torques."""
+"""Simulation of a log's pendulums under a model's torques."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from npmp.actuators.actuator_log import ActuatorLog, Floats, Trace
 from npmp.actuators.models import ActuatorContract, gains_of, reference
 
-# speed limit of a simulated pendulum [rad/s]: a model that drives it faster has failed
-MOST_SPEED = 100.0
+# [rad/s] of a simulated pendulum
+MAX_SPEED = 100.0
 
 
 class Pendulums:
-    """N recordings side by side, the last sample of shorter ones repeated.
+    """N recordings in parallel, the last sample of shorter ones repeated.
 
     position, command, feedforward: (T, N) [rad, rad, effort]. velocity, torque: (N,) [rad/s, Nm]
-    at the first sample. there: (T, N), whether a sample is of the recording. inertia, gravity:
-    (N,) [kg m^2, Nm].
+    at the first sample. valid: (T, N), false for repeated samples. inertia, gravity: (N,) [kg m^2,
+    Nm].
     """
 
     def __init__(self, log: ActuatorLog):
@@ -30,10 +30,10 @@ class Pendulums:
         lengths = np.array([len(trace) for trace in log.traces])
         at = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
 
-        def column(of: Callable[[Trace], Any]) -> Floats:
-            columns = (np.broadcast_to(of(trace), len(trace)) for trace in log.traces)
-            wide = [values[at[:, i]] for i, values in enumerate(columns)]
-            return np.stack(wide, 1).astype(np.float64)
+        def column(values_of: Callable[[Trace], Any]) -> Floats:
+            columns = (np.broadcast_to(values_of(trace), len(trace)) for trace in log.traces)
+            padded = [values[at[:, i]] for i, values in enumerate(columns)]
+            return np.stack(padded, 1).astype(np.float64)
 
         self.position = column(lambda trace: trace.others["position"])
         self.command = self.position + column(lambda trace: trace.position_error)
@@ -42,7 +42,7 @@ class Pendulums:
         self.torque = column(lambda t: t.torque)[0]
         self.inertia = column(lambda t: t.inertia)[0]
         self.gravity = column(lambda t: t.gravity)[0]
-        self.there: NDArray[np.bool_] = np.arange(len(at))[:, None] < lengths
+        self.valid: NDArray[np.bool_] = np.arange(len(at))[:, None] < lengths
         self._gains = np.array([gains_of(trace) for trace in log.traces]).T
 
     def effort(self, t: int, q: Floats, v: Floats, contract: ActuatorContract) -> Floats:
@@ -60,16 +60,16 @@ class Pendulums:
     def errors(
         self, accelerate: Callable[[int, Floats, Floats], Floats], shape: tuple[int, ...] = ()
     ) -> Floats:
-        """Position errors (T, *shape, N) [rad] of simulations from each recording's first sample
-        on; 0 where a recording has ended.
+        """Position errors (T, *shape, N) [rad] of simulations from each recording's first sample; 0
+        after a recording's end.
 
         accelerate(t, position, velocity): (*shape, N) [rad/s^2], called once a sample.
         """
         q = np.zeros((*shape, len(self.traces))) + self.position[0]
         v = np.zeros_like(q) + self.velocity
         errors = np.zeros((len(self.position), *q.shape))
-        for t, there in enumerate(self.there):
-            errors[t] = (q - self.position[t]) * there
-            v = (v + accelerate(t, q, v) / self.rate_hz).clip(-MOST_SPEED, MOST_SPEED)
+        for t, valid in enumerate(self.valid):
+            errors[t] = (q - self.position[t]) * valid
+            v = (v + accelerate(t, q, v) / self.rate_hz).clip(-MAX_SPEED, MAX_SPEED)
             q = q + v / self.rate_hz
         return errors

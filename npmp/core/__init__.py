@@ -1,1 +1,1 @@
-"""What every room uses: settings, files, checkpoints, geometry, devices."""
+"""Foundations: settings, files, checkpoints, geometry, devices."""

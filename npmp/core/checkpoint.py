@@ -1,9 +1,8 @@
-"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or
-absent, checked when read.
+"""Checkpoints that survive a kill at any time.
 
-A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside
-its final name, flushed to disk, then renamed; its SHA-256 lies in a small JSON file of the same
-name, written last. Loading takes the newest pair that agrees.
+A checkpoint is a flat dict of named tensors and a dict of JSON values. The tensors' file is written
+under a temporary name, flushed to disk, then renamed; a JSON file of the same name has its SHA-256
+and is written last. Loading takes the newest pair that matches.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def save(
     """Write checkpoint number `step` and drop all but the newest `keep`.
 
     Args:
-      tensors: of any dtype; names must be unique. They may share memory.
-      values: whatever JSON can hold.
+      tensors: of any dtype; they may share memory.
+      values: JSON values.
 
     Returns: the file of tensors.
 
@@ -44,17 +43,18 @@ def save(
       OSError: when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for half in folder.glob(".checkpoint_*"):  # of a process that was killed while it wrote
-        half.unlink(missing_ok=True)
+    # of a process that was killed while writing
+    for partial in folder.glob(".checkpoint_*"):
+        partial.unlink(missing_ok=True)
     path = folder / f"checkpoint_{step:010d}.safetensors"
     with atomic_path(path) as temporary:
-        write_tensors(_alone(tensors), temporary, called=path)
+        write_tensors(_unshared(tensors), temporary, name=path)
         digest = sha256(temporary)
-    described = {"step": step, "sha256": digest, "values": values}
-    write_json(path.with_suffix(".json"), described, indent=1)
-    _sync(folder)  # the new names must be on the disk before the old ones go
-    # By step, not by age; but never what was written just now, though leftovers of another run may
-    # be further on.
+    description = {"step": step, "sha256": digest, "values": values}
+    write_json(path.with_suffix(".json"), description, indent=1)
+    # the new names must be on disk before the old ones are deleted
+    _sync(folder)
+    # the new one stays even if another run left later steps
     newest = sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:]
     kept = {path.stem, *(old.stem for old in newest)}
     for old in (*folder.glob("checkpoint_*.json"), *folder.glob("checkpoint_*.safetensors")):
@@ -64,11 +64,10 @@ def save(
 
 
 def present(folder: Path) -> list[Path]:
-    """The descriptions of a folder's checkpoints, newest first; none where there is no folder yet.
+    """The descriptions of a folder's checkpoints, newest first; empty for an absent folder.
 
     Raises:
-      InputError: for what is there and is no folder to read: a file, a link to nothing or to
-        itself.
+      InputError: for a path that is no readable folder.
     """
     try:
         with reading(folder):
@@ -81,11 +80,10 @@ def present(folder: Path) -> list[Path]:
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
-    """The newest whole checkpoint: step, tensors, values. Newer ones that are damaged are named on
-    stderr.
+    """The newest valid checkpoint: step, tensors, values. Newer damaged ones are named on stderr.
 
     Raises:
-      InputError: when there is none, or none that is undamaged.
+      InputError: for a folder without a valid checkpoint.
     """
     damaged: list[InputError] = []
     for description in present(folder):
@@ -96,10 +94,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
             listed = "; ".join(map(str, damaged))
             continue
         if damaged:
-            print(
-                f"npmp: passed over: {InputError(listed)}; used is {description.stem}",
-                file=sys.stderr,
-            )
+            print(f"npmp: damaged: {InputError(listed)}; using {description.stem}", file=sys.stderr)
         return checkpoint
     if damaged:
         raise InputError(f"no usable checkpoint in '{folder}': {listed}")
@@ -114,24 +109,23 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
         for key in ("step", "sha256", "values")
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
-        raise InputError(f"{description.name} does not describe a checkpoint")
+        raise InputError(f"{description.name} is no checkpoint's description")
     require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
     if sha256(path) != digest:
         raise InputError(f"{path.name}: its checksum differs")
     return step, read_tensors(path), values
 
 
-def _alone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU, contiguous, copied only where two share their memory, which the
-    format does not allow."""
-    seen: set[int] = set()
-    alone = {}
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors on the CPU, copied where they share memory, as safetensors requires."""
+    addresses: set[int] = set()
+    unshared = {}
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
-        memory = plain.untyped_storage().data_ptr()
-        alone[name] = plain.clone() if memory in seen else plain
-        seen.add(memory)
-    return alone
+        address = plain.untyped_storage().data_ptr()
+        unshared[name] = plain.clone() if address in addresses else plain
+        addresses.add(address)
+    return unshared
 
 
 def _sync(folder: Path) -> None:
@@ -148,11 +142,11 @@ def _step(path: Path) -> int:
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold infinite numbers or none at all."""
-    # a sum is ten times as fast as looking at each, and finite only if all are
+    """Names of the tensors with infinite or NaN entries."""
+    # a sum is ten times faster than a test of every entry, and finite only if all are
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
-    odd = {name: tensor for name, tensor in floats.items() if not tensor.sum().isfinite()}
-    return [name for name, tensor in odd.items() if not tensor.isfinite().all()]
+    suspects = {name: tensor for name, tensor in floats.items() if not tensor.sum().isfinite()}
+    return [name for name, tensor in suspects.items() if not tensor.isfinite().all()]
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -168,28 +162,24 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the
-    user's mistake.
-
-    Raises:
-      InputError: in place of whatever torch, dicts and numbers raise.
-    """
+    """Around the loading of a checkpoint's tensors: turns errors of missing or mismatched entries
+    into InputError."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        # the first of torch's list
+        # the first entry of torch's list
         message = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
         raise InputError(
-            f"the checkpoint is of another kind of run: {message}; its own settings are in the "
-            "run's config.yaml"
+            f"the checkpoint is of a run with other settings: {message}; they are in the run's "
+            "config.yaml"
         ) from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's moments and step counts as named tensors. Learning rates are not among them:
-    schedules set those."""
+    """An optimizer's moments and step counts as named tensors, without learning rates, which
+    schedules set."""
     return {
         f"{index}.{name}": torch.as_tensor(value)
         for index, entry in optimizer.state_dict()["state"].items()
@@ -201,7 +191,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     """The inverse of `optimizer_tensors`, for an optimizer over the same parameters.
 
     Raises:
-      ValueError: for a tensor that fits no parameter, with nothing changed.
+      ValueError: for a tensor that matches no parameter; nothing is changed.
     """
     content = optimizer.state_dict()
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
@@ -212,7 +202,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
         valid = valid and not value.is_complex()
         if not valid or value.shape not in (shapes[int(index)], ()):
             raise ValueError(
-                f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} "
+                f"the optimizer's {key} {list(value.shape)} matches none of its {len(shapes)} "
                 "parameters"
             )
         state.setdefault(int(index), {})[name] = value.clone()

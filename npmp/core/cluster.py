@@ -1,4 +1,4 @@
-"""Ray (the extra `ray`): the one place that connects to it."""
+"""The connection to Ray (the extra `ray`)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from npmp.core import plugins
 ROOT = str(Path(__file__).resolve().parents[2])  # for a checkout that is not installed
 
 
-def connect(what: str) -> Any:
-    """Ray, connected to the cluster of RAY_ADDRESS, or to a new one of this machine. Where this
-    process is connected already, it stays so.
+def connect(feature: str) -> Any:
+    """Connect this process once to the cluster of RAY_ADDRESS, or to a new one on this machine.
 
     Args:
-      what: needs it, for the message where Ray is absent.
+      feature: needs Ray, for the message if it is not installed.
 
     Returns: the module `ray`.
 
     Raises:
-      InputError: where Ray is not installed or no cluster answers.
+      InputError: if Ray is not installed or no cluster answers.
     """
     if importlib.util.find_spec("ray") is None:
         raise InputError(
-            f"{what} needs the package ray: make install EXTRAS=ray, or pip install ray"
+            f"{feature} needs the package ray: make install EXTRAS=ray, or pip install ray"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
@@ -39,7 +38,7 @@ def connect(what: str) -> Any:
     environment: dict[str, Any] = {"env_vars": {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"}}
     address = os.environ.get("RAY_ADDRESS")
     where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
-    # Ray gives it to a shell as it is: without quotes a path with a space starts no worker
+    # Ray passes it to a shell unquoted
     if not address:
         environment["py_executable"] = shlex.quote(sys.executable)
     try:

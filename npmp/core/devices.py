@@ -1,4 +1,4 @@
-"""Where to compute, and how to compute the same twice."""
+"""Devices, and reproducible computation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mocap_data.errors import InputError
 
 
 def check_device(device: str) -> str:
-    """`device` where it exists. Raises InputError. Asks torch only about other than the CPU."""
+    """`device` if it exists. Imports torch only for CUDA. Raises InputError."""
     if device == "cpu":
         return device
     if not re.fullmatch(r"cuda(:\d+)?", device):
@@ -22,7 +22,7 @@ def check_device(device: str) -> str:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         build = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
-        raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
+        raise InputError(f"device={device}: torch has no CUDA device here{build}; use device=cpu")
     if int(device.partition(":")[2] or 0) >= count:
         raise InputError(
             f"no device {device!r}; available: cpu, " + ", ".join(f"cuda:{i}" for i in range(count))
@@ -31,9 +31,9 @@ def check_device(device: str) -> str:
 
 
 def has_native_bfloat16() -> bool:
-    """Whether this processor multiplies in bfloat16 itself; where it does not, torch's CPU kernels
-    emulate that, several times slower than float32. False where torch cannot tell, and where
-    ONEDNN_MAX_CPU_ISA keeps oneDNN from using all instructions."""
+    """Whether this processor multiplies in bfloat16. Without it torch's CPU kernels emulate it,
+    several times slower than float32. False if torch does not know, or ONEDNN_MAX_CPU_ISA restricts
+    oneDNN."""
     import torch
 
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper() not in ("DEFAULT", "ALL"):
@@ -46,7 +46,7 @@ def has_native_bfloat16() -> bool:
 
 
 def cpus() -> int:
-    """CPUs that this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -55,16 +55,17 @@ def seed_everything(
 ) -> None:
     """Seed python, numpy and torch; make torch deterministic with a fixed number of threads.
 
-    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations
-    without a deterministic form warn instead of failing.
+    With the same seed and thread count a run on the CPU is bit-equal. On CUDA, operations without a
+    deterministic form warn.
     """
     if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed}: 0 to {2**32 - 1} is expected")
+        raise InputError(f"seed={seed}: must be 0 to {2**32 - 1}")
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - for libraries that use the global generator
     if not use_torch:
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
+    # cuBLAS reads it when it starts
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     torch.manual_seed(seed)

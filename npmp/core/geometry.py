@@ -1,11 +1,10 @@
-"""Rotations in torch, as matrices: the few maps that simulation, features and imagination share.
+"""Rotation matrices in torch, for simulation, features and imagination.
 
-The learner keeps orientations as 3x3 matrices, not quaternions: a matrix has no double cover, its
-products are single batched multiplications, and its columns are the features the networks read.
+Orientations are 3x3 matrices, not quaternions: a matrix has no double cover, its products are
+single batched multiplications, and its columns are the networks' inputs.
 
-Conventions: `R` maps vectors of the local frame to the world, `v_w = R @ v_b`; rotation vectors are
-axis times angle
-  [rad].
+Conventions: `R` maps local vectors to the world, `v_w = R @ v_b`; a rotation vector is axis times
+angle [rad].
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ _placed: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
 
 
 def _like(constant: Tensor, x: Tensor) -> Tensor:
-    """A constant of this module on the device and of the type of x; copied there once, since a GPU
-    waits for copies."""
+    """A constant of this module on the device and of the type of x, copied there once."""
     if constant.device == x.device and constant.dtype == x.dtype:
         return constant
     key = (id(constant), x.device, x.dtype)
@@ -59,8 +57,7 @@ def exp_so3(w: Tensor) -> Tensor:
     squared = (w * w).sum(-1)
     small = squared < 1e-6
     angle = torch.where(small, torch.ones_like(squared), squared).sqrt()
-    # below a milliradian the series is exact in single precision, and has the gradient that
-    # sin(x)/x lacks at zero
+    # below a milliradian the series is exact in single precision, with a gradient at zero
     first = torch.where(small, 1.0 - squared / 6.0, torch.sin(angle) / angle)
     second = torch.where(small, 0.5 - squared / 24.0, (1.0 - torch.cos(angle)) / (angle * angle))
     k = skew(w)
@@ -72,8 +69,8 @@ def log_so3(rotation: Tensor) -> Tensor:
     """The rotation vector of a rotation of less than half a turn; the inverse of `exp_so3`. (...,
     3, 3) -> (..., 3) [rad].
 
-    Meant for the rotation of one control step. Within a milliradian of half a turn the axis is
-    lost; the result stays finite.
+    For rotations of one control step. Within a milliradian of half a turn the axis is undetermined;
+    the result stays finite.
     """
     # the axis times the sine of the angle, and one plus twice its cosine, in one product
     projected = rotation.flatten(-2) @ _like(_ANTISYMMETRIC_AND_TRACE, rotation)

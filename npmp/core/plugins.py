@@ -1,7 +1,7 @@
 """Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS.
 
-The code of a task runs when the user names it (task=NAME on the command line, `npmp.tasks.find` in
-Python), never because a policy.json, a config.yaml or another file does.
+A task's code runs when the user names it (task=NAME on the command line, `npmp.tasks.find` in
+Python), never when a policy.json, a config.yaml or another file does.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from types import ModuleType
 
 from mocap_data.errors import InputError
 
-_MODULE = "npmp_plugin_task_"  # before a task's name: that of its module
+# prefix of the modules of tasks
+_MODULE = "npmp_plugin_task_"
 
 
 def folders(kind: str) -> list[Path]:
-    """The folders that are searched for a kind of plugin, "robots" or "tasks", in this order."""
+    """The folders with plugins of a kind, "robots" or "tasks", in search order."""
     listed = os.environ.get(f"NPMP_{kind.upper()}", "").split(os.pathsep)
     return [*(Path(entry).expanduser() for entry in listed if entry), Path(kind)]
 
 
 def tasks() -> dict[str, Path]:
-    """The files of users' tasks by name, NAME.py; NAME.yaml beside it holds other settings."""
+    """The files of users' tasks by name, NAME.py; NAME.yaml beside it has settings."""
     paths = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
     return {path.stem: path for path in reversed(paths) if not path.stem.startswith("_")}
 
 
 def task_module(name: str) -> ModuleType:
-    """The module of a user's task, loaded once. Raises InputError where its file cannot be run."""
+    """The module of a user's task, loaded once. Raises InputError if its file fails."""
     module_name = _MODULE + name
     if (loaded := sys.modules.get(module_name)) is not None:
         return loaded
     path = tasks()[name]
     spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None  # of a .py; for the type checker
+    assert spec is not None and spec.loader is not None  # for the type checker
     module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -49,6 +50,6 @@ def task_module(name: str) -> ModuleType:
 
 
 def loaded_tasks() -> dict[str, ModuleType]:
-    """Modules of tasks that are loaded, by task; other processes cannot import them by name."""
+    """The loaded modules of tasks by name, which other processes cannot import."""
     prefix = len(_MODULE)
     return {name[prefix:]: m for name, m in sys.modules.items() if name.startswith(_MODULE)}

@@ -1,4 +1,4 @@
-"""How far long work is: loops report it, and what shows it listens.
+"""Progress of long work: loops report it to a listener.
 
 with phase("fitting the world model"):
     for update in counted(600):
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# (the phase, its steps so far, all of them or 0 where they are not counted)
+# (phase, steps so far, all steps or 0 if they are not counted)
 Listener = Callable[[str, int, int], None]
 
 # of each thread
@@ -29,17 +29,17 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def announce(what: str) -> None:
-    """Report that work without counted steps begins."""
+def announce(name: str) -> None:
+    """Report the start of work without counted steps."""
     if (listener := _listener.get()) is not None:
-        listener(what, 0, 0)
+        listener(name, 0, 0)
 
 
 @contextmanager
-def phase(what: str) -> Iterator[None]:
-    """Inside, `counted` loops of this thread are steps of `what`."""
-    token = _phase.set(what)
-    announce(what)
+def phase(name: str) -> Iterator[None]:
+    """Inside, `counted` loops of this thread are steps of the phase."""
+    token = _phase.set(name)
+    announce(name)
     try:
         yield
     finally:
@@ -49,8 +49,8 @@ def phase(what: str) -> Iterator[None]:
 def counted(total: int) -> Iterator[int]:
     """`range(total)`, reported inside a `phase`."""
     listener = _listener.get()
-    what = _phase.get()
-    for done in range(total):
-        if listener is not None and what:
-            listener(what, done, total)
-        yield done
+    name = _phase.get()
+    for step in range(total):
+        if listener is not None and name:
+            listener(name, step, total)
+        yield step

@@ -1,5 +1,5 @@
-"""Ranges of settings, checked where a settings dataclass is made: every wrong one is named with its
-value; None, what a setting may be left as, is never wrong."""
+"""Ranges of settings, checked in `__post_init__`: errors name the setting and its value; None is
+valid."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-# units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
+# units of a layer: the paper's widest has 1024; an LSTM of this width has 2 GB of weights
 MAX_WIDTH = 8192
-# observations are kept for as long as this
+# length of the observations' history
 LONGEST_DELAY_S = 10.0
 
 
@@ -28,7 +28,7 @@ def not_negative(settings: object, *names: str) -> None:
 
 
 def at_least_one(settings: object, *names: str) -> None:
-    """The same for whole numbers of at least one."""
+    """The same for integers of at least one."""
     _check(
         settings,
         names,
@@ -38,7 +38,7 @@ def at_least_one(settings: object, *names: str) -> None:
 
 
 def at_most(settings: object, most: float, *names: str) -> None:
-    """The same for numbers of at most `most`: of sizes that memory is taken for."""
+    """The same for numbers of at most `most`."""
     _check(settings, names, f"at most {most:g}", lambda value: value <= most)
 
 
@@ -47,32 +47,32 @@ def share(settings: object, *names: str) -> None:
     _check(settings, names, "in [0, 1]", lambda value: 0 <= value <= 1)
 
 
-def one_of(settings: object, name: str, known: Collection[str]) -> None:
+def one_of(settings: object, name: str, choices: Collection[str]) -> None:
     """The named field must be one of these words."""
-    if (value := getattr(settings, name)) not in (None, *known):
-        raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r:.40}")
+    if (value := getattr(settings, name)) not in (None, *choices):
+        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r:.40}")
 
 
 def pairs(settings: object, *names: str) -> None:
-    """Every named field must have two entries: the start and the end of a course over the run."""
+    """Every named field must have two entries: a schedule's start and end."""
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, tuple) or len(value) != 2:
             raise InputError(
-                f"{name} must be two numbers [at the start, at the end], got {_shown(value)}"
+                f"{name} must be two numbers [at the start, at the end], got {_as_list(value)}"
             )
 
 
 def _check(
-    settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]
+    settings: object, names: tuple[str, ...], expected: str, valid: Callable[[Any], bool]
 ) -> None:
     for name in names:
         if (setting := getattr(settings, name)) is None:
             continue
         values = setting if isinstance(setting, tuple) else (setting,)
-        if not values or not all(isinstance(value, Real) and right(value) for value in values):
-            raise InputError(f"{name} must be {words}, got {_shown(setting)}")
+        if not values or not all(isinstance(value, Real) and valid(value) for value in values):
+            raise InputError(f"{name} must be {expected}, got {_as_list(setting)}")
 
 
-def _shown(value: object) -> object:
+def _as_list(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value

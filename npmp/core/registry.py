@@ -1,4 +1,4 @@
-"""The trained artefacts that come with the package: folders of one kind, each with its card."""
+"""The shipped artefacts of a kind: folders, each with a card."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Registry:
     """The artefacts of a kind, one in each folder of `place`."""
 
     place: Path
-    # what one is called in messages, "skill module"
+    # its name in messages, "skill module"
     kind: str
-    # the file that makes a folder one, "module.json"
+    # file of the contract, "module.json"
     contract: str
-    # its card in Markdown, "CARD.md"
+    # file of the card, "CARD.md"
     card_name: str
-    # what writes a card, for messages
+    # command that writes a card, for messages
     maker: str = ""
 
     def names(self) -> tuple[str, ...]:
-        """Those that are shipped, sorted."""
+        """The names of the shipped artefacts, sorted."""
         return tuple(sorted(path.parent.name for path in self.place.glob(f"*/{self.contract}")))
 
     def find(self, artefact: str | Path) -> Path:
-        """The folder of an artefact, or a shipped one by its name: a folder of that name without
-        the contract, as one to write to, is none. Raises InputError."""
+        """The folder of an artefact by its path or shipped name; a local folder with a contract has
+        precedence. Raises InputError."""
         folder = Path(artefact)
         if str(artefact) in self.names() and not (folder / self.contract).is_file():
             return self.place / str(artefact)
@@ -37,11 +37,11 @@ class Registry:
             return folder
         shipped = ", ".join(self.names()) or "none"
         raise InputError(
-            f"no {self.kind} '{artefact}': neither a folder nor shipped; shipped are: {shipped}"
+            f"no {self.kind} '{artefact}': neither a folder nor shipped; shipped: {shipped}"
         )
 
-    def said(self, artefact: str | Path, key: str) -> str | None:
-        """A text of the contract of an artefact; None where it cannot be read."""
+    def contract_text(self, artefact: str | Path, key: str) -> str | None:
+        """A text entry of an artefact's contract; None if it cannot be read."""
         try:
             content = read_json(self.find(artefact) / self.contract)
         except (InputError, OSError):
@@ -50,13 +50,12 @@ class Registry:
         return text if isinstance(text, str) else None
 
     def of_robot(self, robot: str, ending: str = "") -> list[str]:
-        """Those that are shipped for a robot, with such an ending of their names; the shortest name
-        first."""
-        names = [name for name in self.names() if self.said(name, "robot") == robot]
+        """The shipped artefacts of a robot whose names have an ending, the shortest first."""
+        names = [name for name in self.names() if self.contract_text(name, "robot") == robot]
         return sorted((name for name in names if name.endswith(ending)), key=len)
 
     def card(self, artefact: str | Path) -> str:
-        """The card of a shipped artefact or of a folder. Raises InputError where there is none."""
+        """The card of a shipped artefact or of a folder. Raises InputError if it is missing."""
         if str(artefact) not in self.names() and not Path(artefact).is_dir():
             raise unknown(f"shipped {self.kind.split()[-1]}", artefact, self.names())
         path = self.find(artefact) / self.card_name

@@ -1,4 +1,4 @@
-"""Initial weights from a seed of their own."""
+"""Initial weights from a separate seed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, torch's CPU generator starts from this seed; outside, nothing changes.
+    """Inside, torch's CPU generator starts from this seed; outside, it is unchanged.
 
-    Networks are built on the CPU and moved, so that the same seed gives the same weights on every
-    device. What is drawn on a GPU inside is neither seeded nor restored.
+    Networks are built on the CPU and moved, so the same seed gives the same weights on every
+    device. GPU generators are neither seeded nor restored.
     """
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)

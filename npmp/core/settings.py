@@ -1,5 +1,4 @@
-"""Values from a file or a command line into the typed settings of the library: dataclasses, whose
-annotations and defaults are the schema."""
+"""Typed settings from plain mappings: the schema is a dataclass, its annotations and defaults."""
 
 from __future__ import annotations
 
@@ -22,54 +21,52 @@ from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
 
-# of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
+# of integers: floats cannot represent all larger ones
 _LARGEST = 2**53
-# settings of the process, which a run may go on with changed
+# settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()
 _show.maxstring = _show.maxother = 80
 
 
-class _Unlike(InputError):
-    """A value is not of the type that its annotation asks for. place: its dotted key."""
+class _TypeMismatch(InputError):
+    """A value of another type than its annotation. place: its dotted key."""
 
     def __init__(self, place: str, value: object, expected: str):
-        super().__init__(f"{place} must be {expected}, got {shown(value)}")
+        super().__init__(f"{place} must be {expected}, got {format_value(value)}")
 
 
 def from_mapping(
     cls: type[T], values: Mapping[str, Any], *, at: str = "", ignore: tuple[str, ...] = ()
 ) -> T:
-    """A settings dataclass from a mapping; lists become tuples where tuples are asked for, nested
-    mappings nested dataclasses. Keys that are not given have the dataclass's defaults; in a nested
-    one, what its field defaults to.
+    """A settings dataclass from a mapping. Lists become tuples and mappings nested dataclasses, by
+    the annotations. Missing keys take the dataclass's defaults, in a nested one its field's.
 
     Args:
-      at: the key that holds the mapping, for messages; the dataclass's name by default.
-      ignore: keys of the mapping that are not the dataclass's business.
+      at: key of the mapping, for messages; by default the dataclass's name.
+      ignore: keys of the mapping to ignore.
 
     Raises:
-      InputError: for an unknown, a missing or an ill-typed key, with its dotted place, its value
-        and what was expected, or for values out of range.
+      InputError: for an unknown, missing or ill-typed key, and for values out of range.
     """
     return typing.cast(T, _dataclass(cls, values, at or cls.__name__, ignore=ignore))
 
 
-def as_plain(value: Any) -> Any:
-    """Settings as YAML and JSON have them: mappings, lists, text and numbers."""
+def to_plain(value: Any) -> Any:
+    """Settings as types of YAML and JSON: mappings, lists, text and numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [entry.name for entry in dataclasses.fields(value) if entry.init]
-        return {name: as_plain(getattr(value, name)) for name in fields}
+        return {name: to_plain(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
-        return {str(name): as_plain(entry) for name, entry in value.items()}
+        return {str(name): to_plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [as_plain(entry) for entry in value]
+        return [to_plain(entry) for entry in value]
     return str(value) if isinstance(value, Path) else value
 
 
 def as_text(value: Any) -> str:
-    """A plain value as a command line writes it."""
+    """A plain value in the form of the command line."""
     words = {None: "null", True: "true", False: "false"}
     plain = value is None or isinstance(value, bool)
     return words[value] if plain else str(value).replace(" ", "")
@@ -83,8 +80,7 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 @functools.cache
 def help_of(cls: type) -> dict[str, str]:
-    """The comments above a dataclass's fields, or beside them, and above those that it derives
-    from."""
+    """The comments above or beside the fields of a dataclass and its bases."""
     comments: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         above: list[str] = []
@@ -97,20 +93,20 @@ def help_of(cls: type) -> dict[str, str]:
     return comments
 
 
-def unknown_setting(key: str, known: Iterable[str], also: Sequence[str] = ()) -> str:
+def unknown_setting(key: str, names: Iterable[str], also: Sequence[str] = ()) -> str:
     """ "has no setting 'stps'; the nearest are: steps, starts, stop". also: nearer names."""
-    close = [*also, *nearest(key, known)][:3]
-    return f"has no setting {shown(key)}; the nearest are: {', '.join(close)}"
+    close = [*also, *nearest(key, names)][:3]
+    return f"has no setting {format_value(key)}; the nearest are: {', '.join(close)}"
 
 
-def shown(value: object) -> str:
-    """A value for a message, of bounded length however long or deep it is; as YAML writes it where
-    that is simple."""
+def format_value(value: object) -> str:
+    """A value for a message, of bounded length; null, true and false as in YAML."""
     if value is None or isinstance(value, bool):
         return as_text(value)
     try:
         return _show.repr(list(value) if isinstance(value, tuple) else value)
-    except ValueError:  # whole numbers of more than 4300 digits have no repr
+    # integers of more than 4300 digits have no repr
+    except ValueError:
         return f"a {type(value).__name__} too long to show"
 
 
@@ -121,7 +117,7 @@ def _dataclass(
     if isinstance(values, cls):
         return values
     if not isinstance(values, Mapping):
-        raise _Unlike(at, values, "a mapping")
+        raise _TypeMismatch(at, values, "a mapping")
     hints = hints_of(cls)
     fields = {entry.name: entry for entry in dataclasses.fields(cls) if entry.init}
     defaults = {name: getattr(default, name, default_of(entry)) for name, entry in fields.items()}
@@ -144,15 +140,15 @@ def _dataclass(
 
 
 def default_of(entry: dataclasses.Field[Any]) -> Any:
-    """A field's default, MISSING where it has none."""
+    """A field's default, or MISSING."""
     if entry.default_factory is not dataclasses.MISSING:
         return entry.default_factory()
     return entry.default
 
 
 def from_value(hint: Any, value: Any, at: str, default: Any = None) -> Any:
-    """A single value as an annotation wants it; default: what a nested mapping changes. Raises:
-    InputError as `from_mapping`."""
+    """A value converted to an annotation; default: of a nested mapping. Raises InputError as
+    `from_mapping`."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if hint is Any:
@@ -161,14 +157,15 @@ def from_value(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         return _one_of(arguments, hint, value, at)
     if origin is Literal:
         if not any(value == choice and type(value) is type(choice) for choice in arguments):
-            raise _Unlike(at, value, _words(hint))
+            raise _TypeMismatch(at, value, _words(hint))
         return value
     if hint is Path:
         if not isinstance(value, str | Path) or not str(value):
-            raise _Unlike(at, value, "a path")
+            raise _TypeMismatch(at, value, "a path")
         return Path(os.path.expanduser(value))
     if hint is int and isinstance(value, float) and value.is_integer():
-        value = int(value)  # 1e6 for 1000000
+        # 1e6 for 1000000
+        value = int(value)
     if dataclasses.is_dataclass(hint):
         cls = typing.cast(type, hint)
         return _dataclass(cls, value, at, default if isinstance(default, cls) else None)
@@ -176,30 +173,31 @@ def from_value(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         return _sequence(hint, value, at)
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise _Unlike(at, value, _words(hint))
-        of = arguments[1] if arguments else Any
-        return {key: from_value(of, entry, f"{at}.{key}") for key, entry in value.items()}
+            raise _TypeMismatch(at, value, _words(hint))
+        entry_hint = arguments[1] if arguments else Any
+        return {key: from_value(entry_hint, entry, f"{at}.{key}") for key, entry in value.items()}
     if not _is(hint, value):
         large = hint in (int, float) and type(value) is int
-        raise _Unlike(at, value, f"a number of at most {_LARGEST:,}" if large else _words(hint))
+        raise _TypeMismatch(
+            at, value, f"a number of at most {_LARGEST:,}" if large else _words(hint)
+        )
     return float(value) if hint is float else value
 
 
 def _one_of(choices: tuple[Any, ...], hint: Any, value: Any, at: str) -> Any:
-    """A value of a union: what the first choice says that takes it; None stands for the others'
-    absence only."""
+    """A value converted to the first matching type of a union."""
     if value is None and type(None) in choices:
         return None
     others = [choice for choice in choices if choice is not type(None)]
-    # a mapping or list: say what in it is off
+    # the error of a mapping or list names its entry
     if len(others) == 1 and not isinstance(value, str | float | int | None):
         return from_value(others[0], value, at)
     for choice in others:
         try:
             return from_value(choice, value, at)
-        except _Unlike:
+        except _TypeMismatch:
             continue
-    raise _Unlike(at, value, _words(hint))
+    raise _TypeMismatch(at, value, _words(hint))
 
 
 def _sequence(hint: Any, value: Any, at: str) -> Any:
@@ -207,16 +205,16 @@ def _sequence(hint: Any, value: Any, at: str) -> Any:
     arguments = typing.get_args(hint)
     kind = tuple if kind is Sequence else kind
     if not isinstance(value, list | tuple):
-        raise _Unlike(at, value, _words(hint))
+        raise _TypeMismatch(at, value, _words(hint))
     if typing.get_origin(hint) is tuple and arguments and arguments[-1] is not Ellipsis:
         if len(value) != len(arguments):
-            raise _Unlike(at, value, _words(hint))
+            raise _TypeMismatch(at, value, _words(hint))
         each = arguments
     else:
         each = (arguments[0] if arguments else Any,) * len(value)
     return kind(
-        from_value(of, entry, f"{at}[{i}]")
-        for i, (of, entry) in enumerate(zip(each, value, strict=True))
+        from_value(entry_hint, entry, f"{at}[{i}]")
+        for i, (entry_hint, entry) in enumerate(zip(each, value, strict=True))
     )
 
 
@@ -229,7 +227,7 @@ def _is(hint: Any, value: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """What an annotation asks for, in words."""
+    """An annotation in words."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if hint is type(None):
@@ -253,13 +251,10 @@ def _words(hint: Any) -> str:
 
 
 def read_run_settings(folder: Path) -> tuple[str | None, dict[str, Any]]:
-    """FOLDER/config.yaml of a run: the verb that made it (None where it does not say) and its
-    settings. Raises InputError where it cannot be read."""
+    """A run's verb, or None, and settings from FOLDER/config.yaml. Raises InputError."""
     content = read_yaml(folder / "config.yaml")
     if not isinstance(content, dict):
-        raise InputError(
-            f"{folder / 'config.yaml'}: not a configuration (keys and values expected)"
-        )
+        raise InputError(f"{folder / 'config.yaml'}: expected a mapping")
     verb = content.pop("verb", None)
     return (None if verb is None else str(verb)), content
 
@@ -267,10 +262,10 @@ def read_run_settings(folder: Path) -> tuple[str | None, dict[str, Any]]:
 def changes(
     stored: Mapping[str, Any], values: Mapping[str, Any], *, ignore: Sequence[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ from a run's stored ones, but for those of the process, by their dotted
-    keys: the stored value and the new one (None where absent). ignore: more keys to leave out."""
-    before = flat(as_plain(stored))
-    after = flat(as_plain(values))
+    """Stored and new values (None if absent) of the settings that differ, by their dotted keys,
+    without those of the process. ignore: further keys."""
+    before = flat(to_plain(stored))
+    after = flat(to_plain(values))
     return {
         key: (before.get(key), after.get(key))
         for key in {**after, **before}

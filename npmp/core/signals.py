@@ -1,4 +1,4 @@
-"""Signals end a run in good order."""
+"""Signals that stop a run at a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-# that can be caught, and end or stop a process that does not; without SIGPIPE, which Python ignores
-# so that a write raises BrokenPipeError, and SIGTTOU (`signals_noted`)
+# other catchable signals that end or stop a process by default; without SIGPIPE, for which Python
+# raises BrokenPipeError, and SIGTTOU (`signals_noted`)
 OTHERS = tuple(
     getattr(signal, f"SIG{name}")
     for name in (
@@ -24,7 +24,7 @@ OTHERS = tuple(
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended a run in good order; the message names the command that continues it."""
+    """A signal stopped a run; the message names the command that continues it."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -32,22 +32,21 @@ class Stopped(KeyboardInterrupt):
 
 
 def terminals() -> list[int]:
-    """Which of the process's own three streams are terminals."""
+    """Which of the standard streams are terminals."""
     return [stream for stream in (0, 1, 2) if os.isatty(stream)]
 
 
 def silence(streams: Sequence[int]) -> None:
-    """Discard what is written to these from now on."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Redirect streams to the null device."""
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in streams:
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
+        os.dup2(null, stream)
+    os.close(null)
 
 
 def write_aside(message: str) -> None:
-    """Write to the standard error without waiting for it: a terminal that is held (Ctrl-S) blocks
-    whatever writes to it."""
-    # threading.Thread takes a lock, which a signal's handler may have interrupted
+    """Write to stderr in a thread: a stopped terminal (Ctrl-S) blocks writes."""
+    # threading.Thread takes a lock that the signal may have interrupted
     with suppress(RuntimeError):
         _thread.start_new_thread(_write, (message,))
 
@@ -59,8 +58,7 @@ def _write(message: str) -> None:
 
 @contextmanager
 def outliving(streams: Sequence[int]) -> Iterator[None]:
-    """Inside, a write that fails because these, terminals once, are gone ends nothing; they are
-    silenced."""
+    """Inside, a failed write to these terminals, which are gone, silences them."""
     try:
         yield
     except OSError as error:
@@ -74,17 +72,18 @@ def signals_noted(
     doing: str = "stopping at a checkpoint, after this iteration or the warm-up",
     others: Sequence[signal.Signals] = (),
 ) -> Iterator[list[signal.Signals]]:
-    """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by
-    nohup) do not interrupt but are noted in the list; a second one raises Stopped at once. Shell
-    and system both send SIGHUP, so that one never counts as a second; then output to the
-    terminal is discarded.
+    """Inside, SIGINT, SIGTERM and SIGHUP (unless ignored, as by nohup) are appended to the list
+    instead of interrupting; a second one raises Stopped. SIGHUP, which shell and system both send,
+    never counts as a second; output to the terminal is discarded from then on.
 
-    doing: what follows the first one, for its message. others: signals that are noted likewise,
-    and never count as a second; with them SIGTTOU is ignored, so that no write to the terminal
-    stops the process (stty tostop).
+    Args:
+      doing: follows the first signal, for its message.
+      others: further signals to note, never as a second; SIGTTOU is then ignored, so that writes
+        to the terminal do not stop the process (stty tostop).
     """
     noted: list[signal.Signals] = []
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    # absent on Windows
+    hangup = getattr(signal, "SIGHUP", None)
     streams = terminals()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -101,14 +100,14 @@ def signals_noted(
         noted.append(name)
         write_aside(f"\nnpmp: {name.name}: {doing}; once more to stop at once\n")
 
-    # only the main thread may handle signals
+    # only the main thread can handle signals
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    taken = [signal.SIGINT, signal.SIGTERM, *others]
+    handled = [signal.SIGINT, signal.SIGTERM, *others]
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
-        taken.append(hangup)
-    before = {number: signal.signal(number, note) for number in taken}
+        handled.append(hangup)
+    before = {number: signal.signal(number, note) for number in handled}
     if others and hasattr(signal, "SIGTTOU"):
         before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""Nested containers of tensors: what an observation or a recurrent state may be.
+"""Nested containers of tensors: observations and recurrent states.
 
 A tree is a tensor, or a tuple, NamedTuple, list or dict of trees. None is an empty tree.
 """
@@ -11,17 +11,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-# The type of a node depends on its depth, which the type checker cannot follow; the functions below
-# check instead.
+# recursive, which the type checker does not support; the functions below check it
 Tree: TypeAlias = Any
 
 
 def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Apply `function` to every leaf of `tree`, together with the same leaf of each of `others`.
-
-    The result has the structure of `tree`. Raises TypeError on a node that is no tensor and no
-    container.
-    """
+    """Apply `function` to every leaf of `tree` and the same leaves of `others`; a tree of the same
+    structure. Raises TypeError for a node that is neither tensor nor container."""
     if tree is None:
         return None
     if isinstance(tree, Tensor):
@@ -32,7 +28,8 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         }
     if isinstance(tree, (tuple, list)):
         items = [map_tree(function, *nodes) for nodes in zip(tree, *others, strict=True)]
-        if hasattr(tree, "_fields"):  # a NamedTuple takes its items as separate arguments
+        # a NamedTuple
+        if hasattr(tree, "_fields"):
             return type(tree)(*items)
         return type(tree)(items)
     raise TypeError(f"a tree holds tensors, tuples and dicts, not {type(tree).__name__}")
@@ -46,12 +43,12 @@ def leaves(tree: Tree) -> list[Tensor]:
 
 
 def stack_trees(trees: list[Tree]) -> Tree:
-    """Trees of one structure -> one tree whose leaves are stacked along a new first axis."""
+    """Trees of one structure -> one tree with leaves stacked along a new first axis."""
     return map_tree(lambda *tensors: torch.stack(tensors), trees[0], *trees[1:])
 
 
 def cat_trees(trees: list[Tree], dim: int = 0) -> Tree:
-    """Trees of one structure -> one tree whose leaves are put together along their axis `dim`."""
+    """Trees of one structure -> one tree with leaves concatenated along axis `dim`."""
     return map_tree(lambda *tensors: torch.cat(tensors, dim), trees[0], *trees[1:])
 
 

@@ -58,7 +58,7 @@ class SimulatedRobot:
         mujoco.mj_resetData(self.model, data)
         data.qpos[:] = robot.home_qpos
         pose = np.clip(crouch * robot.home_joints, robot.joint_lower, robot.joint_upper)
-        data.qpos[7:] = np.where(robot.carries_feet, pose, robot.home_joints)
+        data.qpos[7:] = np.where(robot.is_leg_joint, pose, robot.home_joints)
         mujoco.mj_kinematics(self.model, data)
         feet = feet_in_world(data, robot.foot_bodies, robot.foot_points)
         data.qpos[2] -= feet[..., 2].min() - robot.foot_radius

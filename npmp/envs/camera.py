@@ -23,8 +23,8 @@ from mocap_data.errors import unknown
 from mocap_data.input_files import read_json_object
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import geometry, ranges
-from npmp.core.memory import require_images
-from npmp.core.settings import as_plain, from_mapping
+from npmp.core.memory_checks import require_images
+from npmp.core.settings import from_mapping, to_plain
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
 
@@ -107,7 +107,7 @@ def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
         return config
     folder = Path(config.network).resolve()
     trained = read_json_object(folder / "eyes.json").get("camera", {})
-    usual = as_plain(from_mapping(CameraConfig, trained, at=f"'{folder}'.camera"))
+    usual = to_plain(from_mapping(CameraConfig, trained, at=f"'{folder}'.camera"))
     exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
     content = {**usual, **exact, **content, "network": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
@@ -115,7 +115,7 @@ def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
 
 def recorded(config: CameraConfig) -> dict[str, Any]:
     """The settings that a policy, or a depth network, depends on, as `camera_of` takes them."""
-    values = as_plain(config)
+    values = to_plain(config)
     del values["renderer"]
     network = values.pop("network")
     return {**values, "eyes": network} if network else values  # type: ignore[no-any-return]

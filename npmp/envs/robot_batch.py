@@ -20,7 +20,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators
 from npmp.core import artifact, geometry, ranges
-from npmp.core.memory import require_robots
+from npmp.core.memory_checks import require_robots
 from npmp.envs.free_body import FreeBody
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, turned

@@ -17,7 +17,7 @@ from scipy import stats
 
 from mocap_data.errors import InputError, unknown
 from npmp.core.settings import flat, read_run_settings
-from npmp.core.tables import as_number, read_table
+from npmp.core.tables import read_table, to_float
 
 FloatArray = npt.NDArray[np.float64]
 # by dotted key, values as text
@@ -170,10 +170,10 @@ def read_run(path: Path, score: str) -> TrainingRun:
         names = [name for name in metrics[0] if name != "iteration"]
         raise InputError(f"{path}: {unknown('metric', score, names)}")
 
-    wall_s = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
+    wall_s = {row.get("iteration"): to_float(row.get("wall_s")) for row in timing}
     minutes = [wall_s.get(row["iteration"], math.nan) / 60 for row in metrics]
-    env_steps = [as_number(row.get("env_steps")) for row in metrics]
-    scores = [as_number(row.get(score)) for row in metrics]
+    env_steps = [to_float(row.get("env_steps")) for row in metrics]
+    scores = [to_float(row.get(score)) for row in metrics]
     curve = np.array((minutes, env_steps, scores), dtype=np.float64).T
     curve = curve[np.isfinite(curve).all(axis=1)]
     if not len(curve):

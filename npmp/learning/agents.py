@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from npmp.core.progress import phase
-from npmp.core.state import Part
+from npmp.core.state import StatePart
 from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
 from npmp.envs.task import Task
@@ -39,7 +39,7 @@ class Agent(ABC):
     outputs: int  # width of the network's output
     # of that in losses, (a,) or a number: rad where it is joint targets
     unit: Tensor | float = 1.0
-    parts: Mapping[str, Part] = {}  # what else of it a checkpoint keeps
+    parts: Mapping[str, StatePart] = {}  # what else of it a checkpoint keeps
 
     @abstractmethod
     def observe(

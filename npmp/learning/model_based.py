@@ -23,10 +23,10 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
-from npmp.core.memory import require_batch, require_demonstration, require_replay
+from npmp.core.memory_checks import require_batch, require_demonstration, require_replay
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
-from npmp.core.state import Numbers, Part
+from npmp.core.state import Counters, StatePart
 from npmp.core.tree import cat_trees, leaves
 from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
@@ -514,7 +514,7 @@ class ModelBasedTrainer(Trainer):
 
     # --- checkpoints ---
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return {
             "policy": self.learned.upper.weights,
             "average": self.average.upper.weights,
@@ -528,7 +528,7 @@ class ModelBasedTrainer(Trainer):
             "carried": self.carried,
             "generator": self.generator,
             **({"acting": self.acting} if self.config.overlap else {}),
-            "counts": Numbers(self, "iteration_count", "env_steps"),
+            "counts": Counters(self, "iteration_count", "env_steps"),
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.core import ranges
 from npmp.core.seeding import seeded
-from npmp.core.state import Numbers, Part
+from npmp.core.state import Counters, StatePart
 from npmp.core.tree import stack_trees
 from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.rollout import RolloutState, Transition, rollout
@@ -176,7 +176,7 @@ class OnPolicyTrainer(Trainer):
             learned["action_std"] = self.agent.network.log_std.exp().mean().item()
         return experience.metrics | learned | {"beta": beta}
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return {
             "learner": self.learner,
             "env": self.env,
@@ -184,5 +184,5 @@ class OnPolicyTrainer(Trainer):
             "generator": self.generator,
             "range": self.range,
             **self.agent.parts,
-            "counts": Numbers(self, "iteration_count", "env_steps"),
+            "counts": Counters(self, "iteration_count", "env_steps"),
         }

@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp.core import checkpoint, ranges
 from npmp.core.progress import announce, phase
-from npmp.core.settings import changes, read_run_settings, shown
+from npmp.core.settings import changes, format_value, read_run_settings
 from npmp.core.signals import Stopped, signals_noted
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.learning import loggers
@@ -334,8 +334,8 @@ class _Run:
         stored = read_run_settings(self.resume)[1]
         for key, (_, value) in changes(stored, settings, ignore=IGNORED_IF_FINISHED).items():
             raise InputError(
-                f"{key}={shown(value)} has no effect: the run in '{self.resume}' is finished "
-                f"({self.total} iterations); increase steps=, or choose another out="
+                f"{key}={format_value(value)} has no effect: the run in '{self.resume}' is "
+                f"finished ({self.total} iterations); increase steps=, or choose another out="
             )
 
     def _open_log(self, caller: Caller) -> RunLog:

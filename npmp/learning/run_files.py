@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.files import atomic_path
-from npmp.core.tables import as_number
+from npmp.core.tables import to_float
 from npmp.learning.live import LiveLine
 from npmp.learning.loggers import Logger
 
@@ -61,10 +61,10 @@ class RunLog:
                 (folder / name).unlink(missing_ok=True)
             kept[name] = [dict(zip(columns, row)) for row in rows]
         timing = kept["timing.csv"]
-        self._wall_before = as_number(timing[-1].get("wall_s")) if timing else 0.0
+        self._wall_before = to_float(timing[-1].get("wall_s")) if timing else 0.0
         for row in kept["metrics.csv"]:
             self._latest |= {
-                key: as_number(row[key]) for key in self.evaluation_keys if row.get(key)
+                key: to_float(row[key]) for key in self.evaluation_keys if row.get(key)
             }
         self._board = board
         self._progress = progress

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp.core import ranges
 from npmp.core.gaussian import Gaussian
-from npmp.core.memory import require_batch, require_replay
-from npmp.core.state import Numbers, Part
+from npmp.core.memory_checks import require_batch, require_replay
+from npmp.core.state import Counters, StatePart
 from npmp.core.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
 from npmp.envs.rollout import RolloutState, Transition, rollout
@@ -240,7 +240,7 @@ class StudentTrainer(Trainer):
         sampled = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
         return sampled._replace(start=map_tree(lambda part: part[ids], lesson.start))
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return {
             "policy": self.agent.network,
             "average": self.average,
@@ -251,7 +251,7 @@ class StudentTrainer(Trainer):
             "generator": self.generator,
             "range": self.range,
             **self.agent.parts,
-            "counts": Numbers(self, "iteration_count", "env_steps"),
+            "counts": Counters(self, "iteration_count", "env_steps"),
         }
 
 

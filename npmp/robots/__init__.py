@@ -1,5 +1,5 @@
 """Robots: a MuJoCo model, and the limits, feet, markers and mirrors that it does not have."""
 
-from npmp.robots.robot import Marker, Robot, find, is_at_hand, load, names, user_names, with_joints
+from npmp.robots.robot import Marker, Robot, find, is_local, load, names, user_names, with_joints
 
-__all__ = ["Marker", "Robot", "find", "is_at_hand", "load", "names", "user_names", "with_joints"]
+__all__ = ["Marker", "Robot", "find", "is_local", "load", "names", "user_names", "with_joints"]

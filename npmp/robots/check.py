@@ -1,8 +1,6 @@
-"""The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet,
-self-collision, standing, gains, torque limits.
+"""Checks of a robot: mass, mirrors, feet, self-collision, standing, gains, torque limits.
 
-`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the
-environments take for granted is what is checked here.
+`check(robot)` returns one `Check` per assumption of retargeting and the environments.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from npmp.robots.robot import Robot
 from npmp.robots.self_collision import Pair, SelfCollision
 from npmp.robots.symmetry import Symmetry
 
-# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only
-# where the robot has them).
+# markers that recordings of dogs and people are matched to; toes, heels, elbows and hands are
+# optional
 QUADRUPED_MARKERS = (
     *("base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"),
     *("LF_foot", "RF_foot", "LH_foot", "RH_foot"),
@@ -38,40 +36,41 @@ HUMANOID_MARKERS = (
 MASS_KG = (0.5, 500.0)
 # largest to smallest inertia about a joint, and of a body's principal axes
 INERTIA_RATIO = 1e6
-# of a leg's joint [rad]: less is a limit in another unit
+# [rad] of a leg's joint, at least: less is probably a limit in another unit
 RANGE_RAD = 0.1
-# random ones, for the mirrors
+# random poses for the mirrors
 POSES = 32
-# [m] and [rad] that mirrored poses may be off, unless the symmetry says its own tolerance
+# [m] and [rad] error of mirrored poses, unless the symmetry has a tolerance
 EXACT = 1e-6
-# that a foot point may be from the floor at home
+# of a foot point from the floor at home, at most
 FLAT_M = 0.003
-# share of its height that a standing base may sink under the gains, its tilt, its drift: with the
-# 20 Nm/rad that users of a Go2 run it sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
+# share of its height that a standing base may sink, its tilt, its drift: with the usual 20 Nm/rad a
+# Go2 sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
 SINK = 0.3
 TILT_DEG = 10.0
 DRIFT_M = 0.11
 STAND_S = 2.0
-# joint speed [rad/s] at the end of standing, and of the gains' trial in the air
+# joint speed [rad/s] at the end of standing, and of the gains' test in the air
 STILL_RPS = 0.5
-# [rad] what may be left of a deviation of STEP_RAD
+# [rad] error that may remain of a deviation of STEP_RAD
 SETTLED_RAD = 0.05
 STEP_RAD = 0.2
-# a torque limit is a placeholder beyond a leg's share of the weight at the base's height, so many
-# times; drives of legged robots: 1 to 5
+# torque limit over a leg's share of the weight at the base's height, beyond which it is a
+# placeholder; drives of legged robots: 1 to 5
 PLACEHOLDER = 15.0
-# [s] kd over kp, proposed where joints have no damping: ANYmal B's
+# [s] kd over kp that is proposed for joints without damping: ANYmal B's
 DAMPING_S = 0.024
-# poses of a joint's sweep; share of it in which bodies of one limb may touch, and in which others
-# may from [rad] of home on: arms hang beside thighs
+# poses of a joint's sweep
 SWEEP = 25
+# share of a sweep in which bodies of one limb may touch
 SWEPT = 0.5
+# share in which other bodies may touch from within [rad] of home on: arms hang beside thighs
 BESIDE = 0.25
 NEAR_RAD = 0.05
-# [m] deeper than this bodies touch
+# [m] depth from which bodies touch
 TOUCHING_M = 1e-3
 _SIDES = {
-    # words: (front, left)
+    # word: (front, left)
     **dict.fromkeys(("lf", "fl"), (1, 1)),
     **dict.fromkeys(("rf", "fr"), (1, -1)),
     **dict.fromkeys(("lh", "hl", "rl"), (-1, 1)),
@@ -85,7 +84,7 @@ _SIDES = {
 
 @dataclass(frozen=True)
 class Check:
-    """One clause: what was looked at, whether it holds, and the numbers or what to do."""
+    """One assumption, whether it holds, and its numbers or the next step."""
 
     name: str
     passed: bool
@@ -94,8 +93,7 @@ class Check:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for
-    stderr and MUJOCO_LOG.TXT."""
+    """Silence MuJoCo's warnings inside: a simulation that diverges is a result here."""
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
@@ -106,23 +104,29 @@ def quiet() -> Iterator[None]:
 
 @quiet()
 def check(robot: Robot) -> tuple[Check, ...]:
-    """All clauses for a robot that loads. Nothing is raised for a robot that fails one."""
+    """All checks of a robot. A robot that fails one raises nothing."""
     try:
         floor = model_of(robot, floor=True)
         air = model_of(robot, floor=False)
     except (InputError, ValueError) as error:
         return (Check("model", False, one_line(error)),)
     rates = f"control {robot.control_rate_hz:g} Hz, physics {robot.physics_rate_hz:g} Hz"
-    clauses = [_compiles(robot, air), _mass(robot, air), _joints(robot, air)]
-    # that they divide is checked where a robot is read
-    clauses.append(Check("rates", True, f"{rates}: {robot.substeps} steps each"))
-    clauses.append(_axes(robot, air))
-    clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
-    if not robot.symmetries:
-        clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
-    clauses += [_markers(robot), _feet(robot, floor), self_collision(robot)]
-    clauses += [stands(robot), gains(robot), torque_limits(robot)]
-    return tuple(clauses)
+    symmetries = [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
+    return (
+        _compiles(robot, air),
+        _mass(robot, air),
+        _joints(robot, air),
+        # the loader checks that they divide
+        Check("rates", True, f"{rates}: {robot.substeps} steps each"),
+        _axes(robot, air),
+        *(symmetries or [Check("symmetry", True, "none: motions cannot be mirrored")]),
+        _markers(robot),
+        _feet(robot, floor),
+        self_collision(robot),
+        stands(robot),
+        gains(robot),
+        torque_limits(robot),
+    )
 
 
 def model_of(robot: Robot, *, floor: bool) -> mujoco.MjModel:
@@ -151,13 +155,13 @@ def _feet_points(robot: Robot, data: mujoco.MjData) -> Array:
 
 def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
     try:
-        seen = robot.model(visuals=True)
+        full = robot.model(visuals=True)
     except (InputError, ValueError) as error:
         return Check("model", False, f"does not compile with its visual shapes: {one_line(error)}")
     joints = len(robot.joint_names)
     bodies = len(robot.body_names)
     feet = len(robot.foot_bodies)
-    shapes = f"{model.ngeom} shapes that collide, {seen.ngeom} in all"
+    shapes = f"{model.ngeom} shapes that collide, {full.ngeom} in all"
     return Check("model", True, f"{joints} joints, {bodies} bodies, {feet} feet, {shapes}")
 
 
@@ -178,17 +182,19 @@ def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
 
 
 def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
-    crowded = [robot.body_names[i - 1] for i in range(2, model.nbody) if model.body_jntnum[i] > 1]
-    if crowded:
-        why = f"body '{crowded[0]}' has several hinges; environments take one a body"
-        return Check("joints", False, why)
+    several = [robot.body_names[i - 1] for i in range(2, model.nbody) if model.body_jntnum[i] > 1]
+    if several:
+        reason = f"body '{several[0]}' has several hinges; expected one a body"
+        return Check("joints", False, reason)
     span_rad = robot.joint_upper - robot.joint_lower
-    stiff = np.flatnonzero(robot.carries_feet & (span_rad < RANGE_RAD))
+    stiff = np.flatnonzero(robot.is_leg_joint & (span_rad < RANGE_RAD))
     if len(stiff):
         name = robot.joint_names[stiff[0]]
         degrees = np.degrees(span_rad[stiff[0]])
-        why = f"{name} turns by {degrees:.2g} degrees in all; are its limits in degrees? [rad] here"
-        return Check("joints", False, f"{why} (of the model: compiler angle=)")
+        reason = (
+            f"{name} turns by {degrees:.2g} degrees in all; are its limits in degrees, not rad?"
+        )
+        return Check("joints", False, f"{reason} (of the model: compiler angle=)")
     room = np.minimum(robot.home_joints - robot.joint_lower, robot.joint_upper - robot.home_joints)
     near = int(np.argmin(room))
     detail = f"nearest: {robot.joint_names[near]}, {room[near]:.2f} rad off"
@@ -196,21 +202,21 @@ def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
 
 
 def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
-    """X forward, Y left: feet whose names say left or right, front or hind must be there."""
+    """X forward, Y left: feet must be on the side that their names say."""
     points = _feet_points(robot, _at(model, robot.home_qpos)).mean(axis=1)
     named_sides = np.array([sides(foot) for foot in robot.foot_bodies])
     wrong = (named_sides * points[:, :2] < -1e-3).any(axis=1)
     if wrong.any():
         feet = ", ".join(foot for foot, off in zip(robot.foot_bodies, wrong, strict=True) if off)
-        return Check("axes", False, f"feet not where their names say (X forward, Y left): {feet}")
+        return Check("axes", False, f"feet not on their names' side (X forward, Y left): {feet}")
     if not named_sides.any():
-        return Check("axes", True, "names of feet do not tell sides; not checked")
-    return Check("axes", True, "X forward, Y left: feet are where their names say")
+        return Check("axes", True, "not checked: the feet's names have no sides")
+    return Check("axes", True, "X forward, Y left: feet are on their names' side")
 
 
 def sides(name: str) -> tuple[int, int]:
-    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT",
-    "FL_calf", "l_foot", ..."""
+    """(front, left) of a name ("LF_FOOT", "FL_calf", "l_foot"): +1, or -1 for hind and right; 0
+    where the name says neither."""
     front = left = 0
     for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name):
         ahead, aside = _SIDES.get(word.lower(), (0, 0))
@@ -229,10 +235,10 @@ def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
     detail = f"mirrored poses are off by at most {worst:.1e} m (allowed {allowed:.0e})"
     twice = symmetry.mirror_qpos(symmetry.mirror_qpos(robot.home_qpos))
     if np.abs(twice - robot.home_qpos).max() > 1e-12:
-        return Check(name, False, "mirroring twice does not give the pose back")
+        return Check(name, False, "mirroring twice does not restore the pose")
     if worst > allowed:
-        why = "a larger `tolerance` says that the robot is only nearly symmetric"
-        return Check(name, False, f"{detail}; {why}")
+        hint = "set a larger `tolerance` for a robot that is only nearly symmetric"
+        return Check(name, False, f"{detail}; {hint}")
     home = float(np.abs(symmetry.mirror_joints(robot.home_joints) - robot.home_joints).max())
     images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
     limits = np.abs(images - [robot.joint_lower, robot.joint_upper]).max(axis=0)
@@ -267,18 +273,19 @@ def mirror_error(
         mujoco.mj_kinematics(model, data)
         mujoco.mj_kinematics(model, image)
         turned = symmetry.mirror_body_quaternions(data.xquat[1:])
-        off = 1 - np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1).min()
+        cosine = np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1).min()
+        angle = 2 * np.sqrt(2 * (1 - cosine)) if 1 - cosine > 1e-13 else 0.0
         bodies = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
         markers = symmetry.mirror_points(_marker_points(robot, data)[symmetry.marker_permutation])
-        # points of a sole may change places among themselves
+        # points of a sole may be permuted
         soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
-        apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
+        distances = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
         worst = max(
             worst,
             np.abs(image.xpos[1:] - bodies).max(),
-            2 * np.sqrt(2 * off) if off > 1e-13 else 0.0,
+            angle,
             np.abs(_marker_points(robot, image) - markers).max(initial=0.0),
-            apart.min(axis=-1).max(),
+            distances.min(axis=-1).max(),
         )
     return float(worst)
 
@@ -293,15 +300,15 @@ def _markers(robot: Robot) -> Check:
     marked = {marker.body for marker in robot.markers.values()}
     if robot.body_names[0] not in marked:
         return Check("markers", False, f"none is on the root body '{robot.body_names[0]}'")
-    if bare := [foot for foot in robot.foot_bodies if foot not in marked]:
-        return Check("markers", False, f"no marker is on foot '{bare[0]}'")
+    if unmarked := [foot for foot in robot.foot_bodies if foot not in marked]:
+        return Check("markers", False, f"no marker is on foot '{unmarked[0]}'")
     groups = {"a dog's": QUADRUPED_MARKERS, "a person's": HUMANOID_MARKERS}
     missing = {like: [n for n in group if n not in robot.markers] for like, group in groups.items()}
     like = min(missing, key=lambda like: len(missing[like]))
     count = len(robot.markers)
     if lacking := missing[like]:
-        return Check("markers", False, f"{count}; {like} recordings want {', '.join(lacking)}")
-    return Check("markers", True, f"{count}; as {like} recordings want them")
+        return Check("markers", False, f"{count}; {like} recordings need {', '.join(lacking)}")
+    return Check("markers", True, f"{count}; all that {like} recordings need")
 
 
 # --- self-collision
@@ -309,26 +316,25 @@ def _markers(robot: Robot) -> Check:
 
 @dataclass(frozen=True)
 class Touch:
-    """A pair of bodies that touch while one joint goes through its range, the others at home."""
+    """Two bodies that touch while one joint sweeps its range, the others at home."""
 
     pair: Pair
     joint: str
-    # the joint's angle that touches nearest to home [rad], and how far that is from home [rad]
+    # [rad] of the joint, nearest to home, and its distance from home
     angle: float
     away: float
-    # of the range
+    # of the joint's range in which they touch
     share: float
     depth_m: float
 
 
 def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
-    """Of each pair that touches the joint that does it nearest to home; the largest share first."""
+    """Each pair that touches, for the joint that does so nearest to home, by falling share."""
     nearest: dict[Pair, Touch] = {}
     for joint, name in enumerate(robot.joint_names):
-        home, lower, upper = (
-            float(values[joint])
-            for values in (robot.home_joints, robot.joint_lower, robot.joint_upper)
-        )
+        home = float(robot.home_joints[joint])
+        lower = float(robot.joint_lower[joint])
+        upper = float(robot.joint_upper[joint])
         near = np.clip([home - NEAR_RAD, home, home + NEAR_RAD], lower, upper)
         angles = np.concatenate((np.linspace(lower, upper, SWEEP), near))
         poses = np.tile(robot.home_qpos, (len(angles), 1))
@@ -347,47 +353,46 @@ def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
 
 
 def self_collision(robot: Robot) -> Check:
-    """No pair touches from home on, and no bodies of one limb in most poses; others are listed."""
+    """No pair touches near home, and no bodies of one limb in most poses; others are listed."""
     collision = SelfCollision(robot)
     touches = sweep(robot, collision)
-    doubts = [
+    doubtful = [
         touch
         for touch in touches
         if (touch.share > BESIDE and touch.away < NEAR_RAD + 1e-9)
         or (touch.share > SWEPT and collision.in_line(touch.pair))
     ]
-    listed = [f"{_with(touch.pair)} from {touch.joint} {touch.angle:.2f}" for touch in touches[:2]]
-    more = f" and {len(touches) - 2} more pairs" if len(touches) > 2 else ""
-    swept = "each joint through its range: "
-    swept += f"{', '.join(listed)} rad on{more}" if touches else "nothing touches"
-    kinds = Counter(collision.ignored.values())
-    ignored = ", ".join(f"{count} ({reason})" for reason, count in kinds.items())
-    swept += f"; pairs not counted: {ignored}" if ignored else ""
-    if not doubts:
-        return Check("self-collision", True, swept)
-    pairs = ", ".join(f"[{', '.join(touch.pair)}]" for touch in doubts[:4])
-    worst = doubts[0]
-    detail = (
-        f"{_with(worst.pair)}: {_mm(worst.depth_m)} deep in {100 * worst.share:.0f} % of"
-        f" {worst.joint}'s range; where shapes may overlap: ignore_collisions: [{pairs}]"
-    )
-    return Check("self-collision", False, detail)
-
-
-def _with(pair: Pair) -> str:
-    return " with ".join(pair)
+    if doubtful:
+        pairs = ", ".join(f"[{', '.join(touch.pair)}]" for touch in doubtful[:4])
+        worst = doubtful[0]
+        detail = (
+            f"{' with '.join(worst.pair)}: {_mm(worst.depth_m)} deep in"
+            f" {100 * worst.share:.0f} % of {worst.joint}'s range;"
+            f" where shapes may overlap: ignore_collisions: [{pairs}]"
+        )
+        return Check("self-collision", False, detail)
+    detail = "each joint through its range: nothing touches"
+    if touches:
+        first = touches[0]
+        detail = (
+            f"each joint through its range: {len(touches)} pairs touch, {' with '.join(first.pair)}"
+            f" from {first.joint} {first.angle:.2f} rad on"
+        )
+    reasons = Counter(collision.ignored.values())
+    ignored = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
+    detail += f"; ignored pairs: {ignored}" if ignored else ""
+    return Check("self-collision", True, detail)
 
 
 # --- standing
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
-    """At home every foot point is on the floor, the feet's shapes are where the points say, and
-    nothing else is as low."""
+    """At home all foot points and shapes of feet are on the floor, and nothing else is as low."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
     floor = model.geom("floor").id
-    # of each body's lowest colliding point above the floor [m]; inf where it has none
+    # height of each body's lowest colliding point [m]; inf where it has none
     low = dict.fromkeys(robot.body_names, np.inf)
     for geom in np.flatnonzero((model.geom_bodyid > 0) & (model.geom_conaffinity != 0)).tolist():
         body = model.body(model.geom_bodyid[geom]).name
@@ -397,8 +402,9 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     detail = f"at home: {points}, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
     other = min(low, key=lambda body: low[body])
     if low[other] <= 0:
-        why = f"'{other}' reaches {_mm(low[other])}, below the feet"
-        return Check("feet", False, f"{detail}; {why}")
+        return Check(
+            "feet", False, f"{detail}; '{other}' reaches {_mm(low[other])}, below the feet"
+        )
     if not np.isfinite(max(shapes)):
         return Check("feet", False, "a foot has no shape that collides")
     rest = "nothing else collides"
@@ -414,9 +420,9 @@ def _mm(metres: float) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a robot stood for STAND_S under its gains, from home."""
+    """The end of STAND_S of standing under a robot's gains, from home."""
 
-    # "" where it came to the end with its feet, and nothing else, on the floor
+    # "" where its feet, and nothing else, are on the floor
     problem: str
     # share of its height that the base sank
     sink: float = np.nan
@@ -429,7 +435,7 @@ class Standing:
 
 
 def stand(robot: Robot, *, held: bool = False) -> Standing:
-    """Simulate it. held: the base can only sink, so that the legs carry and do not balance."""
+    """Simulate standing. held: the base only moves vertically, so that legs need not balance."""
     model = model_of(robot, floor=True)
     data = _at(model, robot.home_qpos)
     data.ctrl[:] = robot.home_joints
@@ -471,19 +477,21 @@ def _diverged(data: mujoco.MjData) -> bool:
 
 
 def stands(robot: Robot) -> Check:
-    """On its feet and still after STAND_S, not much lower than home; by itself, or, on drives as
-    soft as users run humanoids (Unitree's G1: 57 Nm/rad at both ankles, where 240 would balance
-    it), with its base held."""
-    alone = _stood(robot, held=False)
-    if alone.passed or len(robot.foot_bodies) != 2:
-        return alone
-    held = _stood(robot, held=True)
+    """On its feet and still after STAND_S, not much lower than home.
+
+    A biped may need its base held: with the usual soft gains (Unitree's G1: 57 Nm/rad at both
+    ankles, where 240 would balance it) a policy balances it.
+    """
+    free = _standing_check(robot, held=False)
+    if free.passed or len(robot.foot_bodies) != 2:
+        return free
+    held = _standing_check(robot, held=True)
     if not held.passed:
-        return alone
-    return replace(held, detail=f"{held.detail}; base held: alone it falls, a policy balances it")
+        return free
+    return replace(held, detail=f"{held.detail}; base held: it needs a policy to balance")
 
 
-def _stood(robot: Robot, *, held: bool) -> Check:
+def _standing_check(robot: Robot, *, held: bool) -> Check:
     s = stand(robot, held=held)
     if np.isnan(s.sink):
         return Check("stands", False, s.problem)
@@ -500,7 +508,7 @@ def _stood(robot: Robot, *, held: bool) -> Check:
 
 
 def gains(robot: Robot) -> Check:
-    """In the air every joint, set off by STEP_RAD (within its limits), comes back and is still."""
+    """In the air every joint returns from STEP_RAD off home (within its limits) and is still."""
     model = model_of(robot, floor=False)
     home = robot.home_joints
     inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)
@@ -513,30 +521,33 @@ def gains(robot: Robot) -> Check:
         mujoco.mj_step(model, data, round(STAND_S * robot.physics_rate_hz))
     if _diverged(data):
         return Check("gains", False, "the joints' control diverges at this physics rate")
-    left = np.abs(data.qpos[7:] - home)
-    stuck = model.dof_frictionloss[6:] / robot.kp  # what dry friction may hold off
-    worst = int(np.argmax(left - stuck))
+    error = np.abs(data.qpos[7:] - home)
+    # the error that dry friction may hold
+    held = model.dof_frictionloss[6:] / robot.kp
+    worst = int(np.argmax(error - held))
     fastest = float(np.abs(data.qvel[6:]).max())
     detail = (
         f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm;"
-        f" set off by {STEP_RAD:g} rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}),"
+        f" of {STEP_RAD:g} rad off home {error[worst]:.3f} rad remain ({robot.joint_names[worst]}),"
         f" {fastest:.2f} rad/s"
     )
-    good = bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS)
-    own = model.dof_damping[6:]
-    limp = np.flatnonzero(robot.kd + own <= 0)
-    if len(limp):
-        name = robot.joint_names[limp[0]]
-        kd = DAMPING_S * robot.kp[limp[0]]
-        why = f"{name} has kd 0 and no damping; try drives: kd: {kd:.2g} ({DAMPING_S:g} s times kp)"
-        return Check("gains", False, f"{detail}; {why}")
+    good = bool(error[worst] - held[worst] < SETTLED_RAD and fastest < STILL_RPS)
+    damping = model.dof_damping[6:]
+    undamped = np.flatnonzero(robot.kd + damping <= 0)
+    if len(undamped):
+        name = robot.joint_names[undamped[0]]
+        kd = DAMPING_S * robot.kp[undamped[0]]
+        hint = (
+            f"{name} has kd 0 and no damping; try drives: kd: {kd:.2g} ({DAMPING_S:g} s times kp)"
+        )
+        return Check("gains", False, f"{detail}; {hint}")
     if not robot.kd.all():
-        detail += f"; kd 0: only the joints' own damping of {span(own)} Nm s/rad"
+        detail += f"; kd 0: only the joints' own damping of {span(damping)} Nm s/rad"
     return Check("gains", good, detail)
 
 
 def torque_limits(robot: Robot) -> Check:
-    """No limit is a placeholder, against the weight of the robot at the height of its base."""
+    """No torque limit is far above the robot's weight at the height of its base."""
     weight = 9.81 * float(robot.model(visuals=False).body_mass.sum()) / len(robot.foot_bodies)
     carried = weight * float(robot.home_qpos[2])
     largest = int(np.argmax(robot.torque_limit))
@@ -547,17 +558,18 @@ def torque_limits(robot: Robot) -> Check:
     )
     if ratio <= PLACEHOLDER:
         return Check("torque limits", True, detail)
-    why = f"a placeholder? at most {PLACEHOLDER:g} times is expected; see the maker's data sheet"
-    return Check("torque limits", False, f"{detail}; {why}")
+    hint = f"a placeholder? at most {PLACEHOLDER:g} times is expected; see the maker's data sheet"
+    return Check("torque limits", False, f"{detail}; {hint}")
 
 
 def span(values: Array | Sequence[float]) -> str:
-    low, high = float(np.min(values)) + 0.0, float(np.max(values)) + 0.0
+    low = float(np.min(values)) + 0.0
+    high = float(np.max(values)) + 0.0
     return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
 
 
-# check -> what of robot.yaml answers for it
-_EDIT = {
+# check -> keys of robot.yaml that it depends on
+_KEYS = {
     "gains": ("drives",),
     "torque limits": ("drives",),
     "self-collision": ("ignore_collisions",),
@@ -569,8 +581,8 @@ _EDIT = {
 }
 
 
-def what_to_edit(failed: Sequence[str]) -> str:
-    """The parts of robot.yaml that failing checks are about; the model itself where none is."""
-    parts = (_EDIT.get(name, ("symmetries",) * name.startswith("symmetry")) for name in failed)
-    entries = dict.fromkeys(itertools.chain(*parts))
-    return f"edit there {', '.join(entries)}" if entries else "the model itself must be changed"
+def edit_hint(failed: Sequence[str]) -> str:
+    """The keys of robot.yaml that failing checks depend on, as a next step."""
+    keys = (_KEYS.get(name, ("symmetries",) * name.startswith("symmetry")) for name in failed)
+    entries = dict.fromkeys(itertools.chain(*keys))
+    return f"edit there {', '.join(entries)}" if entries else "change the model itself"

@@ -1,4 +1,4 @@
-"""The schema of robot.yaml: what a model leaves unsaid, read and checked before the model is."""
+"""The schema of robot.yaml: what a model's file does not have, checked before the model is read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npmp.core import ranges
 from npmp.core.settings import from_mapping
 
 Point = tuple[float, float, float]
-# a number, "model" for the model's own, or one of these per joint
+# a number, "model" for the model's own value, or one of these per joint
 Gain = float | str | Mapping[str, float | str]
 MODEL = "model"
 CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
-# keys of `Description` for models that were not written for this package; others say it themselves
+# keys of `Description` for adapted models only; other MJCFs have these values themselves
 _ADAPTED = ("physics_rate_hz", "imu")
 
 
@@ -37,7 +37,7 @@ class JointEntry:
         ranges.above_zero(self, "velocity")
         if not self.lower <= self.home <= self.upper or self.lower == self.upper:
             raise ValueError(
-                f"home {self.home:g} is not within lower {self.lower:g} and upper {self.upper:g}"
+                f"home={self.home:g}: must be within lower {self.lower:g} and upper {self.upper:g}"
             )
 
 
@@ -68,18 +68,18 @@ class FeetEntry:
     radius: float
     # one sphere a foot; of a sole, the middle of its points
     offset: Point
-    # of soles, as many for every foot
+    # of soles, equally many for every foot
     points: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
-    # feet that the model has only as shapes, and where these are
+    # feet that are only shapes in the model, and the places of these
     at: Mapping[str, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "radius")
         if not self.bodies:
-            raise ValueError("bodies must name a foot at least")
+            raise ValueError("bodies must name at least one foot")
         if len({len(sole) for sole in self.points.values()}) > 1 or () in self.points.values():
             counts = ", ".join(f"{body} {len(sole)}" for body, sole in self.points.items())
-            raise ValueError(f"points: every foot needs as many, at least one; found {counts}")
+            raise ValueError(f"points: every foot must have equally many, at least one: {counts}")
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class SymmetryEntry:
     def __post_init__(self) -> None:
         ranges.above_zero(self, "tolerance")
         if self.normal not in ("x", "y", "z"):
-            raise ValueError(f"normal must be x, y or z, got {self.normal!r}")
+            raise ValueError(f"normal={self.normal!r}: must be x, y or z")
         parts = [part for pair in self.swap for part in set(pair)]
         if len(set(parts)) < len(parts):
-            raise ValueError(f"a part of a name is swapped twice in {list(self.swap)}")
+            raise ValueError(f"swap={list(self.swap)}: a part of a name is swapped twice")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class DrivesEntry:
     kp: Gain = MODEL
     kd: Gain = MODEL
     torque_limit: Gain = MODEL
-    # [kg m2] of the rotors, seen at the joints
+    # [kg m2] of the rotors, at the joints
     armature: Gain = MODEL
 
 
@@ -125,18 +125,18 @@ class Description:
     imu_site: str = "imu"
     source: str = ""
     licence: str = ""
-    # pairs of bodies whose overlap does not count as self-collision, and their mirror images
+    # pairs of bodies whose overlap is no self-collision, and their mirror images
     ignore_collisions: tuple[tuple[str, str], ...] = ()
-    # given for a model that was not written for this package (`npmp.robots.adapt`)
+    # position control of a model to adapt (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None
     physics_rate_hz: float | None = None
-    # of the site to add where the model has none
+    # place of the site to add where the model has none
     imu: Place | None = None
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "control_rate_hz", "physics_rate_hz")
         if isinstance(self.drives, str) and self.drives != MODEL:
-            raise ValueError(f"drives must be '{MODEL}' or a mapping, got {self.drives!r}")
+            raise ValueError(f"drives={self.drives!r}: must be '{MODEL}' or a mapping")
 
 
 def read_description(content: Any, where: str) -> Description:
@@ -144,32 +144,32 @@ def read_description(content: Any, where: str) -> Description:
     try:
         description = from_mapping(Description, content, at="robot")
     except InputError as error:
-        # YAML 1.1 takes 5e-06 for a word
+        # YAML 1.1 reads 5e-06 as text
         power = re.search(r"got '([-+]?\d+)([eE][-+]?\d+)'", str(error))
         hint = f"; a power of ten needs a dot in YAML: {power[1]}.0{power[2]}" if power else ""
         raise InputError(f"{where}: {error}{hint}") from None
     keys = [key for key in _ADAPTED if key in content]
     if description.drives is None and keys:
         raise InputError(
-            f"{where}: {keys[0]} is for a model with `drives:` here; any other says it itself"
+            f"{where}: {keys[0]} needs `drives:`; without it the model's own value is used"
         )
     return description
 
 
 def one_of(value: str, choices: Iterable[str], kind: str, where: str) -> str:
-    """A name that exists; `kind` says of what: "body", "site". Raises InputError."""
+    """A name that is one of the choices, of a kind ("body", "site"). Raises InputError."""
     if value not in choices:
         raise InputError(f"{where}: {unknown(kind, value, choices)}")
     return value
 
 
-def match_names(given: Mapping[str, Any], wanted: Iterable[str], where: str) -> None:
-    """Raise InputError unless the keys are exactly these names."""
-    for name in wanted:
-        if name not in given:
+def match_names(table: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    """Raise InputError unless the table's keys are exactly these names."""
+    for name in names:
+        if name not in table:
             raise InputError(f"{where} lacks '{name}'")
-    for name in given:
-        one_of(name, tuple(wanted), "name", where)
+    for key in table:
+        one_of(key, tuple(names), "name", where)
 
 
 def frozen(values: ArrayLike, dtype: type = np.float64) -> NDArray[Any]:

@@ -1,9 +1,7 @@
-"""Where a robot.yaml's `mjcf:` lies: a path, or `menagerie:FOLDER/FILE.xml`, a model of MuJoCo
-Menagerie.
+"""The file of a robot.yaml's `mjcf:`, a path or `menagerie:FOLDER/FILE.xml` of MuJoCo Menagerie.
 
-The models come through the package `mujoco-menagerie` (the extra `menagerie`), which downloads one
-at its first use and keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout
-to use instead, with or without the package.
+The package `mujoco-menagerie` (the extra `menagerie`) downloads a model at its first use and caches
+it. The environment variable MENAGERIE_ROOT names a checkout to use instead.
 """
 
 from __future__ import annotations
@@ -18,16 +16,15 @@ ROOT = "MENAGERIE_ROOT"
 
 
 def locate(reference: str, folder: Path) -> Path:
-    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of
-    Menagerie, downloaded if need be.
+    """The file of `mjcf: reference` in a robot.yaml of this folder, which may be absent; a model of
+    Menagerie is downloaded if needed.
 
     Raises:
-      InputError: for a model of Menagerie that is not there or cannot be had. Whether the file
-        exists is not looked at.
+      InputError: for a model of Menagerie that is not in the checkout or cannot be downloaded.
     """
     if not reference.startswith(PREFIX):
         path = Path(reference).expanduser()
-        # the folder may be still to be made
+        # the folder may not exist yet
         return (folder / path).resolve() if ".." in path.parts else folder / path
     model, file = _split(reference)
     if root := os.environ.get(ROOT):
@@ -35,29 +32,29 @@ def locate(reference: str, folder: Path) -> Path:
         if not path.is_dir():
             raise InputError(f"{reference}: no folder '{model}' under {ROOT}={root}")
         return path / file
-    how = "install the extra (pip install 'npmp[menagerie]')"
-    needs = f"needs the package mujoco-menagerie; {how} or let {ROOT} name a checkout"
-    with importing(f"{reference}: {needs} of MuJoCo Menagerie"):
+    install = "pip install 'npmp[menagerie]'"
+    with importing(f"{reference} needs mujoco-menagerie: {install}, or set {ROOT} to a checkout"):
         import mujoco_menagerie
     try:
         return Path(mujoco_menagerie.get(model).path()) / file
     except (mujoco_menagerie.MenagerieError, OSError) as error:
-        instead = f"{ROOT} can name a checkout of MuJoCo Menagerie instead"
-        raise InputError(f"{reference}: {one_line(error)}; {instead}") from error
+        raise InputError(
+            f"{reference}: {one_line(error)}; or set {ROOT} to a checkout of MuJoCo Menagerie"
+        ) from error
 
 
 def model_file(reference: str) -> Path:
-    """As `locate`, from this folder. Raises InputError for a folder of models, too."""
+    """As `locate`, from the working folder. Raises InputError also for a folder."""
     path = locate(reference, Path())
     if path.is_dir():
         models = sorted(file for kind in ("*.xml", "*.urdf") for file in path.glob(kind))
         example = f", e.g. {models[0]}" if models else ""
-        raise InputError(f"{reference} is a folder; the model's file is expected{example}")
+        raise InputError(f"{reference} is a folder; expected the model's file{example}")
     return path
 
 
-def at_hand(reference: str) -> bool:
-    """Whether the file of a reference can be had without a download. Never touches the network."""
+def is_cached(reference: str) -> bool:
+    """Whether a reference's file can be read without a download."""
     if not reference.startswith(PREFIX):
         return True
     model, file = _split(reference)
@@ -85,10 +82,9 @@ def _split(reference: str) -> tuple[str, str]:
 
 
 def reference_to(target: str, path: Path, folder: Path) -> str:
-    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way
-    from the folder where they share one that is not the root, so that both can be moved together;
-    else by its absolute path.
-    """
+    """The `mjcf:` of a robot.yaml in a folder: `menagerie:` for a model of Menagerie; a relative
+    path where both share a folder other than the root, so that they can move together; else the
+    absolute path."""
     root = os.environ.get(ROOT)
     if target.startswith(PREFIX):
         return target

@@ -1,10 +1,9 @@
-"""The `Robot`: an MJCF and a `robot.yaml` beside it, read into one frozen value.
+"""The `Robot`: an MJCF and a robot.yaml beside it, read into one frozen value.
 
-The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the time step, position
-actuators with their gains and torque limits); robot.yaml holds the rest (position and speed limits,
-home pose, feet, markers, mirrors, control rate). No number stands in both. A folder with these two
-files is a robot: `load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml
-the MJCF may come from anywhere, as from MuJoCo Menagerie (`npmp.robots.adapt`,
+The MJCF has the bodies, joints, inertia, shapes, time step and position actuators; robot.yaml has
+the position and speed limits, home pose, feet, markers, mirrors and control rate. A folder with
+these two files is a robot: `load("my_folder")` reads it like a packaged one. With `drives:` in
+robot.yaml the MJCF may be any model, such as one of MuJoCo Menagerie (`npmp.robots.adapt`,
 `npmp.robots.menagerie`).
 
 Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root
@@ -31,10 +30,11 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
-from npmp.robots.adapt import adapt, drop_visuals
+from npmp.robots.adapt import adapt
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
-from npmp.robots.menagerie import at_hand, locate
+from npmp.robots.menagerie import is_cached, locate
 from npmp.robots.model import compile_spec, feet_in_world, hinge_names, hinges_to, posed, read_spec
+from npmp.robots.strip import drop_visuals
 from npmp.robots.symmetry import Marker, Symmetry, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -42,10 +42,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Robot:
-    """A robot with a free root, position-controlled hinges and spherical feet. All arrays are
-    read-only.
+    """A robot with a free root, position-controlled hinges and spherical feet; read-only arrays.
 
-    J joints in qpos order, B bodies in MuJoCo's order (the root first, the world left out), F feet.
+    J joints in qpos order, B bodies in MuJoCo's order (from the root, without the world), F feet.
     """
 
     name: str
@@ -75,16 +74,16 @@ class Robot:
     joint_lower: Array
     # (J,) [rad]
     joint_upper: Array
-    # (J,) of the drives [rad/s]
+    # (J,) speed limits of the drives [rad/s]
     velocity_limit: Array
     control_rate_hz: float
     physics_rate_hz: float
     symmetries: Mapping[str, Symmetry]
-    # of names, kinematics and inertia: what a stored motion depends on
+    # of names, kinematics and inertia, which a stored motion depends on
     model_sha256: str
-    # pairs of bodies that may overlap
+    # pairs of bodies whose overlap is no self-collision
     ignored_collisions: tuple[tuple[str, str], ...] = ()
-    # of an MJCF that was not written for this package: by what it is adapted as it is read
+    # the description that adapts a model of another simulator, None for a native MJCF
     adaptation: Description | None = None
 
     @property
@@ -93,23 +92,23 @@ class Robot:
         return self.home_qpos[7:]
 
     @property
-    def carries_feet(self) -> NDArray[np.bool_]:
-        """(J,) which joints are of legs, between the root and a foot."""
+    def is_leg_joint(self) -> NDArray[np.bool_]:
+        """(J,) whether a joint is between the root and a foot."""
         model = self.model(visuals=False)
-        carrying = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
-        return np.isin(np.arange(len(self.joint_names)), carrying)
+        legs = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
+        return np.isin(np.arange(len(self.joint_names)), legs)
 
     @property
     def substeps(self) -> int:
         """Physics steps per control step."""
         return round(self.physics_rate_hz / self.control_rate_hz)
 
-    def turning(self, most: Mapping[str, float]) -> Robot:
+    def with_joint_ranges(self, most: Mapping[str, float]) -> Robot:
         """The same robot with wider joint limits.
 
         Args:
-          most: angles [rad], by parts of joints' names, to which these may turn either way; limits
-            that are wider stay. A robot that none of the parts fits stays as it is.
+          most: limits [rad] in both directions by parts of joints' names; wider limits stay, and
+            so does a robot without any such joint.
 
         Raises:
           InputError: where only some of the keys are part of a joint's name.
@@ -129,11 +128,9 @@ class Robot:
         return replace(self, joint_lower=frozen(lower), joint_upper=frozen(upper))
 
     def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
-        """A fresh, editable spec of the robot alone: no floor, no light, joints limited to
-        lower..upper.
+        """A new, editable spec of the robot without floor and light, its joints limited.
 
-        Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth
-        faster.
+        Without visuals the compiled model has only colliding geoms: the same physics, 20 % faster.
         """
         spec = read_spec(self.mjcf)
         if self.adaptation is not None:
@@ -145,7 +142,7 @@ class Robot:
         for name, low, high in limits:
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
-            # of the file that the joint comes from: attached models may have another
+            # the unit of the joint's file: attached models may have another
             unit = np.pi / 180 if joint.compiler.degree else 1.0
             joint.range = [low / unit, high / unit]
         return spec
@@ -170,16 +167,16 @@ def names() -> tuple[str, ...]:
 
 
 def with_joints(joint_names: Iterable[str]) -> list[str]:
-    """The packaged robots that have exactly these joints, in whatever order.
+    """The packaged robots that have exactly these joints, in any order.
 
-    By their robot.yaml alone: loading one may fetch its model from the network.
+    Only their robot.yaml is read: loading may download a model.
     """
-    wanted = set(joint_names)
-    return [name for name in names() if set(read_yaml(find(name))["joints"]) == wanted]
+    joints = set(joint_names)
+    return [name for name in names() if set(read_yaml(find(name))["joints"]) == joints]
 
 
 def user_names() -> tuple[str, ...]:
-    """Users' robots, sorted: folders with a robot.yaml in ./robots and those of NPMP_ROBOTS."""
+    """Users' robots, sorted: folders with a robot.yaml in ./robots and NPMP_ROBOTS."""
     robots = {
         path.parent.name
         for folder in plugins.folders("robots")
@@ -189,11 +186,10 @@ def user_names() -> tuple[str, ...]:
 
 
 def find(robot: str | Path) -> Path:
-    """The robot.yaml of a packaged robot, of one of one's own (`user_names`), or of the path of a
-    folder or file.
+    """The robot.yaml of a packaged robot, a user's robot, or the path of a folder or file.
 
     Raises:
-      InputError: where there is none.
+      InputError: for an unknown name, and a path without robot.yaml.
     """
     for folder in (_PACKAGE, *plugins.folders("robots")):
         if str(robot) == Path(robot).name and (folder / robot / "robot.yaml").is_file():
@@ -208,7 +204,7 @@ def find(robot: str | Path) -> Path:
         path = path / "robot.yaml"
     if path.is_file() and path.suffix in (".xml", ".urdf"):
         raise InputError(
-            f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it"
+            f"{robot} is a model without robot.yaml; npmp robots add {robot} writes one"
         )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
@@ -216,31 +212,29 @@ def find(robot: str | Path) -> Path:
             " or the path of a folder"
         )
     if not path.exists():
-        raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
+        raise InputError(f"no robot file '{path}'; packaged robots: {', '.join(names())}")
     return path
 
 
 def load(robot: str | Path) -> Robot:
-    """A packaged or a user's robot by its name, or by the path of its folder or its robot.yaml.
+    """A packaged or a user's robot by its name, or by the path of its folder or robot.yaml.
 
     Raises:
-      InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not fit
-        its MJCF, or a model of MuJoCo Menagerie that cannot be had.
+      InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not match
+        its MJCF, or a model of MuJoCo Menagerie that cannot be downloaded.
     """
     path = find(robot)
     return build(read_yaml(path), path)
 
 
-def is_at_hand(robot: str | Path) -> bool:
-    """Whether the robot's model can be read without a download. Raises InputError for no robot at
-    all."""
+def is_local(robot: str | Path) -> bool:
+    """Whether the robot's model can be read without a download. Raises InputError as `find`."""
     content = read_yaml(find(robot))
-    return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
+    return is_cached(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
 
 def build(content: Any, path: Path) -> Robot:
-    """The robot that a robot.yaml's content describes; `path` is where it lies, or would. Raises
-    InputError."""
+    """The robot of a robot.yaml's content, which is, or will be, at `path`. Raises InputError."""
     description = read_description(content, str(path))
     mjcf = locate(description.mjcf, path.parent)
     spec = read_spec(mjcf)
@@ -269,9 +263,8 @@ def build(content: Any, path: Path) -> Robot:
     }
     points = frozen([feet.points.get(foot, (feet.offset,)) for foot in feet.bodies])
     home = np.array([row.home for row in rows])
-    args = model, feet.bodies, markers
     symmetries = {
-        name: make_symmetry(name, entry, *args, f"{path}: symmetries.{name}")
+        name: make_symmetry(name, entry, model, feet.bodies, markers, f"{path}: symmetries.{name}")
         for name, entry in description.symmetries.items()
     }
     sites = _names(model.site, 0, model.nsite)
@@ -304,22 +297,19 @@ def build(content: Any, path: Path) -> Robot:
     )
 
 
-def _names(of: Any, start: int, stop: int) -> tuple[str, ...]:
-    return tuple(of(i).name for i in range(start, stop))
+def _names(element: Any, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(element(i).name for i in range(start, stop))
 
 
-def _physics_rate(model: mujoco.MjModel, said: Description, mjcf: Path, path: Path) -> float:
+def _physics_rate(model: mujoco.MjModel, description: Description, mjcf: Path, path: Path) -> float:
     physics_rate_hz = 1.0 / model.opt.timestep
-    substeps = physics_rate_hz / said.control_rate_hz
+    substeps = physics_rate_hz / description.control_rate_hz
     if substeps < 0.5 or abs(substeps - round(substeps)) > 1e-6:
         raise InputError(
-            f"{path}: control_rate_hz {said.control_rate_hz:g} does not divide the physics rate"
+            f"{path}: control_rate_hz={description.control_rate_hz:g}: must divide the physics rate"
             f" {physics_rate_hz:g} Hz of {mjcf.name}"
         )
     return physics_rate_hz
-
-
-# --- MJCF ---
 
 
 def _drives(
@@ -331,8 +321,8 @@ def _drives(
     if actuators != joint_names:
         actual = ", ".join(actuators) or "none"
         raise InputError(
-            f"{mjcf}: expected one position actuator per joint, with its name and in its order (or"
-            f" `drives:` in robot.yaml): {', '.join(joint_names)}; found {actual}"
+            f"{mjcf}: actuators: {actual}; expected one position actuator per joint, with its name"
+            f" and in its order (or `drives:` in robot.yaml): {', '.join(joint_names)}"
         )
     kp = model.actuator_gainprm[:, 0]
     offset, stiffness, damping = model.actuator_biasprm[:, :3].T
@@ -345,11 +335,12 @@ def _drives(
     for i, name in enumerate(actuators):
         if not (on_its_joint[i] and position[i]):
             raise InputError(
-                f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint"
+                f"{mjcf}: actuator '{name}' must be a position actuator (kp, kv, gear 1) of joint"
+                f" '{name}'"
             )
         if not limited[i]:
             raise InputError(
-                f"{mjcf}: actuator '{name}' needs a symmetric forcerange, the torque limit"
+                f"{mjcf}: actuator '{name}' must have a symmetric forcerange, the torque limit"
             )
     return kp, -damping, upper
 
@@ -363,21 +354,24 @@ def _standing(
 
 
 def _model_sha256(model: mujoco.MjModel) -> str:
-    """Hash of what a stored motion depends on: names, tree, joint axes and mass distribution.
+    """Hash of the names, tree, joint axes and mass distribution, which stored motions depend on.
 
-    Figures are rounded to 1e-8 (m, kg, kg m2), far above the differences between versions of
-    MuJoCo. Shapes, gains and limits may change without making old motions unusable, so they stay
-    out.
+    Values are rounded to 1e-8 (m, kg, kg m2), far above the differences between versions of
+    MuJoCo. Stored motions do not depend on shapes, gains and limits.
     """
     lines = []
     for i in range(1, model.nbody):
         axes = rotations.to_matrix(model.body_iquat[i])
-        # In the body's axes, because the order and signs of principal axes are the compiler's
-        # choice.
+        # in the body's axes: the compiler chooses the order and signs of principal axes
         inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
         parent = model.body(model.body_parentid[i]).name
-        frame = model.body_pos[i], rotations.to_matrix(model.body_quat[i])
-        figures = _figures(*frame, model.body_mass[i], model.body_ipos[i], inertia)
+        figures = _figures(
+            model.body_pos[i],
+            rotations.to_matrix(model.body_quat[i]),
+            model.body_mass[i],
+            model.body_ipos[i],
+            inertia,
+        )
         lines.append(f"body {model.body(i).name} {parent} {figures}")
     for i in range(model.njnt):
         joint = model.joint(i)
@@ -388,6 +382,6 @@ def _model_sha256(model: mujoco.MjModel) -> str:
 
 
 def _figures(*arrays: ArrayLike) -> str:
-    """All entries to 1e-8, zero spelled one way."""
+    """All entries to 1e-8, without a negative zero."""
     flat = np.concatenate([np.ravel(np.asarray(array, dtype=np.float64)) for array in arrays])
     return " ".join(f"{value + 0.0:.8f}" for value in np.round(flat, 8))

@@ -1,9 +1,8 @@
-"""Does the robot touch itself, or the floor with anything but its feet? From its collision geoms.
+"""Penetration of a robot's collision geoms into each other, and of all but the feet into the floor.
 
-Pairs of bodies that a joint connects do not count, and neither do those of
-`SelfCollision.ignored`. A foot that is welded to its shank is a part of it. Whether the geoms
-collide in physics (ANYmal's do not, it saves time) does not matter here. Shapes: T frames, J
-joints. World frame, Z up, metres.
+Pairs of bodies that a joint connects and those of `SelfCollision.ignored` do not count. A foot that
+is welded to its shank is part of it. Geoms need not collide in physics (ANYmal's do not, to save
+time). T frames, J joints; world frame, Z up, metres.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ from npmp.robots.robot import Robot
 
 # names of two moving bodies, in the model's order
 Pair = tuple[str, str]
-# why a pair does not count
+# reasons to ignore a pair
 AT_HOME = "overlap at home"
 BY_DESIGN = "overlap in most poses"
 AS_ROBOT_YAML = "ignore_collisions"
 MIRROR = "as its mirror image"
 BESIDE = "beside each other"
-# a name that no model has
+# a name that models do not have
 _FLOOR = "floor of the self-collision check"
-# [m] to lift the robot above the floor while its own pairs are looked at
+# [m] above the floor while only the robot's own pairs are computed
 _OUT_OF_REACH = 100.0
-# [m] of shapes that overlap
+# [m] depth of an overlap
 _DEEP = 1e-3
-# random ones, and the share of them in which shapes of one limb overlap that are made so
+# random poses, and the share of them from which an overlap within one limb is by design
 _POSES = 64
 _MOST = 0.5
-# [kg] of a body that is only there to carry a hinge
+# [kg] of a body that only carries a hinge
 _NO_MASS = 1e-9
 
 
 class SelfCollision:
-    """A robot's collision geoms, asked about poses. Not to be shared between threads.
+    """Penetration of a robot's collision geoms at poses. Not thread-safe.
 
-    `ignored` gives the pairs of bodies that do not count, and why: they overlap at home (a thigh
-    beside its hip drive), in most poses of the joints between them, by robot.yaml, or are the
-    mirror image of such a pair.
+    `ignored` maps the pairs of bodies that do not count to a reason: they overlap at home (a thigh
+    beside its hip drive) or in most poses of the joints between them, robot.yaml lists them, or
+    they are the mirror image of such a pair.
     """
 
     def __init__(self, robot: Robot) -> None:
@@ -57,7 +56,7 @@ class SelfCollision:
         for pair in self.ignored:
             for a, b in itertools.product(*map(self._members, pair)):
                 spec.add_exclude(bodyname1=a, bodyname2=b)
-        # feet have their own, finer figures
+        # feet have their own figures
         for foot in robot.foot_bodies:
             spec.add_exclude(bodyname1="world", bodyname2=foot)
         self._model = spec.compile()
@@ -65,11 +64,11 @@ class SelfCollision:
         self._floor = self._model.geom(_FLOOR).id
 
     def depth(self, qpos: Array) -> Array:
-        """Deepest penetration (T,) [m] of the robot's parts into each other at poses (T, 7 + J)."""
+        """Deepest penetration (T,) [m] of the parts into each other at poses (T, 7 + J)."""
         return self.depths(qpos)[0]
 
     def depths(self, qpos: Array) -> tuple[Array, Array]:
-        """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0.
+        """`depth`, and that of all but the feet into the floor z = 0, (T,) [m] each.
 
         Raises:
           InputError: for poses of another robot.
@@ -78,25 +77,24 @@ class SelfCollision:
         data = self._data
         floor = self._floor
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:
-            raise InputError(f"poses are of shape {qpos.shape}, expected (T, {model.nq})")
-        itself, below = np.zeros((2, len(qpos)))
-        pose = data.qpos
+            raise InputError(f"poses are {qpos.shape}, expected (T, {model.nq})")
+        of_parts = np.zeros(len(qpos))
+        of_floor = np.zeros(len(qpos))
         contact = data.contact
         for frame, row in enumerate(qpos):
-            pose[:] = row
+            data.qpos[:] = row
             mujoco.mj_kinematics(model, data)
             mujoco.mj_collision(model, data)
             if not data.ncon:
                 continue
             depth = -contact.dist
-            ground = (contact.geom == floor).any(axis=1)
-            itself[frame] = max(0.0, depth[~ground].max(initial=0.0))
-            below[frame] = max(0.0, depth[ground].max(initial=0.0))
-        return itself, below
+            with_floor = (contact.geom == floor).any(axis=1)
+            of_parts[frame] = max(0.0, depth[~with_floor].max(initial=0.0))
+            of_floor[frame] = max(0.0, depth[with_floor].max(initial=0.0))
+        return of_parts, of_floor
 
     def pairs(self, qpos: Array) -> dict[Pair, Array]:
-        """How deep (T,) [m] the bodies of each pair are in each other at poses (T, 7 + J); only of
-        pairs that touch."""
+        """Penetration (T,) [m] of each pair of bodies that touch at poses (T, 7 + J)."""
         model = self._model
         data = self._data
         pairs: dict[Pair, Array] = {}
@@ -109,7 +107,7 @@ class SelfCollision:
         return pairs
 
     def _touching(self) -> dict[Pair, float]:
-        """Depth [m] of each pair of moving bodies in the present pose."""
+        """Penetration [m] of each pair of moving bodies in the pose of the data."""
         model = self._model
         contact = self._data.contact
         deepest: dict[Pair, float] = {}
@@ -135,6 +133,7 @@ class SelfCollision:
         return [model.body(b).name for b in range(1, model.nbody) if model.body_weldid[b] == body]
 
     def _to_ignore(self) -> dict[Pair, str]:
+        """The pairs to ignore, without their mirror images."""
         robot = self._robot
         model = self._model
         data = self._data
@@ -147,7 +146,7 @@ class SelfCollision:
         for bodies in touching(model, data):
             ignored.setdefault(self._named(*model.body_weldid[[*bodies]].tolist()), AT_HOME)
         ignored = dict.fromkeys(self._neighbours(), BESIDE) | ignored
-        # of limbs whose joints may be in any pose within their limits
+        # within a limb, over random poses inside the joint limits
         counts: dict[Pair, int] = {}
         rng = np.random.default_rng(0)
         for _ in range(_POSES):
@@ -163,7 +162,7 @@ class SelfCollision:
         return ignored
 
     def _neighbours(self) -> Iterable[Pair]:
-        """Bodies that hinges connect with only bodies without mass between them."""
+        """Bodies that hinges connect through massless bodies."""
         model = self._model
         for body in range(2, model.nbody):
             parent = int(model.body_parentid[body])
@@ -183,28 +182,23 @@ class SelfCollision:
         return lower == upper
 
     def _mirrored(self, pairs: Mapping[Pair, str]) -> dict[Pair, str]:
-        """With the images of the pairs in the robot's mirrors, so that limbs are treated alike."""
-        robot = self._robot
-        out = dict(pairs)
-        for symmetry in robot.symmetries.values():
-            image = dict(
-                zip(
-                    robot.body_names,
-                    [robot.body_names[i] for i in symmetry.body_permutation],
-                    strict=True,
-                )
-            )
-            for one, other in list(out):
-                twins = self._moving(image[one]), self._moving(image[other])
-                out.setdefault(self._named(*twins), MIRROR)
-        return out
+        """The pairs and their mirror images."""
+        names = self._robot.body_names
+        mirrored = dict(pairs)
+        for symmetry in self._robot.symmetries.values():
+            images = [names[i] for i in symmetry.body_permutation]
+            image_of = dict(zip(names, images, strict=True))
+            for pair in list(mirrored):
+                image = [self._moving(image_of[name]) for name in pair]
+                mirrored.setdefault(self._named(*image), MIRROR)
+        return mirrored
 
 
 def _collidable(robot: Robot) -> mujoco.MjSpec:
-    """The robot over a floor, every collision geom meeting every other body's, no margins."""
+    """The robot on a floor; all collision geoms collide, without margins."""
     spec = robot.spec(visuals=False)
     for geom in spec.geoms:
-        # the others are only looked at, and gone once compiled
+        # compiling discards the others, which are visual
         if geom.contype or geom.conaffinity:
             geom.contype = 1
             geom.conaffinity = 1

@@ -267,7 +267,7 @@ class PhysicsRandomizer:
         self._place = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._place)
         self._touching = self._touching.to(self._place)
-        self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
+        self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._place)
         self._trunk = bodies[0]
         self._targets = list[Tensor]()
         if varied:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError, check_available
 from npmp.core import artifact, ranges
 from npmp.core.gaussian import Gaussian
-from npmp.core.memory import require_context
+from npmp.core.memory_checks import require_context
 from npmp.core.settings import from_mapping
 from npmp.envs.features import (
     ReferenceFeatures,

@@ -220,7 +220,7 @@ class Recover(Task):
     ):
         """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
         c = config or RecoverConfig()
-        robot = robot.turning(c.joint_range_rad)
+        robot = robot.with_joint_ranges(c.joint_range_rad)
         standing = Standing(c, float(robot.home_qpos[2]))
         parts = Parts(
             commands=UniformGoals(*c.stand),

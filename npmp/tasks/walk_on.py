@@ -50,7 +50,7 @@ class WalkOn(Walk):
     ):
         """dropped: whether episodes begin on drops."""
         config = with_default_range(config, None)
-        robot = robot.turning(recover.joint_range_rad)
+        robot = robot.with_joint_ranges(recover.joint_range_rad)
         height = float(robot.home_qpos[2])
         parts = walking(robot, config)
 

@@ -152,7 +152,7 @@ def models() -> str:
 
     described = []
     for name in robots.names():
-        if not robots.is_at_hand(name):
+        if not robots.is_local(name):
             described.append(f"{name} (not downloaded yet)")
             continue
         model = robots.load(name).model()

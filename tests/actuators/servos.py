@@ -9,15 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from npmp.actuators import ActuatorLog, Trace
-from npmp.actuators.models import (
-    ActuatorContract,
-    ActuatorNetConfig,
+from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
+from npmp.actuators.servo import (
     PDParameters,
-    delivered,
-    gives,
-    make,
-    share,
-    wanted,
+    advance_bristle,
+    joint_torque,
+    lag_fraction,
+    motor_target,
 )
 
 RATE = 200.0
@@ -47,11 +45,11 @@ def servo(
     """A trace of a servo of these numbers, its torque begun at rest."""
     error, velocity = moves(samples, seed)
     asked = np.concatenate((np.repeat(error[:1], delay), error[: samples - delay]))
-    motor, given, torques = float(wanted(p, asked[:1], velocity[:1])[0]), np.float64(0.0), []
+    motor, given, torques = float(motor_target(p, asked[:1], velocity[:1])[0]), np.float64(0.0), []
     for e, v in zip(asked, velocity, strict=True):
-        motor += share(p.lag_s, RATE) * (float(wanted(p, e, v)) - motor)
-        given, borne = gives(given, v, RATE)
-        torques.append(float(delivered(p, np.array(motor), np.array(v), borne)))
+        motor += lag_fraction(p.lag_s, RATE) * (float(motor_target(p, e, v)) - motor)
+        given, borne = advance_bristle(given, v, RATE)
+        torques.append(float(joint_torque(p, np.array(motor), np.array(v), borne)))
     torque = np.array(torques) + noise * np.random.default_rng(seed + 1).normal(size=samples)
     return Trace(f"motion_{seed}", name, error, velocity, torque.astype(np.float32))
 
@@ -65,9 +63,9 @@ def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
     for asked in command:
         positions.append(q)
         velocities.append(v)
-        motor += share(p.lag_s, 100.0) * (wanted(p, asked - q, v) - motor)
-        given, borne = gives(given, v, 100.0)
-        acceleration = (delivered(p, motor, v, borne) - 0.5 * np.sin(q)) / (0.005 + p.armature)
+        motor += lag_fraction(p.lag_s, 100.0) * (motor_target(p, asked - q, v) - motor)
+        given, borne = advance_bristle(given, v, 100.0)
+        acceleration = (joint_torque(p, motor, v, borne) - 0.5 * np.sin(q)) / (0.005 + p.armature)
         torques.append(0.005 * acceleration + 0.5 * np.sin(q))
         v += acceleration / 100.0
         q += v / 100.0

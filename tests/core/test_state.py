@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from npmp.core import checkpoint
-from npmp.core.state import Numbers, Part, pack, unpack
+from npmp.core.state import Counters, StatePart, pack, unpack
 from tests.refusals import refusal
 
 Memory = namedtuple("Memory", ("hidden", "cell"))
@@ -29,7 +29,7 @@ class Toy:
         self.memory = Memory(torch.zeros(robots, 4), torch.zeros(robots, 4))
         self.iteration_count, self.env_steps, self.rate = 0, 0, 0.5
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, StatePart]:
         return {
             "net": self.net,
             "optimizer": self.optimizer,
@@ -37,8 +37,8 @@ class Toy:
             "z": self.z,
             "first": self.first,
             "carried": self.memory,
-            "counts": Numbers(self, "iteration_count", "env_steps"),
-            "rate": Numbers(self, "rate"),
+            "counts": Counters(self, "iteration_count", "env_steps"),
+            "rate": Counters(self, "rate"),
         }
 
     def step(self) -> None:
@@ -95,6 +95,6 @@ def test_what_does_not_fit_is_one_line_and_changes_nothing(wrong: str) -> None:
             for name, value in tensors.items()
             if not name.startswith(wrong.removeprefix("no "))
         }
-    refusal("the checkpoint is of another kind of run", unpack, other.parts(), tensors)
+    refusal("the checkpoint", unpack, other.parts(), tensors)
     if wrong not in ("no net", "two counts more"):
         assert equal(other, untouched)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npmp.core.tables import hours_of, read_metrics
+from npmp.core.tables import read_metrics, wall_clock_hours
 from tests.refusals import refusal
 
 
@@ -24,6 +24,6 @@ def test_read_metrics(tmp_path: Path) -> None:
 
 
 def test_hours(tmp_path: Path) -> None:
-    assert hours_of(tmp_path) is None
+    assert wall_clock_hours(tmp_path) is None
     (tmp_path / "timing.csv").write_text("iteration,wall_s\n0,60.0\n1,7200.0\n")
-    assert hours_of(tmp_path) == 2.0
+    assert wall_clock_hours(tmp_path) == 2.0

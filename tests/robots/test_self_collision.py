@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def poses(height: float, *hips: float) -> np.ndarray:
 
 
 def test_legs_meet_as_deep_as_worked_out(tmp_path: Path) -> None:
-    depth = SelfCollision(plank(tmp_path)).depth(
+    depth, _ = SelfCollision(plank(tmp_path)).depths(
         poses(1.0, 0.0, -np.arcsin(0.25), -np.arcsin(0.3), 0.5)
     )
     # sin a = 0.25: tips 0.05 apart, radii 0.04 together: free. sin a = 0.3: 0.02 apart, 0.02 deep.
@@ -48,7 +49,7 @@ def test_legs_meet_as_deep_as_worked_out(tmp_path: Path) -> None:
 def test_what_overlaps_at_home_does_not_count(tmp_path: Path) -> None:
     collision = SelfCollision(plank(tmp_path, home=-0.31))
     assert collision.ignored == {("l_leg", "r_leg"): AT_HOME}
-    assert not collision.depth(poses(1.0, -0.31, -0.5)).any()
+    assert not collision.depths(poses(1.0, -0.31, -0.5))[0].any()
 
 
 def test_only_feet_may_be_near_the_floor(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_only_feet_may_be_near_the_floor(tmp_path: Path) -> None:
 
 def test_home_is_free_and_foreign_poses_are_refused(robot: Robot) -> None:
     collision = SelfCollision(robot)
-    assert collision.depth(np.asarray(robot.home_qpos)[None])[0] == 0.0
+    assert collision.depths(np.asarray(robot.home_qpos)[None])[0][0] == 0.0
     refusal(r"\(3, 9\), expected \(T, 19\)", collision.depth, poses(1.0, 0.0, 0.1, 0.2))
 
 
@@ -71,14 +72,14 @@ def test_a_leg_through_the_other_is_seen(robot: Robot) -> None:
     joints = dict(zip(robot.joint_names, range(7, 19), strict=True))
     qpos[joints["LF_HFE"]], qpos[joints["LF_KFE"]] = 1.2, -0.05
     qpos[joints["LH_HFE"]], qpos[joints["LH_KFE"]] = -1.2, 0.05
-    assert SelfCollision(robot).depth(qpos[None])[0] > 0.01
+    assert SelfCollision(robot).depths(qpos[None])[0][0] > 0.01
 
 
 def changed(folder: Path, mjcf: str, **more: object) -> Robot:
     """The dog of other people's making, with other shapes and entries of its robot.yaml."""
     content = yaml.safe_load(DOG_YAML) | more
     (folder / "dog.xml").write_text(mjcf)
-    (folder / "robot.yaml").write_text(yaml.safe_dump(content))
+    (folder / "robot.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(content))))
     return robots.load(folder)
 
 
@@ -91,7 +92,7 @@ def test_pairs_that_robot_yaml_ignores_and_their_images(tmp_path: Path) -> None:
     pairs = SelfCollision(robot).pairs(crossed)
     assert ("FR_calf", "FL_calf") in pairs
     assert pairs["FR_calf", "FL_calf"][0] == 0.0 < pairs["FR_calf", "FL_calf"][1]
-    assert SelfCollision(robot).depth(crossed)[1] == max(depth[1] for depth in pairs.values())
+    assert SelfCollision(robot).depths(crossed)[0][1] == max(depth[1] for depth in pairs.values())
 
     # a foot is a part of its calf
     ignored = [["FL_foot", "FR_calf"], ["FL_thigh", "FL_calf"]]

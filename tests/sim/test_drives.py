@@ -21,9 +21,9 @@ from npmp.actuators.models import (
     ActuatorNetConfig,
     Convolutions,
     Memory,
-    PDParameters,
     make,
 )
+from npmp.actuators.servo import PDParameters
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.sim import BatchSim, flat_scene
@@ -303,7 +303,7 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
-    refusal("200 Hz, 400 Hz are asked for", standing, robot, 1, model_of("mlp", rate_hz=200.0))
+    refusal("rate_hz=400", standing, robot, 1, model_of("mlp", rate_hz=200.0))
 
 
 def test_friction_that_was_measured_acts_once(

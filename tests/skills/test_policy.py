@@ -101,7 +101,7 @@ def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
     description = tmp_path / "policy.json"
     content = json.loads(description.read_text())
     for change, message in (
-        ({"schema": "npmp-skill"}, "does not describe a policy"),
+        ({"schema": "npmp-skill"}, "expected schema"),
         ({"version": 99}, "version 99"),
         ({"latent_dim": 5, "latent_bound": [3.0] * 5}, "does not fit"),
         ({"latent_bound": [3.0]}, "bad network settings"),

@@ -141,7 +141,7 @@ def test_damaged_files_are_refused_in_one_line(folder: Path) -> None:
     ("values", "message"),
     [
         ({"schema": "something else"}, "npmp-skill"),
-        ({"version": 2}, "version 2.*reads version 1"),
+        ({"version": 2}, "version 2"),
         (
             {"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}},
             "does not fit",
@@ -161,7 +161,7 @@ def test_a_contract_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"net": {"latent_dim": 10**9}}, r"net\.latent_dim is 1000000000, too much for weights of"),
+        ({"net": {"latent_dim": 10**9}}, r"net\.latent_dim=1000000000"),
         ({"net": {"encoder_width": 10**15, "latent_dim": 10**15}}, r"module\.json"),
         ({"net": {"latent_dim": 2.5}}, "latent_dim must be a whole number, got 2.5"),
         ({"net": {"lstm_width": True}}, "lstm_width must be a whole number, got true"),
@@ -175,10 +175,7 @@ def test_a_contract_that_does_not_fit_is_refused(
         ({"joint_names": []}, "it needs joints"),
         ({"joint_names": "abc"}, "joint_names must be a list"),
         ({"joint_names": [None] * 12}, r"joint_names\[0\] must be text, got null"),
-        (
-            {"observation": [["a", 10**12]]},
-            r"observation\[0\]\[1\] is 1000000000000, too much for weights",
-        ),
+        ({"observation": [["a", 10**12]]}, r"observation\[0\]\[1\]=1000000000000"),
         ({"observation": [["a", 33], ["b", 0]]}, "an observation whose widths are all above zero"),
         ({"observation": [["a"]]}, r"observation\[0\] must be a list of 2"),
         ({"observation": [7]}, r"observation\[0\] must be a list"),

@@ -1,4 +1,4 @@
-"""System identification: what a robot's joints are made of, from logs of it on a stand."""
+"""System identification: parameters of a robot's joints from logs of it on a stand."""
 
 from npmp.actuators.identification.stand import Stand
 

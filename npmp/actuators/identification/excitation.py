@@ -1,4 +1,4 @@
-"""Commands that excite a robot's joints, and logs of simulated robots with drawn parameters."""
+"""Commands that excite a robot's joints, and simulated logs of robots with random parameters."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from npmp.robots.model import hinges_to, touching
 
 # of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
-# amplitudes shrink by this factor, so many times at most
+# factor on amplitudes per trial, and number of trials
 _SHRINK = 0.85
 _TRIES = 40
-# shares of the limits of speed and torque, at most, on the nominal robot: stiffer ones need more
+# shares of the speed and torque limits that the nominal robot may use: stiffer ones need more
 # torque, and saturated drives hide their gains
 _SPEED = 0.7
 _TORQUE = 0.5
@@ -39,7 +39,7 @@ _TORQUE = 0.5
 
 @dataclass(frozen=True)
 class ExcitationConfig:
-    """Sums of sines, of all joints at once. Raises ValueError for numbers out of range."""
+    """Sums of sines, of all joints at once. Raises ValueError for values out of range."""
 
     # length of the motion [s]
     seconds: float = 20.0
@@ -47,7 +47,7 @@ class ExcitationConfig:
     lowest_hz: float = 0.2
     # highest frequency [Hz]
     highest_hz: float = 8.0
-    # [rad] about the middle, at most; less where limits or other parts of the robot are near
+    # [rad] about the middle, at most; less near limits or other parts of the robot
     amplitude: float = 0.5
     # [s] at the start and the end, in the middle pose
     rest_s: float = 1.0
@@ -58,59 +58,60 @@ class ExcitationConfig:
         ranges.at_most(self, 3600.0, "seconds")
         if not self.lowest_hz < self.highest_hz:
             raise ValueError(
-                f"lowest_hz {self.lowest_hz:g} must be below highest_hz {self.highest_hz:g}"
+                f"lowest_hz={self.lowest_hz:g}: must be below highest_hz {self.highest_hz:g}"
             )
         if self.seconds < 2.0 * self.rest_s + 2.0 / self.lowest_hz:
             raise ValueError(
-                f"seconds={self.seconds:g} is too short for two periods of {self.lowest_hz:g} Hz"
+                f"seconds={self.seconds:g}: must last two rests and two periods of"
+                f" {self.lowest_hz:g} Hz"
             )
 
 
 def excitation(
     robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.random.Generator
 ) -> Floats:
-    """Commands (T, n) [rad] at the stand's rate. In simulation of the nominal robot they keep the
-    limits of angle, speed and torque, with a margin for other robots, and parts apart.
+    """Commands (T, n) [rad] at the stand's rate that keep the simulated nominal robot within its
+    limits of angle, speed and torque, with a margin, and its parts apart.
 
     Raises:
-      InputError: where the rate is too low for the frequencies, or nothing but rest keeps the
-        limits.
+      InputError: for a rate too low for the frequencies, or a robot that no amplitude keeps within
+        its limits.
     """
     if config.highest_hz > 0.45 * stand.rate_hz:
         raise InputError(
-            f"highest_hz={config.highest_hz:g} is too fast for commands at {stand.rate_hz:g} Hz"
+            f"highest_hz={config.highest_hz:g}: must be at most 0.45 of {stand.rate_hz:g} Hz"
         )
     wave = _waves(config, stand, rng)
-    lower, upper = robot.joint_lower, robot.joint_upper
+    lower = robot.joint_lower
+    upper = robot.joint_upper
     room = 0.05 * (upper - lower)
     amplitude = np.minimum(0.4 * (upper - lower), config.amplitude)
     middle = np.clip(robot.home_joints, lower + 1.2 * amplitude, upper - 1.2 * amplitude)
-    apart = _Apart(robot)
+    contacts = _Contacts(robot)
     stride = max(1, round(stand.rate_hz / 25.0))
     for _ in range(_TRIES):
         command = middle + amplitude * wave
         motion = stand.run(stand.nominal[None], command, command[0], torque=True)
         position = motion.position[0]
-        assert motion.torque is not None  # for the type checker: it was asked for
+        assert motion.torque is not None  # for the type checker
         speed = np.abs(np.diff(position, axis=0)).max(0) * stand.rate_hz
         wrong = np.abs(motion.torque[0]).max(0) > _TORQUE * robot.torque_limit
         wrong |= speed > _SPEED * robot.velocity_limit
         wrong |= (position.min(0) < lower + room) | (position.max(0) > upper - room)
         if not wrong.any():
-            wrong = apart.touching(position[::stride])
+            wrong = contacts.joints(position[::stride])
         if not wrong.any():
             return command
         amplitude = np.where(wrong, _SHRINK, 1.0) * amplitude
     names = ", ".join(name for name, bad in zip(stand.joints, wrong, strict=True) if bad)
     raise InputError(
-        f"no motion of {names} keeps limits and avoids contact; try a smaller amplitude="
+        f"amplitude={config.amplitude:g}: {names} leave their limits or touch other parts; lower it"
     )
 
 
 def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> Floats:
-    """(T, n) in [-1, 1]: sums of harmonics of the whole length, with equal power per octave. Joints
-    of one limb share none, so that their effects on each other can be separated.
-    """
+    """(T, n) in [-1, 1]: sums of harmonics with equal power per octave; joints of one limb have
+    different frequencies, so that their effects can be separated."""
     time = np.arange(round(config.seconds * stand.rate_hz)) / stand.rate_hz
     lowest = config.lowest_hz * config.seconds
     highest = config.highest_hz * config.seconds
@@ -130,8 +131,8 @@ def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> 
     return np.asarray(wave * ramp * ramp * (3.0 - 2.0 * ramp))
 
 
-class _Apart:
-    """Which parts of a robot touch others that they do not touch at home."""
+class _Contacts:
+    """Contacts of a robot's parts that do not touch at home."""
 
     def __init__(self, robot: Robot):
         self._model = model = robot.model(visuals=False)
@@ -146,27 +147,29 @@ class _Apart:
             self._moves[body, hinges_to(model, body)] = True
         self._home = touching(model, self._data)
 
-    def touching(self, position: Floats) -> NDArray[np.bool_]:
-        """(n,): joints that move parts which touch others somewhere along (S, n)."""
-        bad = np.zeros(position.shape[1], dtype=bool)
+    def joints(self, position: Floats) -> NDArray[np.bool_]:
+        """(n,): whether a joint moves a part that touches another at any of (S, n) [rad]."""
+        involved = np.zeros(position.shape[1], dtype=bool)
         for joints in position:
             self._data.qpos[7:] = joints
             for pair in touching(self._model, self._data) - self._home:
-                bad |= self._moves[list(pair)].any(0)
-        return bad
+                involved |= self._moves[list(pair)].any(0)
+        return involved
 
 
-def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
+def random_parameters(stand: Stand, rng: np.random.Generator) -> Floats:
     """Random parameters (n, 7): gains +-20 % of the model's, biases +-0.05 rad, delays of 0 to 3
     samples; armature, damping and friction 0.5 to 1.5 times the model's, or typical of its size."""
     n = len(stand.joints)
 
     def around(kind: int, low: float, high: float) -> Floats:
-        """0.5 to 1.5 of the model's; low to high [its unit] where that is 0."""
-        own = stand.nominal[:, kind]
-        return np.where(own > 0.0, own * rng.uniform(0.5, 1.5, n), rng.uniform(low, high, n))
+        """0.5 to 1.5 times the model's value; low to high where that is 0."""
+        nominal = stand.nominal[:, kind]
+        scaled = nominal * rng.uniform(0.5, 1.5, n)
+        return np.where(nominal > 0.0, scaled, rng.uniform(low, high, n))
 
-    kp, kd = stand.nominal[:, KP], stand.nominal[:, KD]
+    kp = stand.nominal[:, KP]
+    kd = stand.nominal[:, KD]
     inertia = float(stand.inertia.mean())
     friction = 0.02 * np.where(np.isfinite(stand.torque_limit), stand.torque_limit, 0.2 * kp)
     values = (
@@ -182,7 +185,7 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
 
 
 def write_commands(path: Path, stand: Stand, command: Floats) -> None:
-    """A CSV of time_s and a column of angles [rad] per joint; a command holds until the next."""
+    """Write a CSV of time_s and the angles [rad] of each joint; a command holds until the next."""
     time = np.arange(len(command)) / stand.rate_hz
     table = np.column_stack((time, command))
     header = ",".join(("time_s", *stand.joints))
@@ -190,7 +193,7 @@ def write_commands(path: Path, stand: Stand, command: Floats) -> None:
         np.savetxt(temporary, table, "%.6f", delimiter=",", header=header, comments="")
 
 
-def simulated(
+def simulate_log(
     stand: Stand,
     parameters: Floats,
     command: Floats,
@@ -198,9 +201,9 @@ def simulated(
     *,
     torque: bool = False,
 ) -> StandLog:
-    """The log of a robot of these parameters (n, 7), at rest at first, with encoder noise."""
+    """The log of a robot with parameters (n, 7), at rest at first, with encoder noise."""
     bias = parameters[:, BIAS]
-    # it stands where its drives hold it before the log begins
+    # at rest before the log starts
     still = np.repeat(command[:1], round(2.0 * stand.rate_hz), 0)
     held = stand.run(parameters[None], still, command[0]).position[0, -1] + bias
     motion = stand.run(parameters[None], command, held, torque=torque)

@@ -1,7 +1,7 @@
-"""A robot on a stand: its trunk held, its joints on position drives with a delay and a bias.
+"""A robot on a stand: its trunk is fixed, its position drives have a delay and an encoder bias.
 
 torque = clip(kp (command(t - delay) - reading) - kd speed), reading = true angle + bias. Armature,
-damping and friction_loss are the joint's, as MuJoCo has them.
+damping and friction_loss are MuJoCo's, of the joint.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ KINDS = ("armature", "damping", "friction_loss", "delay_s", "bias", "kp", "kd")
 ARMATURE, DAMPING, FRICTION, DELAY, BIAS, KP, KD = range(len(KINDS))
 UNITS = dict(zip(KINDS, ("kg m2", "Nm s/rad", "Nm", "s", "rad", "Nm/rad", "Nm s/rad"), strict=True))
 GRAVITY = 9.81
-# how long the first command has held at the start; longer than any delay
+# [s] before the start with the first command; longer than any delay
 _BEFORE_S = 1.0
 
 
 class Motion(NamedTuple):
-    """m simulations at the samples of a log: true angles (m, T, n) [rad], and the drives' torques
-    [Nm] where they were asked for."""
+    """m simulations at the samples of a log: true angles (m, T, n) [rad] and, if requested, the
+    drives' torques [Nm]."""
 
     position: Floats
     torque: Floats | None
 
 
 class Stand:
-    """n joints on a held trunk, sampled at a log's rate; nothing touches anything.
+    """n joints on a fixed trunk, sampled at a log's rate, without contacts.
 
-    `nominal` (n, 7) are the model's own parameters, in the order of `KINDS`. `trees`: the joints
-    (indices) of each limb; limbs do not affect each other.
+    `nominal` (n, 7): the model's parameters in the order of `KINDS`. `trees`: the joints (indices)
+    of each limb; limbs do not affect each other.
     """
 
     def __init__(
         self, model: mujoco.MjModel, joints: Sequence[str], substeps: int, threads: int = 1
     ):
-        """model: with one position actuator of each joint's name; its timestep times `substeps` is
-        the log's period."""
+        """model: with a position actuator of each joint's name; `substeps` timesteps are the log's
+        period."""
         self.model = model
         self.joints = tuple(joints)
         self.substeps = substeps
@@ -58,15 +58,20 @@ class Stand:
         limited = model.actuator_forcelimited[self._u]
         limit = model.actuator_forcerange[self._u, 1]
         self.torque_limit = np.where(limited, limit, np.inf)
-        # with the armature, in the model's own pose [kg m2]
+        # [kg m2] with the armature, in the model's default pose
         self.inertia = model.dof_M0[self._v].copy()
-        v = self._v
-        u = self._u
-        none = np.zeros(len(views))
-        of_joint = (model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v])
-        of_drive = (model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2])
-        self.nominal = np.stack((*of_joint, none, none, *of_drive), -1)
-        limb = model.dof_treeid[v]
+        zero = np.zeros(len(views))
+        nominal = (
+            model.dof_armature[self._v],
+            model.dof_damping[self._v],
+            model.dof_frictionloss[self._v],
+            zero,
+            zero,
+            model.actuator_gainprm[self._u, 0],
+            -model.actuator_biasprm[self._u, 2],
+        )
+        self.nominal = np.stack(nominal, -1)
+        limb = model.dof_treeid[self._v]
         self.trees = [np.flatnonzero(limb == tree) for tree in np.unique(limb)]
         self._batches: dict[int, mujoco.batch.Batch] = {}
 
@@ -81,10 +86,10 @@ class Stand:
         every_step: bool = False,
     ) -> Motion:
         """Simulate m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each held
-        to the next.
+        until the next.
 
         Args:
-          start: (n,) the encoders' first readings [rad]; speed: (n,) [rad/s], None: at rest.
+          start: (n,) first encoder readings [rad]. speed: (n,) [rad/s]; None: at rest.
           torque: whether to return the drives' torques.
           every_step: return every physics step, (T - 1) substeps + 1, not only the T samples.
         """
@@ -93,27 +98,28 @@ class Stand:
         control = self._controls(values, command)
         batch.bind("qpos")[:, self._q] = start - values[..., BIAS]
         batch.bind("qvel")[:, self._v] = 0.0 if speed is None else speed
-        first = [batch.bind(name).copy()[:, None] for name in ("qpos", "qvel")]
+        qpos = batch.bind("qpos").copy()[:, None]
+        qvel = batch.bind("qvel").copy()[:, None]
         record = ("qpos", "qvel") if torque else ("qpos",)
-        course = batch.rollout(control.shape[1], control, record=record)
+        trajectory = batch.rollout(control.shape[1], control, record=record)
         stride = 1 if every_step else self.substeps
-        last = slice(stride - 1, None, stride)
-        q = np.concatenate((first[0], course["qpos"][:, last]), 1)[..., self._q]
+        sampled = slice(stride - 1, None, stride)
+        q = np.concatenate((qpos, trajectory["qpos"][:, sampled]), 1)[..., self._q]
         if not torque:
             return Motion(q, None)
-        qd = np.concatenate((first[1], course["qvel"][:, last]), 1)[..., self._v]
-        target = np.concatenate((control[:, :1], control[:, last]), 1)[..., self._u]
+        qd = np.concatenate((qvel, trajectory["qvel"][:, sampled]), 1)[..., self._v]
+        target = np.concatenate((control[:, :1], control[:, sampled]), 1)[..., self._u]
         kp, kd = (values[:, None, :, kind] for kind in (KP, KD))
         drive = kp * (target - q) - kd * qd
         return Motion(q, np.clip(drive, -self.torque_limit, self.torque_limit))
 
-    def replay(self, parameters: ArrayLike, recording: JointRecording, **wanted: bool) -> Motion:
-        """`run` under a recording's commands from its first reading on; wanted: as of `run`."""
+    def replay(self, parameters: ArrayLike, recording: JointRecording, **options: bool) -> Motion:
+        """`run` under a recording's commands from its first reading on; options: as of `run`."""
         speed = None if recording.velocity is None else recording.velocity[0]
-        return self.run(parameters, recording.command, recording.position[0], speed, **wanted)
+        return self.run(parameters, recording.command, recording.position[0], speed, **options)
 
     def _batch(self, values: Floats) -> mujoco.batch.Batch:
-        """Simulations of these parameters (m, n, 7), in the model's default state."""
+        """Simulations with parameters (m, n, 7), in the model's default state."""
         size = len(values)
         if size not in self._batches:
             self._batches[size] = mujoco.batch.Batch(self.model, size, self._threads)
@@ -130,39 +136,40 @@ class Stand:
         return batch
 
     def _controls(self, values: Floats, command: Floats) -> Floats:
-        """True joint targets at every physics step, (m, (T - 1) substeps, nu): the mean of the late
-        command over the step, which is smooth in the delay."""
-        moments, number = command.shape
-        steps = (moments - 1) * self.substeps
+        """True joint targets at every physics step, (m, (T - 1) substeps, nu): the mean of the
+        delayed command over the step, which is smooth in the delay."""
+        samples, number = command.shape
+        steps = (samples - 1) * self.substeps
         h = self.model.opt.timestep
         edges = h * np.arange(steps + 1)
-        knots = np.concatenate(([-_BEFORE_S], np.arange(moments) / self.rate_hz))
-        whole = np.zeros((len(knots), number))  # the integral of what is commanded
-        whole[1] = _BEFORE_S * command[0]
-        whole[2:] = whole[1] + np.cumsum(command[:-1], 0) / self.rate_hz
+        knots = np.concatenate(([-_BEFORE_S], np.arange(samples) / self.rate_hz))
+        # of the commands over time
+        integral = np.zeros((len(knots), number))
+        integral[1] = _BEFORE_S * command[0]
+        integral[2:] = integral[1] + np.cumsum(command[:-1], 0) / self.rate_hz
         control = np.zeros((len(values), steps, self.model.nu))
         delay = values[..., DELAY]
         bias = values[..., BIAS]
         for j in range(number):
-            late, same = np.unique(delay[:, j], return_inverse=True)
-            means = np.stack([np.diff(np.interp(edges - d, knots, whole[:, j])) / h for d in late])
-            control[:, :, self._u[j]] = means[same] - bias[:, j : j + 1]
+            delays, index = np.unique(delay[:, j], return_inverse=True)
+            means = np.stack(
+                [np.diff(np.interp(edges - d, knots, integral[:, j])) / h for d in delays]
+            )
+            control[:, :, self._u[j]] = means[index] - bias[:, j : j + 1]
         return control
 
 
 def stand_of(
     robot: Robot, rate_hz: float, *, up: Sequence[float] = (0.0, 0.0, 1.0), threads: int = 1
 ) -> Stand:
-    """The robot with its trunk held, sampled at a rate. up: the vertical in the trunk's frame.
+    """The robot with its trunk fixed, sampled at a rate. up: the vertical in the trunk's frame.
 
     Raises:
-      InputError: for a vertical that is not a direction.
+      InputError: for a vertical that is no direction.
     """
     vertical = np.asarray(up, dtype=np.float64)
     if vertical.shape != (3,) or not 0.0 < np.linalg.norm(vertical) < np.inf:
-        raise InputError(
-            f"up={list(up)}: the vertical in the trunk's frame is expected, e.g. [0,0,1]"
-        )
+        raise InputError(f"up={list(up)}: must be the vertical in the trunk's frame, e.g. [0,0,1]")
     spec = robot.spec(visuals=False)
     spec.delete(spec.joints[0])
     substeps = max(1, round(robot.physics_rate_hz / rate_hz))

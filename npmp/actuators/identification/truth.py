@@ -1,4 +1,4 @@
-"""The parameters of a simulated stand's log, truth.json, and how far an estimate is off them."""
+"""The true parameters of a simulated log, truth.json, and the errors of an estimate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = "npmp.stand_truth"
 
 
 def write_truth(path: Path, robot: Robot, stand: Stand, parameters: Floats) -> None:
-    """parameters: (n, 7), in the order of `KINDS`."""
+    """Write truth.json. parameters: (n, 7) in the order of `KINDS`."""
     joints = {
         name: dict(zip(KINDS, row, strict=True))
         for name, row in zip(stand.joints, parameters.tolist(), strict=True)
@@ -26,11 +26,11 @@ def write_truth(path: Path, robot: Robot, stand: Stand, parameters: Floats) -> N
 
 
 def read_truth(path: Path, robot: Robot) -> Floats:
-    """(n, 7) of a truth.json. Raises InputError for any other file, or another robot's."""
+    """(n, 7) of a truth.json. Raises InputError for other files, or another robot's."""
     content = read_json(path)
     entries = content if isinstance(content, dict) else {}
     if (entries.get("schema"), entries.get("robot")) != (SCHEMA, robot.name):
-        raise InputError(f"{path}: no truth.json of npmp sysid excite robot={robot.name}")
+        raise InputError(f"{path}: expected a truth.json of npmp sysid excite robot={robot.name}")
     try:
         return np.array(
             [[float(entries["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names]
@@ -39,15 +39,18 @@ def read_truth(path: Path, robot: Robot) -> Floats:
         raise InputError(f"{path}: damaged ({error})") from error
 
 
-def compared(found: Identified, truth: Floats) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """How far off each joint's estimates are, in their standard errors; and which shares of them
-    lie within one and two."""
-    miss = found.estimate - truth
-    if not found.error[:, KD].any():  # only their sum was looked for
-        miss[:, DAMPING] += miss[:, KD]
-    looked = found.error > 0.0
-    z = miss / np.where(looked, found.error, np.inf)
-    rows = zip(z.tolist(), looked, strict=True)
-    off = [{kind: v for kind, v, there in zip(KINDS, *row) if there} for row in rows]
-    within = {f"within_{n}": float((np.abs(z[looked]) < n).mean()) for n in (1, 2)}
-    return off, within | {"parameters": int(looked.sum())}
+def compare(result: Identified, truth: Floats) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """The errors of each joint's estimates in their standard errors, and the shares of all within
+    one and two."""
+    error = result.estimate - truth
+    if not result.error[:, KD].any():
+        # only their sum was fitted
+        error[:, DAMPING] += error[:, KD]
+    fitted = result.error > 0.0
+    z = error / np.where(fitted, result.error, np.inf)
+    joints = [
+        {kind: float(z[j, k]) for k, kind in enumerate(KINDS) if fitted[j, k]}
+        for j in range(len(result.joints))
+    ]
+    coverage = {f"within_{n}": float((np.abs(z[fitted]) < n).mean()) for n in (1, 2)}
+    return joints, coverage | {"parameters": int(fitted.sum())}

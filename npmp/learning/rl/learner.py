@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp.core import ranges
 from npmp.core.gaussian import Gaussian
-from npmp.core.state import Numbers, Part, Resumable
+from npmp.core.state import Counters, Resumable, StatePart
 from npmp.core.tree import Tree, map_tree
 from npmp.learning.critic import Critic
 from npmp.learning.rl import popart, ppo, vmpo
@@ -169,12 +169,12 @@ class Learner(Resumable, ABC):
         self.steps += 1
         return {"policy_grad_norm": policy, "critic_grad_norm": critic}
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return {
             "policy": self.policy,
             "critic": self.critic,
             "optimizer": self.optimizer,
-            "steps": Numbers(self, "steps"),
+            "steps": Counters(self, "steps"),
         }
 
 
@@ -302,7 +302,7 @@ class VMPO(Learner):
         for old_value, new_value in zip(self.popart_stats, stats, strict=True):
             old_value.copy_(new_value)
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         return super()._parts() | {
             "target": self.target,
             "duals": self.duals,
@@ -365,8 +365,8 @@ class PPO(Learner):
         }
         return to_floats(metrics | norms) | {"learning_rate": self.rate}
 
-    def _parts(self) -> dict[str, Part]:
-        return super()._parts() | {"rate": Numbers(self, "rate")}
+    def _parts(self) -> dict[str, StatePart]:
+        return super()._parts() | {"rate": Counters(self, "rate")}
 
 
 def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:

@@ -43,7 +43,7 @@ class ModelFit:
     def save(self, folder: Path) -> None:
         """Write the model into the folder of a module or a policy. Raises OSError."""
         with atomic_path(folder / FILE) as path:
-            artifact.write_tensors(self.model.state_dict(), path, called=folder / FILE)
+            artifact.write_tensors(self.model.state_dict(), path, name=folder / FILE)
 
     def load_pretrained(self, folder: Path | None) -> None:
         """Load the model in the folder of a module or policy, if there is one and its sizes fit.

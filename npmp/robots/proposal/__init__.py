@@ -1,9 +1,9 @@
-"""A robot.yaml proposed for somebody's model, from its geometry and names.
+"""A robot.yaml proposed for a model, from its geometry and names.
 
-`propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground
-with, arms, joints that mirror each other, a standing pose and gains. What the model says is taken;
-what it does not say is guessed, and its line in the YAML carries "# guessed: why". The result is a
-start for a person who looks at it, held against `npmp.robots.check`.
+`propose(mjcf)` determines the legs (chains of hinges that end lowest), feet, arms, mirrors, a
+standing pose and gains. Values that the model has are used; the others are guessed, and their lines
+in the YAML end in "# guessed: reason". The proposal is a start for the user, checked by
+`npmp.robots.check`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, backlash, drop_visuals, model_drives, refuse_unfit, strip
+from npmp.robots import check as checks
+from npmp.robots.adapt import Drive, check_suitable, model_drives
 from npmp.robots.model import compile_spec, posed, read_spec
 from npmp.robots.proposal.draft import Draft, ProposedValue
 from npmp.robots.proposal.feet import find_feet, match_soles
-from npmp.robots.proposal.gains import choose_gains, strong_enough
+from npmp.robots.proposal.gains import choose_gains, raise_until_standing
 from npmp.robots.proposal.limbs import check_forward, find_limbs
 from npmp.robots.proposal.markers import place_markers
 from npmp.robots.proposal.mirrors import find_mirrors
@@ -33,8 +33,9 @@ from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates, find_imu
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
+from npmp.robots.strip import backlash, drop_visuals, strip
 
-# words of files and folders of any robot
+# words in the names of any robot's files and folders
 _GENERAL = {
     *("robot", "robots", "model", "models", "scene", "main", "urdf", "mjcf", "xml", "assets"),
     *("description", "resources", "base", "world", "data", "src", "home", "tmp"),
@@ -43,27 +44,25 @@ _GENERAL = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """A robot.yaml and how it came about."""
+    """A robot.yaml, its robot, and where each value comes from."""
 
     name: str
     text: str
     findings: tuple[ProposedValue, ...]
-    # that the text describes
     robot: Robot
-    checks: tuple[contract.Check, ...]
+    checks: tuple[checks.Check, ...]
 
     def write(self, file: Path, *, replace: bool = False) -> None:
-        """Write robot.yaml. Raises InputError where there is one, but for replace."""
+        """Write robot.yaml. Raises InputError for an existing file without `replace`."""
         if file.exists() and not replace:
             raise InputError(
-                f"{file} is there already, perhaps with your changes; choose another out= or give "
-                "replace=true"
+                f"{file} exists, perhaps with your changes; choose another out= or set replace=true"
             )
         with atomic_path(file) as place:
             place.write_text(self.text, encoding="utf-8")
 
 
-@contract.quiet()
+@checks.quiet()
 def propose(
     mjcf: Path, *, reference: str | None = None, name: str | None = None, folder: Path | None = None
 ) -> Proposal:
@@ -71,9 +70,9 @@ def propose(
 
     Args:
       mjcf: the model's file, MJCF or URDF.
-      reference: how robot.yaml names that file; by default its absolute path.
-      name: the robot's; by default from the model's own.
-      folder: where robot.yaml will lie, for messages and a relative reference.
+      reference: the `mjcf:` of robot.yaml; by default the absolute path.
+      name: of the robot; by default the model's, or its file's.
+      folder: of the robot.yaml to write, for messages and a relative reference.
 
     Raises:
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
@@ -81,8 +80,8 @@ def propose(
     spec = read_spec(mjcf)
     drives = model_drives(spec)
     timestep = float(spec.option.timestep)
-    # keyframes that sound like standing, the best first
-    keys = [
+    # keyframes whose names suggest standing, the best first
+    keyframes = [
         np.array(key.qpos, dtype=np.float64)
         for word in ("home", "stand", "default", "init")
         for key in spec.keys
@@ -93,88 +92,77 @@ def propose(
     changes = strip(spec, mjcf)
     drop_visuals(spec)
     model = compile_spec(spec, mjcf)
-    refuse_unfit(model, mjcf)
-    proposed, doubt = _name_of(mjcf, model_name)
-    chosen = name or proposed
+    check_suitable(model, mjcf)
+    robot_name = name or _propose_name(mjcf, model_name)
     where = (folder or Path()) / "robot.yaml"
     path = reference or str(mjcf.resolve())
 
-    def drafted() -> Draft:
-        draft = Draft(mjcf, path, chosen, model, posed(model))
-        if doubt and name is None:
-            draft.note("name", chosen, doubt)
+    def new_draft() -> Draft:
+        draft = Draft(mjcf, path, robot_name, model, posed(model))
         for change in changes:
             draft.note(*change)
         return draft
 
-    poses = [pose for key in keys if (pose := _of_model(key, locked, model.nq)) is not None]
-    standing = next((key for key in poses if _stands(drafted(), key)), None)
-    robot, draft = _fill(drafted(), standing, drives, timestep, where)
-    checks = contract.check(robot)
-    passed_over = "its feet are not under its hips" if poses and standing is None else ""
-    if standing is not None and not _holds(checks):  # one that was searched may
-        other, second = _fill(drafted(), None, drives, timestep, where)
-        again = contract.check(other)
-        if _holds(again):
-            robot = other
-            draft = second
-            checks = again
-            passed_over = "it does not stand for 2 s"
-    if passed_over:
+    poses = [pose for key in keyframes if (pose := _pose_of(key, locked, model.nq)) is not None]
+    keyframe = next((pose for pose in poses if _is_standing(new_draft(), pose)), None)
+    robot, draft = _fill(new_draft(), keyframe, drives, timestep, where)
+    results = checks.check(robot)
+    rejected = "its feet are not under its hips" if poses and keyframe is None else ""
+    if keyframe is not None and not _stands(results):
+        # a searched pose may stand
+        searched_robot, searched_draft = _fill(new_draft(), None, drives, timestep, where)
+        searched_results = checks.check(searched_robot)
+        if _stands(searched_results):
+            robot = searched_robot
+            draft = searched_draft
+            results = searched_results
+            rejected = "it does not stand for 2 s"
+    if rejected:
         at = next(i for i, finding in enumerate(draft.findings) if finding.topic == "home")
-        line = ProposedValue("keyframe", "the model's is passed over", passed_over)
-        draft.findings.insert(at, line)
-    return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
+        draft.findings.insert(at, ProposedValue("keyframe", "the model's is not used", rejected))
+    return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, results)
 
 
-def _name_of(mjcf: Path, called: str) -> tuple[str, str]:
-    """A name for the robot, and why it is not the model's own, or "".
-
-    The model's own, where its file or a folder above has a word of it: models are called after what
-    they were copied from. Else the file's; of robot.urdf in NAME/urdf the folder's.
-    """
-    own = called if called != "MuJoCo Model" else ""
+def _propose_name(mjcf: Path, model_name: str) -> str:
+    """The file's name; of files like NAME/urdf/robot.urdf the folder's, else the model's own."""
     folders = [folder.name for folder in mjcf.resolve().parents[:3]]
-    places = [mjcf.stem, *folders]
-    agrees = any(word in place.lower() for word in _words(own) for place in places)
-    agrees = agrees or any(word in own.lower() for place in places for word in _words(place))
-    in_general = bool(folders) and not _words(folders[0])
-    above = next((place for place in folders if _words(place)), "") if in_general else ""
-    other = next((place for place in (mjcf.stem, above) if _words(place)), "")
-    chosen = own if own and (agrees or not other) else other
-    name = re.sub(r"\W+", "_", chosen).strip("_").lower()
-    doubt = f"the model calls itself '{own}', its file and folders do not"
-    return name or "robot", doubt if own and chosen != own else ""
+    names = [mjcf.stem]
+    if not _words(folders[0]):
+        names += folders[1:]
+    if model_name != "MuJoCo Model":
+        names.append(model_name)
+    chosen = next((name for name in names if _words(name)), "robot")
+    return re.sub(r"\W+", "_", chosen).strip("_").lower()
 
 
 def _words(name: str) -> set[str]:
-    """The words of a name that tell robots apart."""
+    """The words of a name that distinguish robots."""
     words = set(re.split(r"[\W_]+", name.lower())) - _GENERAL
     return {word for word in words if len(word) > 1 and not word.isdigit()}
 
 
-def _of_model(key: Array, locked: NDArray[np.bool_], count: int) -> Array | None:
-    """(nq,) a keyframe's pose without the angles of locked hinges, the root at the origin; None
-    where it is of something else. locked: of all the model's hinges; count: nq."""
-    root = len(key) - len(locked)
-    # six single joints, three of them hinges, were the free one
-    spare = 3 if root == 3 else 0
-    if root not in (0, 3, 7) or (~locked).sum() - spare != count - 7:
+def _pose_of(keyframe: Array, locked: NDArray[np.bool_], nq: int) -> Array | None:
+    """(nq,) a keyframe's pose without locked hinges, the root at the origin; None for a keyframe of
+    other joints. locked: of all the model's hinges."""
+    root = len(keyframe) - len(locked)
+    # three slides and three hinges were the free joint
+    root_hinges = 3 if root == 3 else 0
+    if root not in (0, 3, 7) or (~locked).sum() - root_hinges != nq - 7:
         return None
-    angles = key[root:][~locked][spare:]
+    angles = keyframe[root:][~locked][root_hinges:]
     return np.concatenate(([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], angles))
 
 
-def _holds(checks: Sequence[contract.Check]) -> bool:
-    return all(check.passed for check in checks if check.name in ("feet", "stands"))
+def _stands(results: Sequence[checks.Check]) -> bool:
+    return all(check.passed for check in results if check.name in ("feet", "stands"))
 
 
-def _stands(draft: Draft, key: Array) -> bool:
-    """Whether the legs of a keyframe reach down from their hips, as far as can be said without
-    simulating it."""
-    pose = posed(draft.model, key[7:])
+def _is_standing(draft: Draft, qpos: Array) -> bool:
+    """Whether the legs of a keyframe reach down from their hips, without simulating it."""
+    pose = posed(draft.model, qpos[7:])
     legs = 0
-    with suppress(InputError):  # with straight legs at zero joints, most models stand
+    # most models stand with straight legs at zero joints
+    with suppress(InputError):
         find_limbs(draft, draft.zero)
         legs = len(draft.legs)
     try:
@@ -182,16 +170,15 @@ def _stands(draft: Draft, key: Array) -> bool:
         ends = [end_of_leg(draft, pose, limb) for limb in draft.legs]
     except InputError:
         return False
-    away = np.array(ends) - [pose.xanchor[limb.joints[0] + 1] for limb in draft.legs]
-    beside = np.linalg.norm(away[:, :2], axis=-1)
-    return len(draft.legs) >= legs and bool(np.all(beside < -away[:, 2]))
+    from_hips = np.array(ends) - [pose.xanchor[limb.joints[0] + 1] for limb in draft.legs]
+    aside = np.linalg.norm(from_hips[:, :2], axis=-1)
+    return len(draft.legs) >= legs and bool(np.all(aside < -from_hips[:, 2]))
 
 
 def _fill(
     draft: Draft, home: Array | None, drives: Mapping[str, Drive], timestep: float, where: Path
 ) -> tuple[Robot, Draft]:
-    """The robot proposed with this keyframe's pose, or with one that is searched, and the draft
-    that says how."""
+    """The robot with a keyframe's pose as home, or None for a searched one, and its draft."""
     find_limbs(draft, draft.zero if home is None else posed(draft.model, home[7:]))
     check_forward(draft)
     choose_rates(draft, timestep)
@@ -203,4 +190,4 @@ def _fill(
     place_markers(draft)
     gains = choose_gains(draft, drives, joints)
     find_mirrors(draft, where)
-    return strong_enough(draft, gains, where), draft
+    return raise_until_standing(draft, gains, where), draft

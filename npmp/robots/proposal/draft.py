@@ -1,4 +1,4 @@
-"""What the steps of a proposal share: the robot.yaml they fill in, and the model's geometry."""
+"""The state of a proposal: the robot.yaml that its steps fill in, and the model's geometry."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PAIRS = (("L", "R"), ("LF", "RF"), ("LH", "RH"))
 
 @dataclass(frozen=True)
 class ProposedValue:
-    """One thing that was looked for: what came out, and where it comes from."""
+    """A proposed value and its source."""
 
     topic: str
     value: str
-    # why it is a guess; "" where the model says so
+    # the reason of a guess; "" for the model's own value
     guessed: str = ""
 
 
@@ -29,7 +29,7 @@ class ProposedValue:
 class LimbChain:
     """A chain of hinges from the trunk to an end."""
 
-    # the last
+    # the last body
     body: str
     # hinge indices (0 is the first after the root), from the trunk outwards
     joints: tuple[int, ...]
@@ -41,11 +41,10 @@ class LimbChain:
 
 @dataclass
 class Draft:
-    """A robot.yaml in the making; each step fills in its part. Points are in the base's frame at
-    zero joints [m], unless said otherwise."""
+    """A robot.yaml that the steps fill in. Points are in the base's frame at zero joints [m]."""
 
     mjcf: Path
-    # how robot.yaml names that file
+    # the `mjcf:` of robot.yaml
     reference: str
     name: str
     model: mujoco.MjModel
@@ -55,8 +54,8 @@ class Draft:
     arms: list[LimbChain] = field(default_factory=list)
     # of robot.yaml
     content: dict[str, Any] = field(default_factory=dict)
-    # dotted key -> why its value is a guess
-    why: dict[str, str] = field(default_factory=dict)
+    # dotted key -> reason of a guess
+    reasons: dict[str, str] = field(default_factory=dict)
     findings: list[ProposedValue] = field(default_factory=list)
 
     def note(self, topic: str, value: str, guessed: str = "") -> None:
@@ -91,13 +90,13 @@ class Draft:
         return [j for j in limb.joints if abs(self.axis(j)[1]) > 0.7]
 
     def ranges(self) -> tuple[Array, Array]:
-        """(J,), (J,) the model's joint limits, +-inf where it has none worth the name [rad]."""
+        """(J,), (J,) joint limits of the model [rad], +-inf for none or almost a whole turn."""
         low, high = self.model.jnt_range[1:].T
         real = self.model.jnt_limited[1:].astype(bool) & (high - low < 1.9 * np.pi)
         return np.where(real, low, -np.inf), np.where(real, high, np.inf)
 
     def _frame(self, body: str) -> tuple[Array, Array]:
-        """Origin (3,) and rotation (3, 3) of a body, also of a foot still to be made."""
+        """Origin (3,) and rotation (3, 3) of a body, or of a foot that `feet.at` will add."""
         entries = self.content["feet"].get("at", {})
         if body in entries:
             origin, turn = self._frame(entries[body]["body"])
@@ -115,7 +114,7 @@ class Draft:
         return rounded((point - origin) @ turn)
 
     def on_body(self, body: str, point: Array) -> dict[str, Any]:
-        """A point as robot.yaml has it: `body` and `position`."""
+        """A point in robot.yaml's form: `body` and `position`."""
         return {"body": body, "position": self.in_body(body, point)}
 
     def robot_yaml(self) -> dict[str, Any]:
@@ -125,7 +124,7 @@ class Draft:
 
 
 def pairs(limbs: Sequence[LimbChain]) -> Iterator[tuple[int, int]]:
-    """Indices of left limbs with their right twins."""
+    """Indices of left limbs and their right counterparts."""
     at = {limb.side: i for i, limb in enumerate(limbs)}
     yield from ((at[a], at[b]) for a, b in _PAIRS if a in at and b in at)
 

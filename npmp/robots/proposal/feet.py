@@ -1,4 +1,4 @@
-"""What feet touch the ground with: spheres, or soles of four points."""
+"""Contact points of the feet: spheres, or soles of four points."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npmp.robots.model import posed
 from npmp.robots.proposal.draft import Draft, pairs, rounded, short
 from npmp.robots.proposal.shapes import is_round, sole_geoms, surface_of
 
-# [m] of the spheres that a flat sole is described by
+# [m] radius of the spheres at the corners of a flat sole
 _SOLE_RADIUS = 0.005
-# [m] above the lowest point: what touches the ground
+# [m] above the lowest point within which a shape touches the ground
 _BAND = 0.005
-# [m] within which a right foot is made the exact image of the left one
+# [m] within which a right foot becomes the exact image of the left one
 _ALIKE = 0.005
 
 
@@ -51,13 +51,13 @@ def _point_feet(
     bodies = [model.body(body).name for body, _ in soles]
     on = ", ".join(bodies)
     spheres = f"spheres of {1e3 * radius:.0f} mm"
-    of_their_own = all(np.linalg.norm(centre) < 3 * radius for centre in centres)
-    if of_their_own and np.ptp(centres, axis=0).max() < 1e-4 and len(set(bodies)) == len(bodies):
+    at_origin = all(np.linalg.norm(centre) < 3 * radius for centre in centres)
+    if at_origin and np.ptp(centres, axis=0).max() < 1e-4 and len(set(bodies)) == len(bodies):
         draft.note("feet", f"{on}: {spheres}")
         offset = rounded(np.mean(centres, axis=0))
         return {"bodies": bodies, "radius": short(radius), "offset": offset}
-    taken = {model.body(i).name for i in range(model.nbody)}
-    feet = [_foot_name(body, taken) for body in bodies]
+    body_names = {model.body(i).name for i in range(model.nbody)}
+    feet = [_foot_name(body, body_names) for body in bodies]
     draft.note("feet", f"{', '.join(feet)}: {spheres} at the ends of {on}")
     at = {
         foot: {"body": body, "position": rounded(centre)}
@@ -66,18 +66,18 @@ def _point_feet(
     return {"bodies": feet, "radius": short(radius), "offset": [0.0, 0.0, 0.0], "at": at}
 
 
-def _foot_name(body: str, taken: set[str]) -> str:
-    """ "FL_calf" -> "FL_foot", "LF_SHANK" -> "LF_FOOT"; else the body's name and _foot."""
+def _foot_name(body: str, body_names: set[str]) -> str:
+    """ "FL_calf" -> "FL_foot", "LF_SHANK" -> "LF_FOOT"; else BODY_foot."""
     for old in ("calf", "shank", "lower_leg", "lower", "shin", "tibia"):
         for spell in (str.lower, str.upper, str.capitalize):
             name = body.replace(spell(old), spell("foot"))
-            if spell(old) in body and name not in taken:
+            if spell(old) in body and name not in body_names:
                 return name
     return f"{body}_foot"
 
 
 def _ground(draft: Draft, pose: mujoco.MjData, geoms: list[int]) -> tuple[Array, Array, float]:
-    """Corners (2,), (2,) of the box round what touches the ground, and its lowest height [m]."""
+    """Corners (2,), (2,) of the box around the contact area, and its lowest height [m]."""
     surfaces = [surface_of(draft.model, pose, g) for g in geoms]
     points = np.concatenate([surface - [0, 0, r] for surface, r in surfaces])
     touching = points[points[:, 2] < points[:, 2].min() + _BAND]
@@ -89,8 +89,8 @@ def _ground(draft: Draft, pose: mujoco.MjData, geoms: list[int]) -> tuple[Array,
 def _rounded_feet(
     draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
 ) -> dict[str, Any]:
-    """Spheres at the ends of legs without an ankle, which touch the ground with any part of their
-    end: r = (a^2 + h^2) / 2h of a cap of height h and half-width a."""
+    """Spheres at the ends of legs without an ankle, which roll over their ends: a cap of height h
+    and half-width a has r = (a^2 + h^2) / 2h."""
     ends = [_ground(draft, pose, geoms) for _, geoms in soles]
     half = float(np.mean([upper - lower for lower, upper, _ in ends])) / 2
     radius = max(short((half**2 + _BAND**2) / (2 * _BAND)), _SOLE_RADIUS)
@@ -101,9 +101,9 @@ def _rounded_feet(
         points[name] = [rounded(np.round(_local(pose, body, centre), 4))]
     if len(points) < len(soles):
         raise InputError(f"{draft.mjcf}: two legs end in the same body '{next(iter(points))}'")
-    why = "legs without an ankle: the sphere that fits the lowest 5 mm at home"
-    draft.why["feet.points"] = why
-    draft.note("feet", f"{', '.join(points)}: spheres of {1e3 * radius:.0f} mm", why)
+    reason = "legs without an ankle: the sphere that fits the lowest 5 mm at home"
+    draft.reasons["feet.points"] = reason
+    draft.note("feet", f"{', '.join(points)}: spheres of {1e3 * radius:.0f} mm", reason)
     return {
         "bodies": list(points),
         "radius": radius,
@@ -115,17 +115,17 @@ def _rounded_feet(
 def _flat_feet(
     draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
 ) -> dict[str, Any]:
-    """Four points of each sole: the corners of what touches the ground."""
+    """Four points of each sole: the corners of its contact area."""
     corners: dict[str, Array] = {}
     sizes: list[Array] = []
     for body, geoms in soles:
         lower, upper, bottom = _ground(draft, pose, geoms)
-        x0, y0 = lower + _SOLE_RADIUS
-        x1, y1 = upper - _SOLE_RADIUS
+        low = lower + _SOLE_RADIUS
+        high = upper - _SOLE_RADIUS
         z = bottom + _SOLE_RADIUS
-        sizes.append(1e3 * np.array([x1 - x0, y1 - y0]))
-        world = np.array([[x, y, z] for x in (x0, x1) for y in (y0, y1)])
-        # to 0.1 mm, as level as the pose that was searched
+        sizes.append(1e3 * (high - low))
+        world = np.array([[x, y, z] for x in (low[0], high[0]) for y in (low[1], high[1])])
+        # to 0.1 mm, as level as the searched pose
         corners[draft.model.body(body).name] = np.round(_local(pose, body, world), 4)
     bodies = list(corners)
     if len(bodies) < len(soles):
@@ -133,11 +133,11 @@ def _flat_feet(
     middles = np.array([points.mean(axis=0) for points in corners.values()])
     length, width = sizes[0]
     apart = 1e3 * np.ptp(middles, axis=0).max()
-    why = "flat soles: corners of what touches the ground at home"
+    reason = "flat soles: corners of the contact area at home"
     if apart > 2.0:
-        why += f"; the feet's middles differ by {apart:.0f} mm, offset is their mean"
-    draft.why["feet.points"] = why
-    draft.note("feet", f"{', '.join(bodies)}: soles of {length:.0f} x {width:.0f} mm", why)
+        reason += f"; the feet's middles differ by {apart:.0f} mm, offset is their mean"
+    draft.reasons["feet.points"] = reason
+    draft.note("feet", f"{', '.join(bodies)}: soles of {length:.0f} x {width:.0f} mm", reason)
     return {
         "bodies": bodies,
         "radius": _SOLE_RADIUS,
@@ -147,17 +147,21 @@ def _flat_feet(
 
 
 def match_soles(draft: Draft) -> None:
-    """Make right feet the exact images of left ones where they nearly are: shapes are rounded,
-    mirrors are not."""
+    """Make right feet exact images of left ones where they nearly are."""
     feet = draft.content["feet"]
     for left, right in pairs(draft.legs):
-        a, b = feet["bodies"][left], feet["bodies"][right]
+        left_foot = feet["bodies"][left]
+        right_foot = feet["bodies"][right]
         if "points" in feet:
-            images = [draft.in_base(a, point) * [1, -1, 1] for point in feet["points"][a]]
-            own = [draft.in_base(b, point) for point in feet["points"][b]]
-            if max(min(np.linalg.norm(i - point) for point in own) for i in images) < _ALIKE:
-                feet["points"][b] = [draft.in_body(b, image) for image in images]
+            images = [
+                draft.in_base(left_foot, point) * [1, -1, 1] for point in feet["points"][left_foot]
+            ]
+            points = [draft.in_base(right_foot, point) for point in feet["points"][right_foot]]
+            distances = np.linalg.norm(np.subtract(np.array(images)[:, None], points), axis=-1)
+            if distances.min(axis=1).max() < _ALIKE:
+                feet["points"][right_foot] = [draft.in_body(right_foot, image) for image in images]
         elif "at" in feet:
-            image = draft.in_base(a, [0.0, 0.0, 0.0]) * [1, -1, 1]
-            if np.linalg.norm(image - draft.in_base(b, [0.0, 0.0, 0.0])) < _ALIKE:
-                feet["at"][b]["position"] = draft.in_body(feet["at"][b]["body"], image)
+            entry = feet["at"][right_foot]
+            image = draft.in_base(left_foot, [0.0, 0.0, 0.0]) * [1, -1, 1]
+            if np.linalg.norm(image - draft.in_base(right_foot, [0.0, 0.0, 0.0])) < _ALIKE:
+                entry["position"] = draft.in_body(entry["body"], image)

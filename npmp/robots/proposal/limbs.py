@@ -1,4 +1,4 @@
-"""Legs and arms: chains of hinges, by where they end."""
+"""Legs and arms: chains of hinges, by the places of their ends."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots import check as contract
+from npmp.robots.check import sides
 from npmp.robots.model import hinges_to
 from npmp.robots.proposal.draft import Draft, LimbChain
 from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, welded
 
-# share of the robot's height within which feet are from the lowest
+# share of the robot's height, from the lowest point, within which feet end
 _LOW = 0.12
 _ORDER = ("LF", "RF", "LH", "RH", "L", "R")
 
 
 def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
-    """Chains of at least two hinges that end in a leaf; the lowest are legs, the outermost others
-    on both sides arms. What is welded to a body is a part of it."""
+    """Write legs and arms to the draft: chains of at least two hinges that end in a leaf.
+
+    The lowest are legs, the outermost others on both sides arms. Welded bodies are one.
+    """
     model = draft.model
     parents = set(model.body_parentid[2:].tolist())
     jointed = [b for b in range(2, model.nbody) if model.body_jntnum[b]]
@@ -36,7 +38,7 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     if not chains:
         raise InputError(f"{draft.mjcf}: no chain of two hinges or more, so no legs")
     bottom = {b: min(lowest(model, pose, c) for c in welded(model, b)) for b in chains}
-    # of all bodies that hang on one hinge, the lowest is the limb's end
+    # the lowest of all leaves of one hinge is the limb's end
     ends: dict[tuple[int, ...], int] = {}
     for b in sorted(chains, key=lambda b: bottom[b]):
         ends.setdefault(tuple(chains[b]), b)
@@ -47,9 +49,9 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     names = ", ".join(model.body(b).name for b in feet)
     if len(feet) < 2:
         hint = "expected legs that end equally low; is Z up, and does it stand, at zero joints?"
-        raise InputError(f"{draft.mjcf}: fewer than two feet found ({names}); {hint}")
+        raise InputError(f"{draft.mjcf}: fewer than two feet ({names}); {hint}")
     if len(feet) not in (2, 4):
-        hint = "robots on two or four can be proposed, others written by hand"
+        hint = "expected two or four; write the robot.yaml of other robots by hand"
         raise InputError(f"{draft.mjcf}: {len(feet)} legs ({names}); {hint}")
     shared = set.intersection(*(set(chains[b]) for b in feet))
     legs = [_limb(model, b, [j for j in chains[b] if j not in shared]) for b in feet]
@@ -71,7 +73,7 @@ def _limb(model: mujoco.MjModel, leaf: int, joints: Sequence[int], side: str = "
 
 
 def _beginnings(draft: Draft, limbs: Sequence[LimbChain]) -> Array:
-    """(L, 3) where limbs begin; where they end, if they all begin on the middle line."""
+    """(L, 3) the limbs' first anchors; their ends, if they all begin on the middle line."""
     anchors = np.array([draft.anchor(limb.joints[0]) for limb in limbs])
     if np.ptp(anchors[:, 1]) < 1e-3:
         return np.array([draft.origin(limb.body) for limb in limbs])
@@ -79,26 +81,24 @@ def _beginnings(draft: Draft, limbs: Sequence[LimbChain]) -> Array:
 
 
 def _sided(draft: Draft, limbs: list[LimbChain]) -> list[LimbChain]:
-    """With sides by where the limbs begin: left y > 0, front x > the middle. Left before right,
-    front before hind."""
+    """The limbs with sides by their beginnings (left: y above the mean, front: x above it), left
+    before right, front before hind."""
     four = len(limbs) == 4
     anchors = _beginnings(draft, limbs)
     ahead, left = (anchors > anchors.mean(axis=0))[:, :2].T
-    sides = [
+    labels = [
         ("L" if y else "R") + (("F" if x else "H") if four else "")
         for x, y in zip(ahead, left, strict=True)
     ]
-    if len(set(sides)) < len(limbs):
+    if len(set(labels)) < len(limbs):
         ends = ", ".join(limb.body for limb in limbs)
-        raise InputError(
-            f"{draft.mjcf}: legs do not lie left and right of the base's X axis: {ends}"
-        )
-    sided = [replace(limb, side=side) for limb, side in zip(limbs, sides, strict=True)]
+        raise InputError(f"{draft.mjcf}: legs must be left and right of the base's X axis: {ends}")
+    sided = [replace(limb, side=side) for limb, side in zip(limbs, labels, strict=True)]
     return sorted(sided, key=lambda limb: _ORDER.index(limb.side))
 
 
 def _arms(draft: Draft, chains: dict[int, list[int]]) -> list[LimbChain]:
-    """The longest chain on each side, without the hinges that all chains share: a waist's."""
+    """The longest chain on each side, without the hinges that all chains share (a waist)."""
     shared = set.intersection(*map(set, chains.values())) if len(chains) > 1 else set()
     best: dict[str, tuple[float, LimbChain]] = {}
     for leaf, chain in chains.items():
@@ -114,7 +114,7 @@ def _arms(draft: Draft, chains: dict[int, list[int]]) -> list[LimbChain]:
 
 
 def _note_wheels(draft: Draft, pose: mujoco.MjData) -> None:
-    """Last joints without limits whose axes pass through the middle of what touches the ground."""
+    """Note last joints without limits whose axes pass through the middle of the contact area."""
     wheels = []
     for limb in draft.legs:
         last = limb.joints[-1]
@@ -126,38 +126,40 @@ def _note_wheels(draft: Draft, pose: mujoco.MjData) -> None:
         if np.isinf(draft.ranges()[0][last]) and apart < max(0.01, 0.1 * size):
             wheels.append(draft.joint_names[last])
     if wheels:
-        why = "joints without limits about the feet's middles; taken for ankles: wheels cannot roll"
-        draft.note("wheels?", ", ".join(wheels), why)
+        reason = (
+            "joints without limits about the feet's middles; used as ankles: wheels cannot roll"
+        )
+        draft.note("wheels?", ", ".join(wheels), reason)
 
 
 def check_forward(draft: Draft) -> None:
-    """Hold the names' idea of forward against the base's X axis, by where the legs begin: feet may
-    be anywhere."""
-    places = _beginnings(draft, draft.legs)
-    offsets = places - places.mean(axis=0)
-    named_sides = np.array([contract.sides(limb.body) for limb in draft.legs])
+    """Compare the forward direction of the legs' names and beginnings with the base's X axis."""
+    beginnings = _beginnings(draft, draft.legs)
+    offsets = beginnings - beginnings.mean(axis=0)
+    named_sides = np.array([sides(limb.body) for limb in draft.legs])
     if not named_sides.any():
-        draft.note("axes", "X forward, Y left", "names of feet do not tell; look where the head is")
+        draft.note(
+            "axes", "X forward, Y left", "the feet's names have no sides; check the head's side"
+        )
         return
     ahead, left = (named_sides.T @ offsets)[:, :2]
-    # forward is left, turned by -90 degrees
+    # forward is left turned by -90 degrees
     heading = ahead if named_sides[:, 0].any() else np.array([left[1], -left[0]])
     heading = heading / max(float(np.linalg.norm(heading)), 1e-9)
     if heading[0] > 0.9:
-        draft.note("axes", "X forward, Y left: as the names of the feet say")
+        draft.note("axes", "X forward, Y left, by the feet's names")
         return
     x, y = heading
     axis = ("+X", "-X", "+Y", "-Y")[int(np.argmax([x, -x, y, -y]))]
     if axis == "+X":
-        sides = ", ".join(
+        places = ", ".join(
             f"{limb.body} {'left' if offset[1] > 0 else 'right'}"
             for limb, offset in zip(draft.legs, offsets, strict=True)
         )
         raise InputError(
-            f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left):"
-            f" {sides}"
+            f"{draft.mjcf}: the legs' names do not match their sides (X forward, Y left): {places}"
         )
     raise InputError(
-        f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame; X is"
-        " expected. Turn the children of the root body in the model"
+        f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame, expected"
+        " +X; turn the children of the root body in the model"
     )

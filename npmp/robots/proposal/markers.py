@@ -1,4 +1,4 @@
-"""Points for motion capture: where a limb's axes meet, knees, soles, hands."""
+"""Markers for motion capture: intersections of a limb's axes, knees, soles, hands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from npmp.robots.proposal.shapes import shapes_of, surface_of
 
 Markers = dict[str, dict[str, Any]]
 _SOURCES = {
-    "base": "amid the hips",
-    "chest": "amid the shoulders",
+    "base": "between the hips",
+    "chest": "between the shoulders",
     "foot": "the foot",
     "knee": "on the knee's axis",
     "toe": "the sole's end",
@@ -42,18 +42,18 @@ def place_markers(draft: Draft) -> None:
         markers = _of_a_person(draft, hips)
         _steady_root(draft, markers)
     for name in markers:
-        source = _SOURCES.get(name.split("_")[-1], "where the limb's first axes meet")
-        draft.why[f"markers.{name}"] = source
+        source = _SOURCES.get(name.split("_")[-1], "where the limb's first axes intersect")
+        draft.reasons[f"markers.{name}"] = source
         twin = markers.get(f"L{name.removeprefix('R')}") if name.startswith("R") else None
         if twin is not None:
-            # exactly where its left twin's image is, if it is there within a centimetre anyway
+            # exactly the image of its left counterpart, if within 1 cm
             image = draft.in_base(**twin) * [1, -1, 1]
-            own = markers[name]
-            if np.linalg.norm(draft.in_base(**own) - image) < 0.01:
-                own["position"] = draft.in_body(own["body"], image)
+            marker = markers[name]
+            if np.linalg.norm(draft.in_base(**marker) - image) < 0.01:
+                marker["position"] = draft.in_body(marker["body"], image)
     draft.content["markers"] = markers
-    why = "where axes meet; recordings are matched to these points"
-    draft.note("markers", ", ".join(markers), why)
+    reason = "where axes intersect; recordings are matched to these points"
+    draft.note("markers", ", ".join(markers), reason)
 
 
 def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
@@ -87,7 +87,7 @@ def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
         geoms = shapes_of(draft.model, draft.model.body(limb.body).id)
         surfaces = [surface_of(draft.model, draft.zero, g)[0] for g in geoms]
         points = [draft.origin(limb.body), *(np.mean(surface, axis=0) for surface in surfaces)]
-        # what of the last body is farthest from the limb's start
+        # the point of the last body that is farthest from the limb's start
         hand = points[np.argmax(np.linalg.norm(np.subtract(points, start), axis=-1))]
         markers[f"{limb.side}_elbow"] = _on_middle_joint(draft, limb, start, hand)
         markers[f"{limb.side}_hand"] = draft.on_body(limb.body, hand)
@@ -95,12 +95,8 @@ def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
 
 
 def _steady_root(draft: Draft, markers: Markers) -> None:
-    """Give the root three markers that are not on a line: its pose is fitted to them. Above or
-    below a waist stand two.
-
-    The chest first, then the hips, as they are at zero joints: with the waist straight nothing
-    changes.
-    """
+    """Give the root three markers that are not on a line, to which its pose is fitted: move the
+    chest to it, then the hips, at their places at zero joints."""
     for names in ((), ("chest",), ("L_hip", "R_hip")):
         for name in names:
             markers[name] = draft.on_body(draft.root, draft.in_base(**markers[name]))
@@ -111,12 +107,12 @@ def _steady_root(draft: Draft, markers: Markers) -> None:
 
 
 def _meeting(draft: Draft, joints: Sequence[int]) -> Array:
-    """(3,) the point nearest to the axes of these hinges; on the first where they miss."""
+    """(3,) the point nearest to the axes of these hinges; the first anchor for parallel axes."""
     anchors = np.array([draft.anchor(j) for j in joints])
     axes = np.array([draft.axis(j) for j in joints])
     across = np.eye(3) - axes[:, :, None] * axes[:, None, :]
     matrix = across.sum(axis=0)
-    if np.linalg.matrix_rank(matrix, tol=1e-3) < 3:  # parallel axes meet everywhere or nowhere
+    if np.linalg.matrix_rank(matrix, tol=1e-3) < 3:
         return np.asarray(anchors[0])
     point = np.linalg.solve(matrix, np.einsum("jab,jb->a", across, anchors))
     missed = np.linalg.norm(np.einsum("jab,jb->ja", across, point - anchors), axis=-1).max()
@@ -126,14 +122,14 @@ def _meeting(draft: Draft, joints: Sequence[int]) -> Array:
 
 
 def _on_middle_joint(draft: Draft, limb: LimbChain, start: Array, end: Array) -> dict[str, Any]:
-    """A marker on the axis of the hinge farthest from both ends of a limb (knee, elbow), where that
-    passes nearest to the line from start to end."""
+    """A marker on the axis of the hinge farthest from both ends of a limb (knee, elbow), nearest to
+    the line from start to end."""
 
-    def apart(joint: int) -> float:
+    def distance(joint: int) -> float:
         anchor = draft.anchor(joint)
         return float(min(np.linalg.norm(anchor - start), np.linalg.norm(anchor - end)))
 
-    joint = max(limb.joints, key=apart)
+    joint = max(limb.joints, key=distance)
     anchor = draft.anchor(joint)
     axis = draft.axis(joint)
     line = (end - start) / max(float(np.linalg.norm(end - start)), 1e-9)

@@ -1,4 +1,4 @@
-"""Shapes as hulls of spheres: how low a body reaches, and with what."""
+"""Shapes as hulls of spheres: the lowest points of bodies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shapes_of(model: mujoco.MjModel, body: int) -> list[int]:
 
 
 def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[Array, float]:
-    """Points (n, 3) [m] in the world and a radius: the shape is the hull of spheres there."""
+    """World points (n, 3) [m] and a radius [m] of spheres whose hull is the shape."""
     kind = model.geom_type[geom]
     size = model.geom_size[geom]
     types = mujoco.mjtGeom
@@ -61,7 +61,7 @@ def bottom_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
 
 
 def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> float:
-    """Height [m] of a body's lowest colliding point; its origin's where nothing collides."""
+    """Height [m] of a body's lowest colliding point; of its origin without colliding shapes."""
     heights = [bottom_of(model, data, g) for g in shapes_of(model, body)]
     return min(heights, default=float(data.xpos[body][2]))
 
@@ -69,10 +69,10 @@ def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> float:
 def sole_geoms(
     model: mujoco.MjModel, pose: mujoco.MjData, limb: LimbChain
 ) -> tuple[int, list[int]]:
-    """The foot's body and its shapes that reach the ground (within 5 mm of its lowest point)."""
+    """A foot's body and its shapes within 5 mm of its lowest point."""
     bodies = [b for b in welded(model, model.body(limb.body).id) if shapes_of(model, b)]
     if not bodies:
-        raise InputError(f"foot '{limb.body}' has no shape that collides; give the model one there")
+        raise InputError(f"foot '{limb.body}' has no shape that collides; add one to the model")
     body = min(bodies, key=lambda b: lowest(model, pose, b))
     low = lowest(model, pose, body) + 0.005
     return body, [g for g in shapes_of(model, body) if bottom_of(model, pose, g) < low]
@@ -83,7 +83,7 @@ def is_round(model: mujoco.MjModel, geom: int) -> bool:
 
 
 def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: LimbChain) -> Array:
-    """(3,) where a leg meets the ground: the middle of what is lowest [m]."""
+    """(3,) [m] the middle of a leg's lowest shapes, at their lowest height."""
     geoms = sole_geoms(draft.model, pose, limb)[1]
     points = np.concatenate([surface_of(draft.model, pose, g)[0] for g in geoms])
     return np.array([*points[:, :2].mean(axis=0), points[:, 2].min()])

@@ -41,7 +41,7 @@ def policies_of(
         for name in policies.of_robot(robot.name, f"_{task}"):
             if task in by_task:
                 break
-            theirs = policies.REGISTRY.said(name, "module_sha256")
+            theirs = policies.REGISTRY.contract_text(name, "module_sha256")
             if sha256 in (None, theirs):
                 by_task[task] = load_policy(policies.find(name), robot, named)
     shipped = modules.of_robot(robot.name)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from websockets.asyncio import server as serving
 
 from npmp.robots import Robot
-from npmp.robots.visuals import moving_bodies, shapes
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import Floats
 from npmp.view.play.session import Session, Snapshot
+from npmp.view.robot_shapes import moving_bodies, shapes
 
 # share of the distance to the robot that the view moves per step
 FOLLOW = 0.1
@@ -329,7 +329,7 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
 
 
 def _mesh(shape: dict[str, Any]) -> trimesh.Trimesh:
-    """The mesh of a shape of `npmp.robots.visuals.shapes` in its body's frame."""
+    """The mesh of a shape of `npmp.view.robot_shapes.shapes` in its body's frame."""
     size = shape["s"]
     kind = shape["t"]
     if kind == "mesh":

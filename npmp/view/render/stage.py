@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 
 from npmp.robots import Robot
-from npmp.robots.visuals import drawn_geoms
 from npmp.view.render.shot import Mount
+from npmp.view.robot_shapes import drawn_geoms
 
 FLOOR_GROUP = 0
 ROBOT_GROUP = 2

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from mocap_data.errors import InputError
 from npmp.robots import Robot
-from npmp.robots.visuals import body_poses, moving_bodies, shapes
 from npmp.view.render.clip import ReplayClip, frame_choice
 from npmp.view.report.parts import Paragraph, ReplayPlayer, Section, foot_labels
+from npmp.view.robot_shapes import body_poses, moving_bodies, shapes
 
 FRAMES_PER_S = 25.0
 BUDGET_BYTES = 3_600_000

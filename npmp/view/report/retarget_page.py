@@ -18,7 +18,6 @@ from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from npmp.robots.visuals import moving_bodies
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import FloatArray
 from npmp.view.report.motion_table import motion_table, overall
@@ -29,6 +28,7 @@ from npmp.view.report.replay import (
     frame_bytes,
     replay_section,
 )
+from npmp.view.robot_shapes import moving_bodies
 from retarget.cleaning import Cleaned, Collision
 from retarget.keypoint_overlay import bones, keypoints_of
 from retarget.motion_summary import originals_of

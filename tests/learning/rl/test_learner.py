@@ -195,7 +195,7 @@ def test_a_restored_learner_continues_to_the_bit(make: Any) -> None:
     final = again.state_dict()
     assert all(torch.equal(value, final[key]) for key, value in learner.state_dict().items())
     other = vmpo(num_objectives=2)
-    refusal("another kind of run", other.load_state_dict, copied(learner))
+    refusal("the checkpoint", other.load_state_dict, copied(learner))
 
 
 @pytest.mark.parametrize("make", [vmpo, ppo])

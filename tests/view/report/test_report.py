@@ -25,8 +25,7 @@ from npmp.envs import Trial
 from npmp.envs.task import CommandTraces
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import read_rollouts
-from npmp.robots import visuals
-from npmp.view import report
+from npmp.view import report, robot_shapes
 from npmp.view.report import figures, parts, provenance, replay
 from npmp.view.report.parts import Chart
 from tests.refusals import refusal
@@ -363,7 +362,7 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
     clip = packed["clips"][0]
     assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
     result = unpack(clip, 2, packed["bodies"])
-    bodies = visuals.moving_bodies(model)
+    bodies = robot_shapes.moving_bodies(model)
     # base and four legs of three; feet ride on the shanks
     assert len(bodies) == packed["bodies"] == 13
     data = mujoco.MjData(model)
@@ -380,11 +379,11 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
 def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
     """A shape's pose, carried by its body's, is the geom's own pose, in any configuration."""
     model = robot.model()
-    drawn = visuals.shapes(model, robot.foot_bodies)
+    drawn = robot_shapes.shapes(model, robot.foot_bodies)
     assert {s["c"] for s in drawn} >= {"base", "foot0", "foot1", "foot2", "foot3"}
     qpos = swaying(robot, 5)[4]
     qpos[3:7] = [0.8, 0.1, -0.5, 0.2]
-    poses = visuals.body_poses(model, qpos[None])[0]
+    poses = robot_shapes.body_poses(model, qpos[None])[0]
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
@@ -397,11 +396,11 @@ def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
 
 def test_invalid_frames_repeat_the_last_valid_pose(robot: robots.Robot) -> None:
     qpos = swaying(robot, 6)
-    expected_poses = visuals.body_poses(robot.model(), qpos)
+    expected_poses = robot_shapes.body_poses(robot.model(), qpos)
     qpos[0], qpos[3, 9], qpos[4, 0] = np.nan, np.inf, 1e6
-    result = visuals.body_poses(robot.model(), qpos)
+    result = robot_shapes.body_poses(robot.model(), qpos)
     np.testing.assert_array_equal(result, expected_poses[[1, 1, 2, 2, 2, 5]])
-    refusal("no frame", visuals.body_poses, robot.model(), np.full((3, 19), np.nan))
+    refusal("no frame", robot_shapes.body_poses, robot.model(), np.full((3, 19), np.nan))
 
 
 def test_budget(robot: robots.Robot) -> None:

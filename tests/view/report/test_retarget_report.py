@@ -22,7 +22,8 @@ from mocap_data import Clip, dog_gait
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.retarget import report_place
-from npmp.robots import Robot, visuals
+from npmp.robots import Robot
+from npmp.view import robot_shapes
 from npmp.view.report import figures, retarget_page
 from npmp.view.report.motion_table import motion_table
 from npmp.view.report.parts import is_report
@@ -281,8 +282,8 @@ def test_bones(clips: dict[str, Clip]) -> None:
 def test_every_moving_body_is_drawn() -> None:
     for name in ("anymal_b", "op3"):
         model = robots.load(name).model()
-        bodies = visuals.moving_bodies(model)
-        seen = {bodies[shape["b"]] for shape in visuals.shapes(model)}
+        bodies = robot_shapes.moving_bodies(model)
+        seen = {bodies[shape["b"]] for shape in robot_shapes.shapes(model)}
         visible = [g for g in range(model.ngeom) if model.geom_rgba[g, 3] > 0]
         assert seen == {int(model.body_weldid[model.geom_bodyid[g]]) for g in visible} - {0}
 
@@ -296,9 +297,9 @@ def test_meshes_are_drawn_as_their_hulls() -> None:
         f"<mujoco><asset><mesh name='ball' vertex='{vertices}'/></asset><worldbody><body>"
         "<freejoint/><geom type='mesh' mesh='ball' pos='1 0 0'/></body></worldbody></mujoco>"
     )
-    (shape,) = visuals.shapes(model)
+    (shape,) = robot_shapes.shapes(model)
     corners, faces = np.array(shape["v"]), np.array(shape["f"])
-    assert shape["t"] == "mesh" and 40 < len(corners) <= visuals.FACES // 2
+    assert shape["t"] == "mesh" and 40 < len(corners) <= robot_shapes.FACES // 2
     assert faces.max() < len(corners)
     np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
     assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles

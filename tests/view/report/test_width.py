@@ -12,7 +12,7 @@ import yaml
 
 from mocap_data.store import MotionSet, write_motions
 from npmp.actuators import write_log
-from npmp.actuators.models import PDParameters
+from npmp.actuators.servo import PDParameters
 from npmp.experiments import cli
 from npmp.robots import Robot
 from npmp.view import report

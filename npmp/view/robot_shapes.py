@@ -1,4 +1,4 @@
-"""Drawing a model without a physics engine: the shapes of its moving bodies, and their poses."""
+"""Drawing a model without MuJoCo: the shapes of its moving bodies, and their poses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
-# about so many of a mesh's convex hull are drawn
+# of a mesh's convex hull, about
 FACES = 160
-# Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
+# [m] a position beyond this is of a diverged simulation
 FAR_M = 1e4
 _KINDS = {
     int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind
@@ -25,13 +25,13 @@ _KINDS = {
 
 
 def moving_bodies(model: mujoco.MjModel) -> list[int]:
-    """Ids of the bodies that move on their own: not the world, not welded to a parent."""
+    """Ids of the bodies that are not welded to a parent, without the world."""
     return [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
 
 
 def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The primitives by which a robot is drawn (`drawn_geoms`), in the frames of `moving_bodies`;
-    meshes as their convex hulls, ellipsoids as their boxes.
+    """The shapes of `drawn_geoms` in the frames of `moving_bodies`; meshes as their convex hulls,
+    ellipsoids as their boxes.
 
     Returns: dicts of b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q:
     quaternion (w, x, y, z), c: colour class; of a mesh also v: corners [m] and f: faces of three
@@ -64,8 +64,8 @@ def _depth_class(model: mujoco.MjModel, body: int) -> str:
 
 
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
-    """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2),
-    where it has some, else those that collide; nothing that is transparent."""
+    """Ids of the opaque geoms to draw: of each body the visual ones (groups 0 to 2), else those
+    that collide."""
     material = model.geom_matid
     own = model.geom_rgba[:, 3]
     alpha = own if not model.nmat else np.where(material >= 0, model.mat_rgba[material, 3], own)
@@ -100,14 +100,15 @@ def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) ->
 
 
 def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
-    """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of
-    those corners that are outermost in some evenly spread direction. Empty for one that is flat."""
+    """Corners (relative to its box's middle) and faces of a mesh's convex hull, from the outermost
+    vertices in evenly spread directions. Empty for a flat mesh."""
     which = int(model.geom_dataid[geom])
     first = int(model.mesh_vertadr[which])
     count = int(model.mesh_vertnum[which])
     vertices = np.array(model.mesh_vert[first : first + count], dtype=np.float64)
     vertices -= model.geom_aabb[geom, :3]
-    turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
+    # Fibonacci's lattice on the sphere
+    turn = np.arange(FACES // 2) + 0.5
     height = 1.0 - 2.0 * turn / len(turn)
     angle = np.pi * (1.0 + 5.0**0.5) * turn
     flat = np.sqrt(1.0 - height**2)
@@ -123,23 +124,26 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
 
 
 def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> Array:
-    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T,
-    nq), without sign jumps.
+    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of qpos (T, nq), without
+    sign jumps.
 
-    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good
-    frame's pose (the first good one's at the start). Raises InputError when no frame is good or the
-    model is another one.
+    A frame with a value that is not finite or beyond `FAR_M` takes the last valid frame's pose, at
+    the start the first valid one's.
+
+    Raises:
+      InputError: for qpos of another model, or without a valid frame.
     """
     q = np.asarray(qpos, dtype=np.float64)
     if q.ndim != 2 or q.shape[1] != model.nq:
         raise InputError(
-            f"replay: qpos has shape {q.shape}, the robot's model expects (T, {model.nq})"
+            f"replay: qpos is {q.shape}, expected (T, {model.nq}); is it another robot's?"
         )
-    good = (np.abs(q) < FAR_M).all(axis=1)  # a NaN is not less
-    if not good.any():
+    # false for NaN
+    valid = (np.abs(q) < FAR_M).all(axis=1)
+    if not valid.any():
         raise InputError("replay: no frame of qpos is finite")
-    source = np.maximum.accumulate(np.where(good, np.arange(len(q)), -1))
-    source = np.where(source < 0, int(np.argmax(good)), source)
+    source = np.maximum.accumulate(np.where(valid, np.arange(len(q)), -1))
+    source = np.where(source < 0, int(np.argmax(valid)), source)
     data = mujoco.MjData(model)
     bodies = moving_bodies(model)
     out = np.empty((len(q), len(bodies), 7))
@@ -148,6 +152,6 @@ def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> Array:
         mujoco.mj_kinematics(model, data)
         out[t, :, :3] = data.xpos[bodies]
         out[t, :, 3:] = data.xquat[bodies]
-    # q and -q are one rotation; the page interpolates, so neighbours must be on the same side.
+    # q and -q are one rotation; viewers interpolate, so neighbours must have the same sign
     out[:, :, 3:] = rotations.make_continuous(out[:, :, 3:])
     return out

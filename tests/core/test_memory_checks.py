@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from npmp.core import memory
+from npmp.core import memory_checks
 from npmp.core.tree import leaves
 from npmp.learning.world_model.replay import ReplayBuffer, Step
 from npmp.robots import Robot
@@ -20,7 +20,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> floa
     """The bytes that an estimate asks for."""
     found: list[float] = []
     with monkeypatch.context() as patch:
-        patch.setattr(memory, "require_memory", lambda num_bytes, _: found.append(num_bytes))
+        patch.setattr(memory_checks, "require_memory", lambda num_bytes, _: found.append(num_bytes))
         estimate()
     return found[0]
 
@@ -29,9 +29,9 @@ def test_robots_and_batches_are_near_what_was_measured(
     robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = robot.model(visuals=False)
-    each = asked(monkeypatch, lambda: memory.require_robots(model, 1, substeps=8))
+    each = asked(monkeypatch, lambda: memory_checks.require_robots(model, 1, substeps=8))
     assert 5e3 < each < 12e3
-    row = asked(monkeypatch, lambda: memory.require_batch(1, 8, (256, 256, 256), 57))
+    row = asked(monkeypatch, lambda: memory_checks.require_batch(1, 8, (256, 256, 256), 57))
     assert abs(row / 60.5e3 - 1) < 0.05
 
 
@@ -42,22 +42,22 @@ def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     blank = Step(*[nothing] * len(Step._fields))
     replay = ReplayBuffer(11, blank._replace(is_first=flag, free=flag, policy=(), **floats))
     taken = sum(leaf.numel() * leaf.element_size() for leaf in leaves(replay.steps))
-    assert asked(monkeypatch, lambda: memory.require_replay(11, 7, 77)) == taken
+    assert asked(monkeypatch, lambda: memory_checks.require_replay(11, 7, 77)) == taken
 
 
 def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
     model = robot.model(visuals=False)
     for key, estimate in (
-        ("num_envs=1000000000", lambda: memory.require_robots(model, 10**9, substeps=8)),
-        ("num_envs=10000000", lambda: memory.require_replay(128, 10**7, 185)),
+        ("num_envs=1000000000", lambda: memory_checks.require_robots(model, 10**9, substeps=8)),
+        ("num_envs=10000000", lambda: memory_checks.require_replay(128, 10**7, 185)),
         (
             "algo.model_batch=10000000",
-            lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57),
+            lambda: memory_checks.require_batch(10**8 // 10, 8, (256, 256, 256), 57),
         ),
-        ("algo.clone_steps=10000000", lambda: memory.require_demonstration(10**7, 512, 160)),
+        ("algo.clone_steps=10000000", lambda: memory_checks.require_demonstration(10**7, 512, 160)),
         ("task.terrain_fields=1000000000", lambda: Terrain(TerrainConfig("perlin", fields=10**9))),
-        ("task.future_frames", lambda: memory.require_context(10**5, 57 * 10**6, 256)),
+        ("task.future_frames", lambda: memory_checks.require_context(10**5, 57 * 10**6, 256)),
     ):
         refusal(f"^{key}.* needs about .* GiB of memory", estimate)
-    memory.require_robots(model, 1024, substeps=8)
-    memory.require_batch(512, 8, (256, 256, 256), 57)
+    memory_checks.require_robots(model, 1024, substeps=8)
+    memory_checks.require_batch(512, 8, (256, 256, 256), 57)

@@ -1,0 +1,59 @@
+"""Reading models: URDFs with packages and comments, templates, and assets that are no files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from npmp.robots.model import joint_speeds, read_spec
+from tests.refusals import refusal
+
+LINKS = '<link name="a"/><link name="b"/>'
+JOINT = '<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint>'
+
+
+def mjcf(folder: Path, asset: str = "") -> Path:
+    path = folder / "m.xml"
+    body = '<body name="b"><freejoint/><geom size="1"/></body>'
+    path.write_text(f"<mujoco><asset>{asset}</asset><worldbody>{body}</worldbody></mujoco>")
+    return path
+
+
+def test_templates_are_named(tmp_path: Path) -> None:
+    robot = '<robot xmlns:xacro="x"><xacro:property name="r"/></robot>'
+    for name in ("r.xacro", "r.urdf"):
+        (tmp_path / name).write_text(robot)
+        refusal("xacro", read_spec, tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # a pointer of Git LFS, and a FIFO
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0f' * 32}\nsize 54321\n",
+        None,
+    ],
+)
+def test_a_mesh_that_is_no_file_is_named(tmp_path: Path, content: str | None) -> None:
+    mesh = tmp_path / "shank.stl"
+    if content is None:
+        os.mkfifo(mesh)
+    else:
+        mesh.write_text(content)
+    refusal("shank.stl", read_spec, mjcf(tmp_path, '<mesh name="shank" file="shank.stl"/>'))
+
+
+def test_comments_of_a_urdf_are_read_as_mujoco_reads_them(tmp_path: Path) -> None:
+    """A comment within another ends at the first "-->"."""
+    urdf = tmp_path / "m.urdf"
+    urdf.write_text(f'<robot name="r"><!-- <!-- -->{LINKS}{JOINT}</robot>')
+    assert read_spec(urdf).body("b") is not None
+
+
+def test_a_speed_limit_must_be_a_number(tmp_path: Path) -> None:
+    urdf = tmp_path / "m.urdf"
+    limit = JOINT.replace("</joint>", '<limit velocity="fast"/></joint>')
+    urdf.write_text(f'<robot name="r">{LINKS}{limit}</robot>')
+    refusal("joint 'j': velocity='fast'", joint_speeds, urdf)
