@@ -389,7 +389,7 @@ def test_show_the_configuration_instead_of_running(order: list[str], printed: Sa
         (["randomization.hold=zero_order"], "randomization has no setting 'hold'"),
         (["device=gpu"], "no device 'gpu'; available: cpu, cuda, cuda:N"),
         (["motions.h5"], "'motions.h5' is no setting; settings are key=value"),
-        (["--steps", "3"], "unrecognized arguments: --steps; settings are key=value"),
+        (["--steps", "3"], "unrecognized arguments: --steps 3; settings are key=value"),
         (["seed=1,2"], "seed=1,2 holds a comma"),
         (["seed=["], "'['"),
         (["steps=[~/a]"], "special characters need quotes"),
