@@ -4,7 +4,7 @@ evaluation.json, report.html."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
+from npmp.core.settings import to_plain
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_factory
 from npmp.experiments.backend import (
@@ -166,7 +167,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),
         "task": evaluation.task.name,
-        "settings": asdict(evaluation.task.config),
+        "settings": to_plain(evaluation.task.config),
         **evaluation.figures,
     }
     write_json(run.folder / "evaluation.json", result)

@@ -112,8 +112,9 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
             names = [*inputs] if teacher else ["command_range"]
         inherited |= {name: inputs[name] for name in names}
-        if None not in (inputs["clock_s"], getattr(config.task, "clock_s", None)):
-            inherited["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
+        clock_s = to_plain(config.task).get("clock_s")
+        if None not in (inputs["clock_s"], clock_s):
+            inherited["clock_s"] = clock_s  # it may learn to walk by another rhythm
     task = kind.resolve(config.task, motions if teacher is None else None, inherited)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)

@@ -20,7 +20,7 @@ from omegaconf import MISSING, OmegaConf
 from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
-from npmp.core.settings import default_of, flat, hints_of, to_plain
+from npmp.core.settings import default_of, flat, hints_of, plain_fields, to_plain
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -244,9 +244,9 @@ def structured(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = 
 @functools.cache
 def _type(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> type:
     fields: list[Any] = [(name, Any, MISSING) for name in more]
-    for one in dataclasses.fields(cls):
-        if one.init and one.name not in hidden:
-            hint = hints_of(cls)[one.name]
+    for name in plain_fields(cls):
+        if name not in hidden:
+            hint = hints_of(cls)[name]
             nested = isinstance(hint, type) and dataclasses.is_dataclass(hint)
-            fields.append((one.name, Optional[_type(hint)] if nested else Any, MISSING))  # noqa: UP045
+            fields.append((name, Optional[_type(hint)] if nested else Any, MISSING))  # noqa: UP045
     return make_dataclass(cls.__name__, fields)

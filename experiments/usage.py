@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.core.settings import as_text, default_of, help_of
+from npmp.core.settings import as_text, default_of, help_of, plain_fields
 
 Row = tuple[str, str]
 
@@ -101,7 +101,7 @@ def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
     about = help_of(schema)
     rows = (
         _settings(f"{at}.{field.name}", field, values[field.name], about.get(field.name, ""))
-        for field in dataclasses.fields(schema)
+        for field in plain_fields(schema).values()
         if field.name in values
     )
     return [row for several in rows for row in several]

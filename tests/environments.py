@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mocap_data.store import MotionSet
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, Spread
@@ -57,7 +58,9 @@ def walk_env(
     """settings: of `WalkConfig`, where no config is given. Commands are modest ones, also where
     there are motions."""
     if config is None:
-        config = WalkConfig(**{"command_range": ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), **settings})
+        config = changed(
+            WalkConfig(), **{"command_range": ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), **settings}
+        )
     return TaskEnv(
         Walk(robot, config, motions), n, robots=robots, seed=seed, num_threads=1, device=device
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.core.gaussian import Gaussian
+from npmp.core.settings import changed
 from npmp.envs.features import true_state
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -27,8 +28,11 @@ from tests.environments import walk_env
 @pytest.fixture(scope="session")
 def walking() -> WalkConfig:
     """Short episodes, so that a tiny run meets their ends."""
-    return WalkConfig(
-        command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), episode_s=0.3, command_period_s=0.1
+    return changed(
+        WalkConfig(),
+        command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)),
+        episode_s=0.3,
+        command_period_s=0.1,
     )
 
 

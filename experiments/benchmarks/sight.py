@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npmp import robots
-from npmp.core.settings import to_plain
+from npmp.core.settings import changed, to_plain
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
@@ -41,7 +41,9 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     robot = robots.load(config.robot)
     place = run.place | {"seed": run.seed}
     envs = {
-        name: TaskEnv(Walk(robot, WalkConfig(terrain="stairs", **eyes)), given.num_envs, **place)
+        name: TaskEnv(
+            Walk(robot, changed(WalkConfig(), terrain="stairs", **eyes)), given.num_envs, **place
+        )
         for name, eyes in SIGHTS.items()
     }
     spent = dict.fromkeys(envs, 0.0)

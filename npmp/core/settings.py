@@ -25,6 +25,10 @@ T = TypeVar("T")
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")
+# metadata of a field that holds a part's settings, a dataclass. In mappings the part's keys may
+# stand without its name, {"terrain": "stairs"} for {"ground": {"terrain": "stairs"}}; `to_plain`,
+# and with it run folders and the command line, have the first
+PART = {"part": True}
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()
 _show.maxstring = _show.maxother = 80
@@ -35,6 +39,45 @@ class _TypeMismatch(InputError):
 
     def __init__(self, place: str, value: object, expected: str):
         super().__init__(f"{place} must be {expected}, got {format_value(value)}")
+
+
+@functools.cache
+def plain_fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a dataclass by their plain keys, those of a part in the part's place. Raises
+    TypeError for a key that two parts have."""
+    fields: dict[str, dataclasses.Field[Any]] = {}
+    for entry in dataclasses.fields(cls):
+        if not entry.init:
+            continue
+        is_part = entry.name in _parts(cls)
+        new = plain_fields(_parts(cls)[entry.name]) if is_part else {entry.name: entry}
+        if twice := fields.keys() & new.keys():
+            raise TypeError(f"{cls.__name__} has the key {min(twice)!r} twice")
+        fields |= new
+    return fields
+
+
+@functools.cache
+def _parts(cls: type) -> dict[str, type]:
+    """The types of the parts of a dataclass by their names."""
+    hints = typing.get_type_hints(cls)
+    return {
+        entry.name: hints[entry.name]
+        for entry in dataclasses.fields(cls)
+        if "part" in entry.metadata
+    }
+
+
+@functools.cache
+def _keys(cls: type) -> set[str]:
+    """The keys of a mapping for a dataclass, with and without the names of its parts."""
+    return {*plain_fields(cls), *_parts(cls)}.union(*map(_keys, _parts(cls).values()))
+
+
+def changed(config: T, **values: Any) -> T:
+    """Settings with other values; keys and errors as of `from_mapping`."""
+    cls = type(config)
+    return typing.cast(T, _dataclass(cls, values, cls.__name__, config))
 
 
 def from_mapping(
@@ -56,8 +99,12 @@ def from_mapping(
 def to_plain(value: Any) -> Any:
     """Settings as types of YAML and JSON: mappings, lists, text and numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [entry.name for entry in dataclasses.fields(value) if entry.init]
-        return {name: to_plain(getattr(value, name)) for name in fields}
+        plain: dict[str, Any] = {}
+        for entry in dataclasses.fields(value):
+            if entry.init:
+                inner = to_plain(getattr(value, entry.name))
+                plain |= inner if "part" in entry.metadata else {entry.name: inner}
+        return plain
     if isinstance(value, Mapping):
         return {str(name): to_plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -74,13 +121,16 @@ def as_text(value: Any) -> str:
 
 @functools.cache
 def hints_of(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
-    return typing.get_type_hints(cls)
+    """The types of a dataclass's fields and of those of its parts."""
+    hints = typing.get_type_hints(cls)
+    for kind in _parts(cls).values():
+        hints |= hints_of(kind)
+    return hints
 
 
 @functools.cache
 def help_of(cls: type) -> dict[str, str]:
-    """The comments above or beside the fields of a dataclass and its bases."""
+    """The comments above or beside the fields of a dataclass, its bases and its parts."""
     comments: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         above: list[str] = []
@@ -90,6 +140,8 @@ def help_of(cls: type) -> dict[str, str]:
             if field and field[1] in base.__dataclass_fields__:
                 comments[field[1]] = " ".join(filter(None, (*above, line.partition("  # ")[2])))
             above = [*above, comment[1]] if comment else []
+    for kind in _parts(cls).values():
+        comments |= help_of(kind)
     return comments
 
 
@@ -122,12 +174,13 @@ def _dataclass(
     fields = {entry.name: entry for entry in dataclasses.fields(cls) if entry.init}
     defaults = {name: getattr(default, name, default_of(entry)) for name, entry in fields.items()}
     arguments: dict[str, Any] = {}
-    for key, value in values.items():
-        if key in ignore:
-            continue
-        if key not in fields:
-            raise InputError(f"{at} {unknown_setting(str(key), fields)}")
-        arguments[key] = from_value(hints[key], value, f"{at}.{key}", defaults[key])
+    for key in values:
+        if key not in _keys(cls) and key not in ignore:
+            raise InputError(f"{at} {unknown_setting(str(key), plain_fields(cls))}")
+    for key, value in _with_parts(cls, values).items():
+        if key not in ignore:
+            place = at if key in _parts(cls) else f"{at}.{key}"
+            arguments[key] = from_value(hints[key], value, place, defaults[key])
     missing = [
         name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING
     ]
@@ -137,6 +190,20 @@ def _dataclass(
         return cls(**{**defaults, **arguments})
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{at}: {error}") from error
+
+
+def _with_parts(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a dataclass, the keys of its parts in mappings by the parts' names."""
+    nested = dict(values)
+    for name, kind in _parts(cls).items():
+        own = {key: nested.pop(key) for key in _keys(kind) if key in nested}
+        if own:
+            nested[name] = {**_shallow(nested.get(name, {})), **own}
+    return nested
+
+
+def _shallow(value: Any) -> Mapping[str, Any]:
+    return vars(value) if dataclasses.is_dataclass(value) else value
 
 
 def default_of(entry: dataclasses.Field[Any]) -> Any:

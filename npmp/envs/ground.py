@@ -32,8 +32,7 @@ _HARD_ENOUGH_M = 1.0  # a shorter commanded way does not judge the ground
 
 @dataclass(frozen=True)
 class GroundConfig:
-    """The ground of a task whose settings inherit this. Raises ValueError for values out of
-    range."""
+    """The ground of a task. Raises ValueError for values out of range."""
 
     # a name of `terrain.TERRAINS`, or several joined by "+"
     terrain: str = "flat"
@@ -353,10 +352,9 @@ class RoughGround(Ground):
             setattr(self, name, state[key].to(self.field.device, copy=True))
 
 
-def make_ground(config: Any) -> Ground:
-    """The ground of a task's settings; flat where they name none. Raises InputError for
-    more fields than memory holds."""
-    if not isinstance(config, GroundConfig) or config.terrain == "flat":
+def make_ground(config: GroundConfig) -> Ground:
+    """The ground by its settings. Raises InputError for more fields than memory holds."""
+    if config.terrain == "flat":
         return Ground()
     return RoughGround(
         Terrain(config.fields()),

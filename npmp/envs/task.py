@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
+from npmp.envs.ground import GroundConfig
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
 
@@ -256,6 +257,8 @@ class Parts:
     planner: Part | None = None
     # where they are not the commands
     goals: Goals | None = None
+    # what robots stand on
+    ground: GroundConfig = field(default_factory=GroundConfig)
     # (n, c) that a critic observes beside the policy's inputs
     privileged: Sequence[Callable[[], Tensor]] = ()
     # an episode is over then [s]; None: when the task ends it. `TaskEnv` may end it before

@@ -66,7 +66,7 @@ class TaskEnv(Generic[T]):
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
         self.task = task
         self.robot = task.robot
-        self.ground = make_ground(task.config)
+        self.ground = make_ground(task.parts.ground)
         self._place: dict[str, Any] = {
             "num_threads": num_threads,
             "device": device,

@@ -149,7 +149,7 @@ def evaluate_policy(
     trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
-        commands = command_grid(task.config.range)
+        commands = command_grid(task.commands.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
         figures["grid"] = evaluate_commands(
             policy, env, commands, seconds=config.short_s, seed=seed
@@ -329,7 +329,7 @@ def evaluate_pushes(
     angle = 2.0 * math.pi * torch.arange(per_force) / per_force
     direction = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
     force = torch.cat([magnitude * direction for magnitude in forces]).to(env.device)
-    middle = torch.tensor(env.task.config.range).mean(-1)
+    middle = torch.tensor(env.task.commands.config.range).mean(-1)
     command = lead_in(env, torch.tensor([float(middle[0]), 0.0, 0.0]).expand(env.num_envs, 3), seed)
     start = round(PUSHED_AT_S / dt)
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)

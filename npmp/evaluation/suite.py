@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError, check_available
 from npmp.core import ranges
-from npmp.core.settings import from_mapping
+from npmp.core.settings import from_mapping, to_plain
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.policy import Policy
 from npmp.envs.sensing import SensorConfig
@@ -183,7 +183,7 @@ def setup_scenario(
         for value, (low, high) in zip(scenario.command, command_range, strict=True)
     )
     at = f"scenario.{name}"
-    task = from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task")
+    task = from_mapping(WalkConfig, {**to_plain(base), **scenario.task}, at=f"{at}.task")
     physics = {**asdict(robots.physics), **scenario.physics}
     if robots.real_drives:  # their model fixes the rate
         physics["physics_rate_hz"] = robots.physics.physics_rate_hz

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
+from npmp.core.settings import changed
 from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
@@ -24,9 +24,10 @@ PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
     """Terrain, its size [deg or m], and the walking task on it: straight ahead at `SPEED_MPS`,
     clamped to the range of commands."""
-    low, high = config.command_range[0] if config.command_range else (SPEED_MPS, SPEED_MPS)
+    command_range = config.command.command_range
+    low, high = command_range[0] if command_range else (SPEED_MPS, SPEED_MPS)
     speed_mps = min(max(SPEED_MPS, low), high)
-    straight = replace(
+    straight = changed(
         config,
         commands="uniform",
         command_range=((speed_mps, speed_mps), (0.0, 0.0), (0.0, 0.0)),
@@ -35,14 +36,14 @@ def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]
         terrain_curriculum=False,
         terrain_starts="gentle",
     )
-    num_fields = min(16, config.terrain_fields)  # they only differ in up and down
+    num_fields = min(16, config.ground.terrain_fields)  # they only differ in up and down
     stepped = [("slopes", angle, TerrainLimits(slope_deg=angle)) for angle in SLOPES_DEG]
     stepped += [("stairs", step, TerrainLimits(stair_m=step)) for step in STAIRS_M]
     for kind, size, limits in stepped:
-        task = replace(straight, terrain=kind, terrain_limits=limits, terrain_fields=num_fields)
+        task = changed(straight, terrain=kind, terrain_limits=limits, terrain_fields=num_fields)
         yield kind, size, task
     for height in PERLIN_M:
-        yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
+        yield "perlin", height, changed(straight, terrain="perlin", terrain_height=height)
 
 
 def evaluate_terrains(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from npmp.core import ranges
 from npmp.core.artifact import sha256
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
+from npmp.core.settings import to_plain
 from npmp.envs import Task, TaskEnv
 from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
@@ -449,7 +450,7 @@ def _described(
         **({} if settings.walker is None else {"walker": settings.walker.name}),
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,
-        "settings": asdict(task.config),
+        "settings": to_plain(task.config),
         task.main_figure: {
             "random_latents": before["random_latents"][task.main_figure],
             "untrained": before["untrained"][task.main_figure],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +28,7 @@ MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
 
 @dataclass(frozen=True)
 class CommandConfig:
-    """The command process of a task whose settings inherit this. Raises ValueError for values out
-    of range."""
+    """The command process of a task. Raises ValueError for values out of range."""
 
     # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions'
     command_range: CommandRange | None = None
@@ -65,10 +64,9 @@ class CommandConfig:
         return MODEST_RANGE if self.command_range is None else self.command_range
 
 
-C = TypeVar("C", bound=CommandConfig)
-
-
-def with_range(config: C, motions: MotionSet | None, training: Mapping[str, Any]) -> C:
+def with_range(
+    config: CommandConfig, motions: MotionSet | None, training: Mapping[str, Any]
+) -> CommandConfig:
     """The settings with a range of commands: their own, else the motions', else that of a training
     record.
 
@@ -88,7 +86,7 @@ def with_range(config: C, motions: MotionSet | None, training: Mapping[str, Any]
     return replace(config, command_range=as_command_range(training["command_range"]))
 
 
-def with_default_range(config: C, motions: MotionSet | None) -> C:
+def with_default_range(config: CommandConfig, motions: MotionSet | None) -> CommandConfig:
     """The settings with a range of commands: their own, else the motions', else a modest one."""
     if config.command_range is not None:
         return config

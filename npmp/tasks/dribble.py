@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.settings import PART
 from npmp.envs.feet import Feet, SteppingConfig, stepping
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
@@ -62,11 +63,13 @@ FAR_M = 5.0
 
 
 @dataclass(frozen=True)
-class DribbleConfig(SteppingConfig):
+class DribbleConfig:
     """The dribbling task's settings. Raises ValueError for values out of range."""
 
-    # of the part of the swing height that the feet of a walking robot miss
-    lift_weight: float = 0.0
+    # the loss of imagined robots for their feet
+    stepping: SteppingConfig = field(
+        default_factory=lambda: SteppingConfig(lift_weight=0.0), metadata=PART
+    )
     # width of the reward [m^2]; 1 for ANYmal
     phi: float = 1.0
     # length of the jumps of the target, in random directions [m]
@@ -99,7 +102,6 @@ class DribbleConfig(SteppingConfig):
     teacher: DribbleScriptConfig = field(default_factory=DribbleScriptConfig)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         ranges.above_zero(self, "phi", "jump_period_s", "episode_s", "damping")
         ranges.not_negative(self, "jump_m", "distance_weight", "teacher_weight")
         ranges.not_negative(self, "seen", "slope_deg")
@@ -440,7 +442,9 @@ class DribblingLoss(Part):
     ) -> TaskLoss:
         c = self.config
         env = self.env
-        style = stepping(env.feet, after, c, env.dt, lambda at: env.ground.above(at, patch))
+        style = stepping(
+            env.feet, after, c.stepping, env.dt, lambda at: env.ground.above(at, patch)
+        )
         late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
             0.5 * len(goals) * (len(goals) + 1)
         )

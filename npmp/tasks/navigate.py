@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,15 +23,16 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.settings import PART, changed
 from npmp.envs.camera import DepthCamera
-from npmp.envs.ground import RoughGround
+from npmp.envs.ground import GroundConfig, RoughGround
 from npmp.envs.state import RobotState
 from npmp.envs.task import Goals, Inputs, Parts, Sensor, StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim.rooms import THICK_M, WALL_M
 from npmp.sim.terrain import PERIOD_M, Terrain
-from npmp.tasks.commands import MODEST_RANGE, Commands, with_default_range
+from npmp.tasks.commands import MODEST_RANGE, Commands
 from npmp.tasks.velocity import velocity_figures
 from npmp.tasks.walk import WalkConfig, by_commands, first_step, resolve_walking, walking
 
@@ -55,17 +56,19 @@ _SPEED_MPS = 0.7
 
 
 @dataclass(frozen=True)
-class NavigateConfig(WalkConfig):
+class NavigateConfig:
     """The settings, beside those of walking. Raises ValueError for values out of range."""
 
-    terrain: str = "rooms"
-    camera: Any = "stereo"
-    episode_s: float = 40.0
+    walk: WalkConfig = field(
+        default_factory=lambda: WalkConfig(
+            ground=GroundConfig(terrain="rooms"), camera="stereo", episode_s=40.0
+        ),
+        metadata=PART,
+    )
     # length of the shortest way [m]
     goal_m: tuple[float, float] = (5.0, 15.0)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         ranges.pairs(self, "goal_m")
         ranges.above_zero(self, "goal_m")
 
@@ -83,8 +86,8 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
     plans = []
     step = round(CELL_M / terrain.cell)
     parts = zip(terrain.corner, terrain.places, terrain.levels, strict=True)
-    for field, (corner, places, level) in enumerate(parts):
-        heights = terrain.period(field)[:-1, :-1].numpy()
+    for i, (corner, places, level) in enumerate(parts):
+        heights = terrain.period(i)[:-1, :-1].numpy()
         stands = heights > heights.min() + 0.5 * WALL_M * level
         chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
@@ -124,19 +127,21 @@ class HousePlanner(Goals):
         """Raises InputError for other ground than rooms."""
         self.config = config
         self.commands = commands
-        if config.terrain != "rooms":
-            raise InputError(f"task.terrain={config.terrain}: only rooms have goals")
+        terrain = config.walk.ground.terrain
+        if terrain != "rooms":
+            raise InputError(f"task.terrain={terrain}: only rooms have goals")
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
         device = env.device
         n = env.num_envs
         assert isinstance(env.ground, RoughGround)  # rooms
-        ways = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
+        seed = self.config.walk.ground.terrain_seed
+        ways = ways_of(env.ground.terrain.to(torch.device("cpu")), seed)
         self.ways = Ways(*(part.to(device) for part in ways))
         self.place = torch.zeros(n, 2, device=device)
         self.which = torch.zeros(n, dtype=torch.long, device=device)  # of its field's goals
-        self._limits = torch.tensor(self.config.range, device=device)
+        self._limits = torch.tensor(self.commands.config.range, device=device)
 
     def goal(self) -> Tensor:
         """`place`."""
@@ -360,17 +365,20 @@ def navigating(parts: Parts, planner: HousePlanner, config: NavigateConfig) -> P
             parts.figures,
             of=arrival_figures,
             logged=("missed", "collided", "arrival_s"),
-            trial_s=config.episode_s,
+            trial_s=config.walk.episode_s,
         ),
     )
 
 
-def resolve_navigating(config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
+def resolve_navigating(
+    config: NavigateConfig, motions: MotionSet | None, training: Mapping[str, Any]
+) -> NavigateConfig:
     """As `resolve_walking`; a record's inputs need not be velocities."""
     record = dict(training)
     command_range = training.get("command_range") or ()
     record["command_range"] = command_range if len(command_range) == 3 else MODEST_RANGE
-    return resolve_walking(config, motions, record)
+    walk = resolve_walking(config.walk, motions, record, default=NavigateConfig().walk)
+    return replace(config, walk=walk)
 
 
 class Navigate(Task):
@@ -388,8 +396,8 @@ class Navigate(Task):
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
         """As `walking` and `HousePlanner`."""
-        c = with_default_range(config or NavigateConfig(), motions)
-        parts = walking(robot, c, motions)
+        c = config or NavigateConfig()
+        parts = walking(robot, c.walk, motions)
         sensors = [part for part in parts.observations if isinstance(part, Sensor)]
         parts = replace(parts, observations=[Inputs(goal_in_heading, INPUTS), *sensors])
         planner = HousePlanner(c, parts.commands)
@@ -397,10 +405,10 @@ class Navigate(Task):
 
     @classmethod
     def resolve(
-        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+        cls, config: NavigateConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> NavigateConfig:
         """As `resolve_navigating`."""
-        return resolve_navigating(config, motions, training)  # type: ignore[no-any-return]
+        return resolve_navigating(config, motions, training)
 
 
 class Guided(Task):
@@ -416,17 +424,17 @@ class Guided(Task):
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
         """As `walking` and `HousePlanner`."""
-        c = with_default_range(config or NavigateConfig(), motions)
-        parts = walking(robot, c, motions)
+        c = config or NavigateConfig()
+        parts = walking(robot, c.walk, motions)
         planner = HousePlanner(c, parts.commands)
         super().__init__(robot, c, replace(navigating(parts, planner, c), goals=None))
 
     @classmethod
     def resolve(
-        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+        cls, config: NavigateConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> NavigateConfig:
         """As `resolve_navigating`."""
-        return resolve_navigating(config, motions, training)  # type: ignore[no-any-return]
+        return resolve_navigating(config, motions, training)
 
 
 class Mapped(Task):
@@ -442,8 +450,8 @@ class Mapped(Task):
     ):
         """As `walking` and `MappingPlanner`; the camera is no input of the policy. Raises
         InputError without a camera."""
-        c = with_default_range(config or NavigateConfig(), motions)
-        parts = walking(robot, c, motions)
+        c = config or NavigateConfig()
+        parts = walking(robot, c.walk, motions)
         *observations, camera = parts.observations
         if not isinstance(camera, DepthCamera):
             raise InputError("task.camera=null: task=mapped plans by the images of a camera")
@@ -455,8 +463,8 @@ class Mapped(Task):
 
     @classmethod
     def resolve(
-        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+        cls, config: NavigateConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> NavigateConfig:
         """As `resolve_navigating`, with the planner's own camera."""
-        resolved = resolve_navigating(replace(config, camera="stereo"), motions, training)
-        return replace(resolved, camera=config.camera)  # type: ignore[no-any-return]
+        resolved = resolve_navigating(changed(config, camera="stereo"), motions, training)
+        return changed(resolved, camera=config.walk.camera)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,11 +24,12 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.settings import PART
 from npmp.envs.state import RobotState
 from npmp.envs.task import Part, StepResult, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.tasks.commands import Commands, with_default_range
+from npmp.tasks.commands import Commands
 from npmp.tasks.velocity import velocity_figures
 from npmp.tasks.walk import WalkConfig, first_step, resolve_walking, walking
 
@@ -39,10 +40,11 @@ LONGEST_M = 1000.0
 
 
 @dataclass(frozen=True)
-class PathConfig(WalkConfig):
+class PathConfig:
     """The path task's settings, beside those of walking. Raises: ValueError for values out of
     range."""
 
+    walk: WalkConfig = field(default_factory=WalkConfig, metadata=PART)
     # a name of `SHAPES`, or a CSV file of x, y in metres
     path: str = "figure_eight"
     # of the point to be followed, where the path is not too curved for it
@@ -55,7 +57,6 @@ class PathConfig(WalkConfig):
     lead_m: float = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         ranges.above_zero(self, "speed_mps", "gain", "yaw_gain", "lead_m")
 
 
@@ -200,7 +201,7 @@ class PathPlanner(Part):
         """Raises: InputError for an unknown path, and for a speed beyond the range of commands."""
         c = self.config = config
         self.commands = commands
-        (_, fastest), _, (left, right) = c.range
+        (_, fastest), _, (left, right) = commands.config.range
         if c.speed_mps > fastest:
             raise InputError(
                 f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)"
@@ -223,7 +224,7 @@ class PathPlanner(Part):
         n = env.num_envs
         moved = {name: getattr(self.course, name).to(device) for name in Course._fields[:3]}
         self.course = self.course._replace(**moved)
-        self._limits = torch.tensor(self.config.range, device=device)
+        self._limits = torch.tensor(self.commands.config.range, device=device)
         # of the course: x, y [m], yaw [rad], world frame
         self.origin = torch.zeros(n, 3, device=device)
         self.near = torch.zeros(n, dtype=torch.long, device=device)
@@ -315,8 +316,8 @@ class Path(Task):
         self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None
     ):
         """As `walking` and `PathPlanner`."""
-        c = with_default_range(config or PathConfig(), motions)
-        parts = walking(robot, c, motions)
+        c = config or PathConfig()
+        parts = walking(robot, c.walk, motions)
         planner = PathPlanner(c, parts.commands)
         parts = replace(
             parts,
@@ -339,4 +340,4 @@ class Path(Task):
         cls, config: PathConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> PathConfig:
         """As `resolve_walking`."""
-        return resolve_walking(config, motions, training)  # type: ignore[no-any-return]
+        return replace(config, walk=resolve_walking(config.walk, motions, training))

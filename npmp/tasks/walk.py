@@ -13,6 +13,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import ranges
+from npmp.core.settings import PART
 from npmp.envs.camera import DepthCamera, camera_of, recorded
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
@@ -53,9 +54,18 @@ FALLS = ("falls_per_minute", "survived")
 
 
 @dataclass(frozen=True)
-class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
+class WalkConfig:
     """The walking task's settings. Raises ValueError for values out of range."""
 
+    # what sets the commands
+    command: CommandConfig = field(default_factory=CommandConfig, metadata=PART)
+    # the loss of imagined robots for differences from them
+    course: CourseConfig = field(default_factory=CourseConfig, metadata=PART)
+    # and for their feet
+    stepping: SteppingConfig = field(default_factory=SteppingConfig, metadata=PART)
+    ground: GroundConfig = field(default_factory=GroundConfig, metadata=PART)
+    # of the ground, which policies observe with `sees_ground`
+    map: MapConfig = field(default_factory=MapConfig, metadata=PART)
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     phi: float = 0.5
     # c of v <- c v + (1 - c) v_new, the velocity that is judged; 0.95 for OP3 [P]
@@ -82,8 +92,6 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     teacher: TrotConfig = field(default_factory=TrotConfig)
 
     def __post_init__(self) -> None:
-        for part in (CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
-            part.__post_init__(self)
         ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg", "clock_s")
         ranges.share(self, "reference_starts")
         ranges.not_negative(self, "start_tilt_deg", "start_speed_mps")
@@ -133,8 +141,10 @@ class WalkingLoss(Part):
     ) -> TaskLoss:
         env = self.env
         c = self.config
-        off = course_loss(heading_velocity(after), goals[-1], c, env.dt)
-        style = stepping(env.feet, after, c, env.dt, lambda at: env.ground.above(at, patch))
+        off = course_loss(heading_velocity(after), goals[-1], c.course, env.dt)
+        style = stepping(
+            env.feet, after, c.stepping, env.dt, lambda at: env.ground.above(at, patch)
+        )
         return TaskLoss(off, style)
 
 
@@ -167,12 +177,13 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
       InputError: for an empty dataset, one at another rate than the robot's control rate, or none
         where commands are drawn from it.
     """
-    c = with_default_range(config, motions)
+    c = config
+    command = with_default_range(c.command, motions)
     clock = Clock(c.clock_s or c.teacher.period_s)
     velocity = FilteredVelocity(c.velocity_filter)
     sensors: list[Sensor] = [] if c.clock_s is None else [clock]
     if c.sees_ground:
-        sensors.append(GroundMap(robot, c))
+        sensors.append(GroundMap(robot, c.map))
     if c.camera is not None:
         sensors.append(_camera(robot, c))
 
@@ -184,7 +195,7 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
         return velocity_error(velocity(state), goal)
 
     return Parts(
-        commands=Commands(c, motions),
+        commands=Commands(command, motions),
         starts=StartPoses(
             robot,
             motions,
@@ -192,7 +203,10 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
             tilt_deg=c.start_tilt_deg,
             speed_mps=c.start_speed_mps,
         ),
-        observations=[Inputs(command_of, dict(zip(COMMAND_NAMES, c.range, strict=True))), *sensors],
+        observations=[
+            Inputs(command_of, dict(zip(COMMAND_NAMES, command.range, strict=True))),
+            *sensors,
+        ],
         rewards=[Term("velocity", reward)],
         terminations=[Tilt(c.tilt_limit_deg), FloorContacts(robot, c.may_touch)],
         loss=WalkingLoss(c),
@@ -203,6 +217,7 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
             velocity_figures, ("velocity_error", "velocity_error_1s", *FALLS), COMMAND_CHANNELS
         ),
         memory=[velocity, clock],
+        ground=c.ground,
         privileged=[lambda: velocity.value] if c.velocity_filter > 0.0 else [],
         episode_s=c.episode_s,
         teacher=TrotTeacher,
@@ -213,8 +228,9 @@ def _camera(robot: Robot, config: WalkConfig) -> DepthCamera:
     camera = camera_of(config.camera)
     if not camera.network:
         return DepthCamera(camera)
-    rooms = (config.terrain, config.terrain_level) == ("rooms", 1.0)
-    if config.terrain_curriculum or not rooms:
+    ground = config.ground
+    rooms = (ground.terrain, ground.terrain_level) == ("rooms", 1.0)
+    if ground.terrain_curriculum or not rooms:
         raise InputError("a depth network is for rooms: task.terrain=rooms task.terrain_level=1")
     return ImageCamera(camera, float(robot.home_qpos[2]))
 
@@ -224,9 +240,16 @@ def by_commands(measure: Measure, commands: Commands) -> Measure:
     return lambda state, goal: measure(state, commands.current)
 
 
-def resolve_walking(config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
+def resolve_walking(
+    config: WalkConfig,
+    motions: MotionSet | None,
+    training: Mapping[str, Any],
+    default: WalkConfig | None = None,
+) -> WalkConfig:
     """As `Task.resolve`: the range of commands (`with_range`). Where the record is a policy's
     (`PolicyContract.input_settings`), the sensors are those that the policy was trained with.
+
+    default: the settings of sensors that give way to the policy's.
 
     Raises:
       InputError: where nothing says a range of commands, or the settings ask for other sensors.
@@ -234,13 +257,14 @@ def resolve_walking(config: Any, motions: MotionSet | None, training: Mapping[st
     trained = {name: training[name] for name in SETTINGS if name in training}
     for name, value in trained.items():
         configured = getattr(config, name)
-        usual = getattr(type(config), name)
+        usual = getattr(default or WalkConfig, name)
         if name == "camera" and configured not in (None, usual):
             configured = recorded(camera_of(configured))
             trained[name] = getattr(config, name) if configured == value else value
         if configured not in (usual, value):
             raise InputError(f"task.{name}={configured}: the policy learned with {value}")
-    return with_range(replace(config, **trained), motions, training)
+    command = with_range(config.command, motions, training)
+    return replace(config, command=command, **trained)
 
 
 class Walk(Task):
@@ -254,7 +278,7 @@ class Walk(Task):
         self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None
     ):
         """As `walking`."""
-        config = with_default_range(config or WalkConfig(), motions)
+        config = config or WalkConfig()
         super().__init__(robot, config, walking(robot, config, motions))
 
     @classmethod
@@ -262,7 +286,7 @@ class Walk(Task):
         cls, config: WalkConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> WalkConfig:
         """As `resolve_walking`."""
-        return resolve_walking(config, motions, training)  # type: ignore[no-any-return]
+        return resolve_walking(config, motions, training)
 
 
 def first_step(happens: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import Part, Start, Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.tasks.commands import with_default_range
 from npmp.tasks.recover import BodiesCollide, RecoverConfig, dropped, is_up
 from npmp.tasks.walk import Walk, WalkConfig, walking
 
@@ -49,7 +48,6 @@ class WalkOn(Walk):
         self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
     ):
         """dropped: whether episodes begin on drops."""
-        config = with_default_range(config, None)
         robot = robot.with_joint_ranges(recover.joint_range_rad)
         height = float(robot.home_qpos[2])
         parts = walking(robot, config)

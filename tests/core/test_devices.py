@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.core.devices import has_native_bfloat16
+from npmp.core.settings import changed
 from npmp.envs import TaskEnv
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -125,7 +126,9 @@ def student(task: Walk, skill: SkillModule, device: torch.device) -> StudentTrai
 def trot(
     robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
 ) -> StudentTrainer:
-    config = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
+    config = changed(
+        WalkConfig(), terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True
+    )
     return student(Walk(robot, config), skill, device)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.core.settings import changes, from_mapping
+from npmp.core.settings import PART, changed, changes, from_mapping, plain_fields, to_plain
 from tests.refusals import refusal
 
 # --- from_mapping
@@ -136,3 +136,66 @@ def test_changes_leave_out_what_belongs_to_the_process() -> None:
     expected = {"algo.rate": ([1.0, 2.0], [1.0, 4.0]), "algo.old": (3, None)}
     assert changes(stored, values, ignore=["steps"]) == expected
     assert changes(stored, values) == {**expected, "steps": (5, 6)}
+
+
+# --- parts
+
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    terrain: str = "flat"
+    level: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.level > 1.0:
+            raise ValueError(f"level must be at most 1, got {self.level}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    ground: Ground = dataclasses.field(default_factory=Ground, metadata=PART)
+    phi: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    walk: Walk = dataclasses.field(
+        default_factory=lambda: Walk(Ground(terrain="rooms")), metadata=PART
+    )
+    shape: str = "square"
+
+
+def test_a_part_s_keys_may_stand_without_its_name() -> None:
+    expected = Route(Walk(Ground("stairs", 0.5), 0.2))
+    values = {"terrain": "stairs", "level": 0.5, "phi": 0.2}
+    nested = {"walk": {"ground": {"terrain": "stairs", "level": 0.5}, "phi": 0.2}}
+    assert from_mapping(Route, values) == from_mapping(Route, nested) == expected
+    assert from_mapping(Route, {"walk": {"ground": {"level": 0.5}}, **values}) == expected
+    assert changed(Route(), **values) == expected
+    assert changed(expected, level=1) == Route(Walk(Ground("stairs", 1.0), 0.2))
+    # other values stay those of the part's default
+    assert from_mapping(Route, {"level": 0.5}).walk.ground == Ground("rooms", 0.5)
+
+
+def test_plain_settings_have_no_parts() -> None:
+    plain = {"terrain": "rooms", "level": 1.0, "phi": 0.5, "shape": "square"}
+    assert to_plain(Route()) == plain
+    assert list(plain_fields(Route)) == list(plain)
+
+
+def test_errors_of_parts_name_the_plain_key() -> None:
+    refusal("no setting 'terain'.*: terrain", from_mapping, Route, {"terain": 1}, at="task")
+    refusal("task.terrain must be text", from_mapping, Route, {"terrain": 1}, at="task")
+    refusal("task: level must be at most 1", from_mapping, Route, {"level": 2.0}, at="task")
+
+
+def test_two_parts_cannot_have_one_key() -> None:
+    twice = dataclasses.make_dataclass(
+        "Twice",
+        [
+            (name, Ground, dataclasses.field(default_factory=Ground, metadata=PART))
+            for name in ("floor", "ceiling")
+        ],
+    )
+    with pytest.raises(TypeError, match="Twice has the key 'level' twice"):
+        plain_fields(twice)

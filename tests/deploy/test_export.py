@@ -16,6 +16,7 @@ from mocap_data.errors import InputError
 from npmp import robots, tasks
 from npmp.actuators.models import ActuatorContract, make
 from npmp.core import artifact
+from npmp.core.settings import changed
 from npmp.deploy import Bundle, OnnxPolicy
 from npmp.deploy.export import EXCITED, EXCITED_STEPS, contract_of, export, record
 from npmp.deploy.golden_check import check_golden
@@ -112,7 +113,8 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     plain, robot = module.in_joint_space(), robots.load("anymal_b")
     task = Walk(
         robot,
-        WalkConfig(
+        changed(
+            WalkConfig(),
             clock_s=0.5,
             sees_ground=True,
             ground_noise_m=0.0,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.camera import CAMERAS, CameraConfig, DepthCamera, camera_of, recorded
 from npmp.robots import Robot
@@ -101,7 +102,7 @@ def test_images_come_at_their_rate_and_late(delay_s: float, images: int) -> None
 
 
 def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None:
-    config = WalkConfig(terrain="stairs", terrain_fields=2, camera="stereo")
+    config = changed(WalkConfig(), terrain="stairs", terrain_fields=2, camera="stereo")
 
     def make(seed: int) -> TaskEnv[Walk]:
         robots = RobotBatchConfig()

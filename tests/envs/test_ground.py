@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from npmp import robots
+from npmp.core.settings import changed
 from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
 from npmp.envs.policy import Observation, PolicyOutput
@@ -124,7 +125,7 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     states = states._replace(root_pos=torch.stack((lowered - along, lowered)))
     middle = env.ground.height_at(centers[..., :2] - 0.5 * along[:2], torch.arange(env.num_envs))
     height = centers[..., 2] - robot.foot_radius - middle
-    share = (1.0 - height / walk.config.swing_height_m).clamp(0.0, 1.0).mean(-1).amax(-1)
+    share = (1.0 - height / walk.config.stepping.swing_height_m).clamp(0.0, 1.0).mean(-1).amax(-1)
     owed = walk.imagined_loss(states, states, torch.zeros(2, 7, 3), patch)
     torch.testing.assert_close(owed.style, 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
@@ -299,7 +300,7 @@ def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
     rise = ground.terrain.height_at(higher) - ground.terrain.height_at(env.state.root_pos[:, :2])
     assert rise[climbs].min() > 0.1
     with pytest.raises(ValueError, match="uphill is for slopes and stairs"):
-        WalkConfig(terrain="flat+perlin", terrain_starts="uphill")
+        changed(WalkConfig(), terrain="flat+perlin", terrain_starts="uphill")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

@@ -12,6 +12,7 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.core.geometry import exp_so3
+from npmp.core.settings import changed
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS, camera_of, recorded
 from npmp.envs.depth_network import SHARES, DepthNetwork, DepthNetworkContract
@@ -106,7 +107,10 @@ def test_faces_are_along_x_or_y(robot: Robot) -> None:
 
 def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
     """A task that goes on from a checkpoint sees the same pictures; one that begins sees others."""
-    made = [Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2)) for _ in range(2)]
+    made = [
+        Mapped(robot, changed(NavigateConfig(), camera=str(folder), terrain_fields=2))
+        for _ in range(2)
+    ]
     envs = [TaskEnv(task, 3, seed=seed, num_threads=1) for seed, task in enumerate(made)]
     before = made[0].planner.camera.appearances.clone()
     envs[0].reset(torch.tensor([False, True, False]))
@@ -135,7 +139,7 @@ def test_eyes_take_the_depths_place(
     robot: Robot, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a policy reads is what the network makes of the picture of that moment."""
-    task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
+    task = Mapped(robot, changed(NavigateConfig(), camera=str(folder), terrain_fields=2))
     env = TaskEnv(task, 3, num_threads=1)
     eye = task.planner.camera
     assert isinstance(eye, ImageCamera) and eye.config.holes == 0.0
@@ -201,7 +205,7 @@ def test_an_earlier_picture_agrees_where_things_are(robot: Robot, turn: float) -
 def test_earlier_pictures_are_from_elsewhere(robot: Robot, folder: Path) -> None:
     """A robot that is shifted by 0.1 m each time compares with a place 0.25 to 0.5 m away, from the
     third on; one that begins anew has none."""
-    task = Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2))
+    task = Mapped(robot, changed(NavigateConfig(), camera=str(folder), terrain_fields=2))
     env, eye = TaskEnv(task, 2, num_threads=1), task.planner.camera
     assert isinstance(eye, ImageCamera)
     ids, apart = torch.arange(2), list[float]()

@@ -152,7 +152,7 @@ def test_rows_are_metrics_of_their_robots(
     def policy() -> Composition:
         return wandering(skill, torch.Generator().manual_seed(3))
 
-    commands = command_grid(walking.range)[:4]
+    commands = command_grid(walking.command.range)[:4]
     env = walk_env(robot, 8, config=walking)
     rows = evaluate_commands(policy(), env, commands, seconds=1.2, seed=1)
     schedule = lead_in(env, commands.repeat_interleave(2, 0), 1)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
 from npmp.envs.policy import Observation, PolicyOutput, observe
@@ -57,7 +58,7 @@ def recovery(robot: Robot, skill: SkillModule) -> Recovery:
 
 @pytest.fixture
 def env(robot: Robot, recovery: Recovery) -> TaskEnv[WalkOn]:
-    task = WalkOn(robot, WalkConfig(command_range=RANGE), recovery.task)
+    task = WalkOn(robot, changed(WalkConfig(), command_range=RANGE), recovery.task)
     return TaskEnv(task, 6, robots=WIRED, num_threads=1)
 
 
@@ -150,7 +151,9 @@ def test_the_suite_starts_fallen_where_there_is_who_gets_up(
     robot: Robot, recovery: Recovery
 ) -> None:
     scenario = Scenario((0.5, 0.0, 0.0), seconds=0.2, fallen=True)
-    made = setup_scenario("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
+    made = setup_scenario(
+        "fallen_start", scenario, changed(WalkConfig(), command_range=RANGE), WIRED, RANGE
+    )
     how: dict[str, Any] = {"trials": 4, "num_threads": 1}
     outcome = run_scenario(
         Still(), robot, made, SuccessConfig(last_s=0.1), recovery=recovery, **how

@@ -11,6 +11,7 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs import Trial
 from npmp.envs.policy import Observation
 from npmp.evaluation.policy import (
@@ -128,7 +129,7 @@ def test_an_evaluation_has_the_trials_of_its_config(
     evaluation = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     again = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     assert evaluation.figures == again.figures
-    assert len(evaluation.figures["grid"]) == len(command_grid(walking.range))
+    assert len(evaluation.figures["grid"]) == len(command_grid(walking.command.range))
     assert len(evaluation.figures["pushes"]) == 1
     assert evaluation.trial.fell.shape == (10, 2) and evaluation.figures["mechanical_power_w"] > 0.0
     plain = evaluate_policy(
@@ -138,7 +139,7 @@ def test_an_evaluation_has_the_trials_of_its_config(
         num_threads=1,
     )
     assert set(evaluation.figures) - set(plain.figures) == {"grid", "pushes"}
-    path = PathConfig(command_range=walking.command_range)
+    path = changed(PathConfig(), command_range=walking.command.command_range)
     walked = evaluate_policy(
         actor,
         lambda: PathTask(robot, path),
@@ -172,13 +173,16 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     robot: Robot, skill: SkillModule
 ) -> None:
     sees = Walk(
-        robot, WalkConfig(command_range=((0.0, 1.0), (-0.2, 0.2), (-0.5, 0.5)), sees_ground=True)
+        robot,
+        changed(
+            WalkConfig(), command_range=((0.0, 1.0), (-0.2, 0.2), (-0.5, 0.5)), sees_ground=True
+        ),
     )
     policy = HighLevelPolicy.for_task(skill, sees)
     policy.check_task(Walk)  # whose settings are yet to come
     policy.check_task(sees)
     settled = Walk.resolve(WalkConfig(), None, policy.contract.input_settings)
-    assert settled.sees_ground and settled.range == sees.config.range
+    assert settled.sees_ground and settled.command == sees.config.command
     with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
         Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.input_settings)
     with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
 from npmp.core import geometry
-from npmp.core.settings import from_mapping
+from npmp.core.settings import changed, from_mapping
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
@@ -56,7 +56,11 @@ def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
     """The setup of a scenario, and its environment."""
     scenario = from_mapping(Scenario, table()[name] | changes)
     setup = setup_scenario(
-        name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE
+        name,
+        scenario,
+        changed(WalkConfig(), command_range=RANGE, terrain_fields=2),
+        RobotBatchConfig(),
+        RANGE,
     )
     return setup, TaskEnv(Walk(robot, setup.task), 6, robots=setup.robots, num_threads=1)
 

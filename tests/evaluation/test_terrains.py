@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from npmp.core.settings import changed
 from npmp.envs.task import Trial
 from npmp.evaluation import terrains
 from npmp.robots import Robot
@@ -16,23 +17,26 @@ from tests.environments import walk_env
 
 
 def test_each_task_has_one_terrain_straight_ahead() -> None:
-    config = WalkConfig(
-        terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
+    config = changed(
+        WalkConfig(), terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
     tasks = list(terrains.terrain_tasks(config))
     expected = [("stairs", s) for s in terrains.STAIRS_M]
     assert [(kind, value) for kind, value, _ in tasks if kind == "stairs"] == expected
     for kind, value, config in tasks:
-        assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
-        assert config.commands == "uniform" and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
-        assert config.command_nonzero == (1.0, 0.0, 0.0)
+        ground = config.ground
+        command = config.command
+        assert ground.terrain == kind and ground.terrain_seed == 5 and not ground.terrain_curriculum
+        assert command.commands == "uniform"
+        assert command.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
+        assert command.command_nonzero == (1.0, 0.0, 0.0)
         measure = {
-            "slopes": config.terrain_limits.slope_deg,
-            "stairs": config.terrain_limits.stair_m,
-            "perlin": config.terrain_height,
+            "slopes": ground.terrain_limits.slope_deg,
+            "stairs": ground.terrain_limits.stair_m,
+            "perlin": ground.terrain_height,
         }
         assert measure[kind] == value
-    assert tasks[0][2].terrain_limits == TerrainLimits(slope_deg=0.0)
+    assert tasks[0][2].ground.terrain_limits == TerrainLimits(slope_deg=0.0)
 
 
 def test_progress_by_hand() -> None:
@@ -53,7 +57,7 @@ def test_every_terrain_has_its_row(
     rows = terrains.evaluate_terrains(
         wandering(skill, torch.Generator()),
         lambda config: walk_env(robot, 3, config=config),
-        WalkConfig(terrain_fields=2),
+        changed(WalkConfig(), terrain_fields=2),
         seconds=0.2,
     )
     expected = [("slopes", 20.0), ("stairs", 0.1), ("perlin", 0.3)]

@@ -52,7 +52,7 @@ def test_commands_follow_the_schedule_despite_falls(
 ) -> None:
     env = walk_env(robot, 3, config=walking)
     trial = run_trial(random_latents(skill), env, seconds=0.6, seed=7)
-    process = Commands(walking)
+    process = Commands(walking.command)
     process.bind(env)
     process.schedule(30, torch.Generator().manual_seed(7))
     expected = process.fixed

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mocap_data.store import MotionSet, write_motions
+from npmp.core.settings import changed
 from npmp.experiments import imitate
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
@@ -42,7 +43,7 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
     torch.manual_seed(0)
     place = tmp_path_factory.mktemp("shipped")
     shutil.copytree(trained / "module", place / "module")
-    walk = Walk(robot, WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
+    walk = Walk(robot, changed(WalkConfig(), command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
     skill, net = (
         SkillModule.load(trained / "module"),
         HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8),

@@ -241,7 +241,7 @@ def test_memories_are_empty_where_an_episode_begins(
     assert trainer.replay.filled == 12 and bool(first[0].all()) and bool(first[1:].any())
     for values in (kept.z, *kept.decoder, *kept.policy):
         assert not bool(values[first].any()) and bool(values[~first].abs().sum(-1).all())
-    low, high = walking.range[0]
+    low, high = walking.command.range[0]
     forward = kept.goal[..., 0]
     assert bool(((forward >= low) & (forward <= high)).all()) and not bool(kept.free.any())
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp.core.settings import changed
 from npmp.core.tree import map_tree
 from npmp.envs import TaskEnv
 from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
@@ -41,7 +42,9 @@ def righting(
 
 def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTrainer:
     """Taught by the script of task `walk` what a module's latents are to be used for."""
-    seen = WalkConfig(sees_ground=True, ground_drift_m=0.05, ground_delay_s=0.04, ground_holes=0.1)
+    seen = changed(
+        WalkConfig(), sees_ground=True, ground_drift_m=0.05, ground_delay_s=0.04, ground_holes=0.1
+    )
     env = TaskEnv(Walk(robot, replace(seen, clock_s=0.5)), 6, num_threads=1, seed=seed)
     torch.manual_seed(seed)
     agent = DecodedAgent(HighLevelPolicy.for_task(skill, env.task, net=NET), skill)
@@ -119,7 +122,9 @@ def test_runs_repeat_and_resume(robot: Robot, skill: SkillModule) -> None:
 def test_a_run_that_sees_the_ground_repeats_and_resumes(robot: Robot, skill: SkillModule) -> None:
     def walking(seed: int) -> StudentTrainer:
         plain = skill.in_joint_space()
-        rough = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
+        rough = changed(
+            WalkConfig(), terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True
+        )
         env = TaskEnv(Walk(robot, rough), 3, num_threads=1, seed=seed, episode_s=0.12)
         torch.manual_seed(seed)
         student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import tasks
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.ground import GroundConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.sim.terrain import TerrainLimits
+from npmp.tasks.commands import CommandConfig
 from npmp.tasks.dribble import DribbleConfig
 from npmp.tasks.navigate import NavigateConfig
 from npmp.tasks.recover import RecoverConfig
@@ -56,7 +59,7 @@ def test_a_restored_environment_goes_on_to_the_bit(
     kind: Any = tasks.find(name)
 
     def made(seed: int) -> TaskEnv[Any]:
-        task = kind(robot, kind.config_type(**settings), motions)
+        task = kind(robot, changed(kind.config_type(), **settings), motions)
         return TaskEnv(task, 5, robots=like, seed=seed, num_threads=1, episode_s=0.3)
 
     def run(env: TaskEnv[Any], steps: int) -> list[Tensor]:
@@ -80,18 +83,18 @@ def test_a_restored_environment_goes_on_to_the_bit(
 @pytest.mark.parametrize(
     ("config", "settings", "message"),
     [
-        (WalkConfig, {"commands": "guessed"}, "uniform, recorded; got 'guessed'"),
-        (WalkConfig, {"command_jitter": (0.1, -0.1, 0.0)}, "command_jitter"),
-        (WalkConfig, {"command_range": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "low <= high"),
-        (WalkConfig, {"command_nonzero": (0.9, 0.25, 1.5)}, r"\[0, 1\]"),
+        (CommandConfig, {"commands": "guessed"}, "uniform, recorded; got 'guessed'"),
+        (CommandConfig, {"command_jitter": (0.1, -0.1, 0.0)}, "command_jitter"),
+        (CommandConfig, {"command_range": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "low <= high"),
+        (CommandConfig, {"command_nonzero": (0.9, 0.25, 1.5)}, r"\[0, 1\]"),
         (WalkConfig, {"velocity_filter": 1.0}, "velocity_filter"),
         (WalkConfig, {"may_touch": "hands"}, "may_touch must be one of feet, legs"),
-        (WalkConfig, {"terrain": "swamp"}, "terrain must be one of flat, perlin, .*; got 'swamp'"),
+        (GroundConfig, {"terrain": "swamp"}, "terrain must be one of flat, .*; got 'swamp'"),
         (NavigateConfig, {"goal_m": (-1.0, 3.0)}, "goal_m"),
-        (WalkConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
-        (WalkConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
-        (WalkConfig, {"terrain_fields": 0}, "terrain_fields must be"),
-        (WalkConfig, {"terrain_starts": "uphill"}, "uphill is for slopes and stairs"),
+        (GroundConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
+        (GroundConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
+        (GroundConfig, {"terrain_fields": 0}, "terrain_fields must be"),
+        (GroundConfig, {"terrain_starts": "uphill"}, "uphill is for slopes and stairs"),
         (TerrainLimits, {"slope_deg": 70.0}, "slope_deg"),
         (DribbleConfig, {"radius_m": (0.2, 0.1)}, "radius_m"),
         (DribbleConfig, {"drag": (-0.1, 0.1)}, "drag"),

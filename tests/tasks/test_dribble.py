@@ -12,6 +12,7 @@ from torch import Tensor
 
 from npmp import robots
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial
 from npmp.envs.state import RobotState
 from npmp.tasks import Dribble, DribbleConfig, DribbleEnv
@@ -30,7 +31,9 @@ PLAIN: dict[str, Any] = {
 def dribble_env(
     robot: robots.Robot, n: int, seed: int = 0, like: RobotBatchConfig | None = None, **c: Any
 ) -> DribbleEnv:
-    return TaskEnv(Dribble(robot, DribbleConfig(**c)), n, robots=like, seed=seed, num_threads=1)
+    return TaskEnv(
+        Dribble(robot, changed(DribbleConfig(), **c)), n, robots=like, seed=seed, num_threads=1
+    )
 
 
 def put(env: DribbleEnv, place: tuple[float, float], velocity: float = 0.0) -> None:

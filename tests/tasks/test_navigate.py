@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp.core.settings import changed
 from npmp.envs import TaskEnv
 from npmp.envs.policy import observe
 from npmp.envs.task import Trial
@@ -33,7 +34,7 @@ from tests.untrained import policy, skill, walking
 
 __all__ = ["policy", "skill", "walking"]
 RANGE = ((-0.3, 0.8), (-0.2, 0.2), (-0.8, 0.8))
-CONFIG = NavigateConfig(terrain_fields=2, command_range=RANGE)
+CONFIG = changed(NavigateConfig(), terrain_fields=2, command_range=RANGE)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_low_walls_are_walls(robot: Robot) -> None:
     """The same houses, half as high."""
     ways = [
         TaskEnv(
-            Guided(robot, replace(CONFIG, terrain_level=level)), 1, num_threads=1
+            Guided(robot, changed(CONFIG, terrain_level=level)), 1, num_threads=1
         ).task.planner.ways
         for level in (1.0, 0.5)
     ]
@@ -131,7 +132,7 @@ def test_the_planner_teaches_over_a_walking_policy(
     torch.testing.assert_close(0.5 * (low + high) + 0.5 * (high - low) * shown, asked)
     with pytest.raises(InputError, match="trained for task 'walk'; task=navigate takes"):
         teacher_of(env, LatentAgent(HighLevelPolicy.for_task(skill, env.task), skill), policy)
-    for kind, config in ((Guided, replace(CONFIG, camera=None)), (Mapped, CONFIG)):
+    for kind, config in ((Guided, changed(CONFIG, camera=None)), (Mapped, CONFIG)):
         policy.check_task(kind(robot, config))
 
 
@@ -201,12 +202,13 @@ def test_what_a_map_believes(robot: Robot) -> None:
 
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:
     with pytest.raises(InputError, match="only rooms have goals"):
-        Navigate(robot, NavigateConfig(terrain="stairs"))
+        Navigate(robot, changed(NavigateConfig(), terrain="stairs"))
     with pytest.raises(InputError, match="plans by the images of a camera"):
-        Mapped(robot, replace(CONFIG, camera=None))
+        Mapped(robot, changed(CONFIG, camera=None))
     known = {"command_range": [[-8.0, 8.0], [-8.0, 8.0]], "camera": None}
-    assert Navigate.resolve(NavigateConfig(), None, known).camera is None
+    assert Navigate.resolve(NavigateConfig(), None, known).walk.camera is None
     known = {"command_range": RANGE, "camera": None}
     found = Guided.resolve(NavigateConfig(), None, known)
-    assert found.command_range == RANGE and found.camera is None
-    assert Mapped.resolve(NavigateConfig(camera="flight"), None, known).camera == "flight"
+    assert found.walk.command.command_range == RANGE and found.walk.camera is None
+    flight = Mapped.resolve(changed(NavigateConfig(), camera="flight"), None, known)
+    assert flight.walk.camera == "flight"

@@ -14,6 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import robots, tasks
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs import TaskEnv, Trial
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks import Path as PathTask
@@ -32,7 +33,7 @@ RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
 
 
 def path_env(robot: robots.Robot, n: int = 3, **settings: object) -> TaskEnv[PathTask]:
-    config = PathConfig(**{"command_range": RANGE, **settings})  # type: ignore[arg-type]
+    config = changed(PathConfig(), **{"command_range": RANGE, **settings})  # type: ignore[arg-type]
     return TaskEnv(PathTask(robot, config), n, num_threads=1)
 
 
@@ -63,7 +64,7 @@ def test_command_by_hand() -> None:
     """On a straight path along x: 0.2 m to its left, 0.3 m behind p_bar, heading 0.5 rad to the
     left."""
     course = course_of(np.array([[0.0, 0.0], [10.0, 0.0]]))
-    config = PathConfig(command_range=RANGE, speed_mps=0.6, gain=2.0, yaw_gain=3.0)
+    config = changed(PathConfig(), command_range=RANGE, speed_mps=0.6, gain=2.0, yaw_gain=3.0)
     at = torch.tensor([100])
     place, yaw = course.point[at] + torch.tensor([[0.0, 0.2]]), torch.tensor([0.5])
     found = command_on(course, place, yaw, at, torch.tensor([0.3]), config, 1.0)
@@ -79,7 +80,7 @@ def test_command_by_hand() -> None:
 def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tuple[Tensor, bool]:
     """Points that obey commands with a first-order delay and an error: distances to the path,
     whether all arrived."""
-    config = PathConfig(command_range=RANGE, speed_mps=speed)
+    config = changed(PathConfig(), command_range=RANGE, speed_mps=speed)
     course, n, dt = course_of(SHAPES[name]()), len(bias), 0.02
     low, high = torch.tensor(RANGE).T
     place, yaw, velocity = torch.zeros(n, 2), torch.zeros(n), torch.zeros(n, 3)
@@ -200,7 +201,7 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
         "finished": finished,
         "lag": torch.full((steps, 3), 0.1),
     }
-    task = PathTask(robot, PathConfig(command_range=RANGE))
+    task = PathTask(robot, changed(PathConfig(), command_range=RANGE))
     figures = task.figures(Trial(seen, error, fell, torch.zeros(steps + 1, 19), 0.02))
     assert figures["path_error_mean_m"] == pytest.approx((100 * 0.02 + 0.5) / 300)
     assert figures["path_error_max_m"] == 0.5 and figures["path_lag_m"] == pytest.approx(0.1)
@@ -227,13 +228,15 @@ def test_what_cannot_be_followed_is_named(
     robot: robots.Robot, settings: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError) as error:
-        PathTask(robot, PathConfig(**{"command_range": RANGE, **settings}))  # type: ignore[arg-type]
+        PathTask(robot, changed(PathConfig(), **{"command_range": RANGE, **settings}))  # type: ignore[arg-type]
     assert str(error.value).startswith(message)
 
 
 def test_a_file_s_path(robot: robots.Robot, tmp_path: Path) -> None:
     (tmp_path / "way.csv").write_text("x,y\n0,0\n0,3\n")
-    task = PathTask(robot, PathConfig(command_range=RANGE, path=str(tmp_path / "way.csv")))
+    task = PathTask(
+        robot, changed(PathConfig(), command_range=RANGE, path=str(tmp_path / "way.csv"))
+    )
     assert task.planner.course.length == pytest.approx(3.0)
     # along x at first, wherever it led
     assert task.planner.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)

@@ -15,6 +15,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.actuators.models import ActuatorContract, make
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.policy import observe
 from npmp.envs.state import RobotState
@@ -31,7 +32,7 @@ HELD = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driv
 
 
 def env_of(robot: Robot, n: int, *, held: RobotBatchConfig = HELD, **settings: Any) -> WalkEnv:
-    return TaskEnv(Walk(robot, WalkConfig(**settings)), n, robots=held, num_threads=1)
+    return TaskEnv(Walk(robot, changed(WalkConfig(), **settings)), n, robots=held, num_threads=1)
 
 
 def asked(env: WalkEnv, *command: float) -> Tensor:

@@ -17,8 +17,10 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import robots, tasks
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs.state import RobotState
 from npmp.tasks.commands import (
+    CommandConfig,
     Commands,
     RecordedVelocities,
     as_command_range,
@@ -127,7 +129,7 @@ def test_command_process_by_hand() -> None:
 
 
 def test_command_process_has_the_statistics_it_was_given() -> None:
-    config = WalkConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
+    config = CommandConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
     generator = torch.Generator().manual_seed(0)
     n = 40_000
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
@@ -146,13 +148,13 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
 
 
 def test_schedule_changes_only_at_whole_periods() -> None:
-    process = Commands(WalkConfig(command_range=RANGE, command_period_s=0.2))
+    process = Commands(CommandConfig(command_range=RANGE, command_period_s=0.2))
     process.bind(SimpleNamespace(num_envs=50, dt=0.02, device=torch.device("cpu")))
     process.schedule(35, torch.Generator().manual_seed(1))
     commands = process.fixed
     assert commands is not None and commands.shape == (35, 50, 3)
-    changed = (commands[1:] != commands[:-1]).any(-1).any(-1)
-    assert torch.nonzero(changed).squeeze(-1).tolist() == [9, 19, 29]
+    changes = (commands[1:] != commands[:-1]).any(-1).any(-1)
+    assert torch.nonzero(changes).squeeze(-1).tolist() == [9, 19, 29]
 
 
 def test_command_range_covers_what_the_motions_do(robot: robots.Robot) -> None:
@@ -179,7 +181,7 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     assert recorded.velocity.shape == (150, 3)
     assert recorded.weight[[0, 74, 149]].tolist() == [3.0, 225.0, 300.0]
     slower = ((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0))
-    config = WalkConfig(
+    config = CommandConfig(
         command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0)
     )
     generator, n = torch.Generator().manual_seed(0), 40_000
@@ -191,14 +193,14 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     for command, share in expected.items():
         found = ((fresh - torch.tensor(command)).abs() < 1e-3).all(-1).float().mean().item()
         assert found == pytest.approx(share, abs=0.015)
-    changed = draw_command(marker, config, generator, recorded=recorded) != 7.0
-    assert bool((changed.all(-1) == changed.any(-1)).all())
-    assert changed.float().mean().item() == pytest.approx(0.5, abs=0.015)
+    differs = draw_command(marker, config, generator, recorded=recorded) != 7.0
+    assert bool((differs.all(-1) == differs.any(-1)).all())
+    assert differs.float().mean().item() == pytest.approx(0.5, abs=0.015)
 
 
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
     wide = ((-9.0, 9.0),) * 3
-    config = WalkConfig(
+    config = CommandConfig(
         command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0)
     )
     drawn = draw_command(
@@ -229,7 +231,7 @@ def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> Non
     env.schedule(5, torch.Generator().manual_seed(1))
     fixed = env.task.commands.fixed
     assert fixed is not None and recorded(fixed)
-    refusal("give data=", Walk, robot, WalkConfig(commands="recorded"))
+    refusal("give data=", Walk, robot, changed(WalkConfig(), commands="recorded"))
 
 
 # --- the environment ---
@@ -315,7 +317,7 @@ def test_the_filter_by_hand(robot: robots.Robot) -> None:
         {"command_jitter": (0.1, 0.1)},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            WalkConfig(**wrong)  # type: ignore[arg-type]
+            changed(WalkConfig(), **wrong)  # type: ignore[arg-type]
 
 
 def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
@@ -368,5 +370,5 @@ def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(
     assert torch.equal(task.observe(), task.goal())
     assert torch.equal(task.goal(), task.commands.current)
     drawn = task.new_goals(task.goal(), generator)
-    low, high = torch.tensor(task.config.range).T
+    low, high = torch.tensor(task.commands.config.range).T
     assert bool(((drawn >= low) & (drawn <= high)).all()) and not drawn.equal(task.goal())

@@ -20,6 +20,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.core import geometry, ranges
+from npmp.core.settings import changed, plain_fields
 from npmp.envs.camera import camera_of
 from npmp.envs.policy import Policy
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -283,10 +284,10 @@ class Navigating(Mode):
 
     def __init__(self, cast: Cast, world: World, seed: int):
         self.policy = cast.policies[Walk.name]
-        config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
+        config = cast.settings.get(Mapped.name, changed(NavigateConfig(), terrain_seed=seed))
         settings = self.policy.upper.contract.input_settings
-        resolved = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
-        if camera_of(resolved.camera).renderer == "mujoco":
+        resolved = Mapped.resolve(changed(config, terrain_fields=1), None, settings)
+        if camera_of(resolved.walk.camera).renderer == "mujoco":
             raise InputError("renderer=mujoco draws in one thread: npmp play has several")
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
@@ -438,8 +439,8 @@ class Perform(Mode):
         self.policy = cast.policies[task]
         kind: Any = tasks.find(task, source="the policy")
         config = cast.settings.get(task, kind.config_type())
-        if hasattr(config, "terrain_fields"):
-            config = replace(config, terrain_fields=1)  # the one that is drawn
+        if "terrain_fields" in plain_fields(kind.config_type):
+            config = changed(config, terrain_fields=1)  # the one that is drawn
         resolved = kind.resolve(config, None, self.policy.upper.contract.input_settings)
         super().__init__(cast, world, seed, kind(cast.robot, resolved, None), self.policy.lower)
 
@@ -458,4 +459,4 @@ MODES: dict[str, Any] = {m.name: m for m in (Steer, Navigating, Dribbling, Imita
 def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:
     config = cast.settings.get(Walk.name, WalkConfig())
     settings |= {"terrain": world.terrain, "terrain_level": world.level, "terrain_fields": 1}
-    return replace(config, terrain_curriculum=False, terrain_starts="gentle", **settings)
+    return changed(config, terrain_curriculum=False, terrain_starts="gentle", **settings)
