@@ -246,6 +246,8 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.Inputs:
         }
         for key in {"task", "algo"} & kept.keys():
             kept[key] = {name: value for name, value in kept[key].items() if name != "name"}
+        if "task" in kept:
+            kept["task"] = store.todays_task(verb, choices["task"], kept["task"])
         stored = kept
     default = {entry.name: default_of(entry) for entry in dataclasses.fields(keys)}.get("robot", "")
     robot = values.get("robot") or (stored or {}).get("robot") or decided.get("robot") or default

@@ -3,14 +3,14 @@ module."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
 from npmp import robots, tasks
-from npmp.core import ranges
+from npmp.core import plugins, ranges
 from npmp.core.settings import to_plain
 from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
@@ -18,6 +18,7 @@ from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.learning.reuse import ReuseSettings, check_task, train_policy
+from npmp.learning.student import ScriptedTeacher
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.high_level import HighLevelConfig
@@ -65,9 +66,11 @@ class Reuse(Training):
     module: str
     # a policy of this module to go on from: its folder or a shipped one's name; null: a new one
     policy: str | None = None
-    # algo=clone: a policy of this module to learn from; null: the task's own teacher, by the joint
-    # targets that the decoder makes of latents
+    # algo=clone: a policy of this module to learn from, or a script, FILE.py:CLASS, by the joint
+    # targets that the decoder makes of latents; null: the velocities that the task commands
     teacher: str | None = None
+    # of a script
+    teacher_settings: Mapping[str, Any] = field(default_factory=dict)
     # true: from scratch, for comparison: the policy commands the joints
     joint_space: bool = False
     # a walking policy of the module, commanded in place of latents; null: none
@@ -100,9 +103,10 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config.data, robot, split=config.split)
+    script = scripted_teacher(config, run)
     policy, teacher, walker = (
         None if name is None else policies.find(name)
-        for name in (config.policy, config.teacher, config.walker)
+        for name in (config.policy, None if script else config.teacher, config.walker)
     )
     inherited = dict(skill.contract.training)
     if (knows := policy or teacher or walker) is not None:
@@ -142,11 +146,24 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         "settings": settings,
         "motions": motions,
         "policy": policy,
-        "teacher": teacher,
+        "teacher": script or teacher,
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(run),
     }
+
+
+def scripted_teacher(config: Reuse, run: Run) -> ScriptedTeacher | None:
+    """The script that teacher= names. Raises InputError for one that only a file names: its code
+    would run."""
+    if config.teacher is None or not plugins.is_class(config.teacher):
+        return None
+    if "teacher" not in run.given:
+        raise InputError(
+            f"a config names teacher={config.teacher}; its code runs only when you name it: add "
+            f"teacher={config.teacher}"
+        )
+    return ScriptedTeacher(config.teacher, config.teacher_settings)
 
 
 def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection[str]) -> None:

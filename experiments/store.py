@@ -126,6 +126,15 @@ def base_task(name: str) -> str:
     return str(read_yaml(path)["defaults"][0]) if path.is_file() else name
 
 
+def todays_task(verb: str, name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's settings from an old run by their names of today."""
+    from npmp import tasks
+
+    if name is None or base_task(name) not in schemas(verb, "task"):
+        return dict(settings)
+    return tasks.todays_settings(tasks.find(base_task(name)), settings)
+
+
 def _algorithms(verb: str) -> dict[str, type]:
     if verb == "imitate":
         from npmp.learning.imitation import ALGORITHMS

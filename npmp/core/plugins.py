@@ -1,7 +1,7 @@
 """Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS.
 
-A task's code runs when the user names it (task=NAME on the command line, `npmp.tasks.find` in
-Python), never when a policy.json, a config.yaml or another file does.
+Code runs when the user names it (task=NAME or teacher=FILE.py:CLASS on the command line,
+`npmp.tasks.find` in Python), never when a policy.json, a config.yaml or another file does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mocap_data.errors import InputError
 
@@ -32,10 +33,30 @@ def tasks() -> dict[str, Path]:
 
 def task_module(name: str) -> ModuleType:
     """The module of a user's task, loaded once. Raises InputError if its file fails."""
-    module_name = _MODULE + name
+    return _run(_MODULE + name, tasks()[name])
+
+
+def is_class(reference: str) -> bool:
+    """Whether a text is FILE.py:CLASS."""
+    return ".py:" in reference
+
+
+def find_class(reference: str) -> Any:
+    """The class that FILE.py:CLASS names, whose file is run once. Raises InputError."""
+    file, _, name = reference.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise InputError(f"{reference}: no file '{file}'")
+    kind = getattr(_run(f"npmp_plugin_file_{path}", path), name, None)
+    if not isinstance(kind, type):
+        raise InputError(f"{reference}: no class {name!r} in '{file}'")
+    return kind
+
+
+def _run(module_name: str, path: Path) -> ModuleType:
+    """The module of a file, run once. Raises InputError if it fails."""
     if (loaded := sys.modules.get(module_name)) is not None:
         return loaded
-    path = tasks()[name]
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None  # for the type checker
     module = sys.modules[module_name] = importlib.util.module_from_spec(spec)

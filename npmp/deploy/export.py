@@ -245,11 +245,11 @@ def nearest_gains(drives: str) -> tuple[float, float]:
 
 
 def _level(task: Task) -> float:
-    """The observed height of level ground [m]: home height minus the teacher's height of the
-    root."""
-    home = float(task.robot.home_qpos[2])
-    teacher = getattr(task.config, "teacher", None)
-    return home - float(getattr(teacher, "height_m", home)) if task.extra_inputs else 0.0
+    """The observed height of level ground [m]: the root's height at home minus that in walking."""
+    height_m = getattr(task.config, "root_height_m", None)
+    if height_m is None or not task.extra_inputs:
+        return 0.0
+    return float(task.robot.home_qpos[2]) - float(height_m)
 
 
 def _level_depths(task: Task) -> list[float]:

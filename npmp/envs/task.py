@@ -263,8 +263,6 @@ class Parts:
     privileged: Sequence[Callable[[], Tensor]] = ()
     # an episode is over then [s]; None: when the task ends it. `TaskEnv` may end it before
     episode_s: float | None = None
-    # makes a scripted teacher of an environment
-    teacher: Any = None
     # a `npmp.envs.scripts.Script` that makes commands of the task's inputs, for a policy below
     script: Any = None
     # weight of the motors' currents in the loss of imagined robots [1/A^2]
@@ -307,7 +305,6 @@ class Task:
         self.episode_s = parts.episode_s
         self.trial_s = parts.figures.trial_s
         self.judged = parts.figures.logged
-        self.teacher = parts.teacher
         self.script = parts.script
         self.current_weight = parts.current_weight
         self._goals = parts.goals or parts.commands

@@ -26,7 +26,7 @@ from npmp.learning.cloning import behavior_of
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
-from npmp.learning.student import StudentConfig, StudentTrainer, teacher_of
+from npmp.learning.student import ScriptedTeacher, StudentConfig, StudentTrainer, teacher_of
 from npmp.robots import Robot
 from npmp.skills.composition import Composition, over, wandering
 from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
@@ -219,7 +219,7 @@ def train_policy(
     *,
     motions: MotionSet | None = None,
     policy: Path | str | None = None,
-    teacher: Path | str | None = None,
+    teacher: Path | str | ScriptedTeacher | None = None,
     seed: int = 0,
     resume: Path | None = None,
     caller: run.Caller | None = None,
@@ -237,7 +237,8 @@ def train_policy(
       policy: the folder of one that learning starts from, of the same module and inputs, or a
         walking one to dribble with; its network is taken over.
       teacher: of algo=clone, the folder of a policy of the same module that shows how the task is
-        done; None: the task's own teacher, by what the decoder makes of latents.
+        done, or a script that does, by what the decoder makes of latents; None: the velocities that
+        the task commands, of a policy over a walking one.
       seed, resume: as `npmp.learning.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.
@@ -264,15 +265,24 @@ def _plan(
     chosen: ReuseSettings,
     motions: MotionSet | None,
     policy: Path | None,
-    teacher: Path | str | None,
+    teacher: Path | str | ScriptedTeacher | None,
     seed: int,
 ) -> run.TrainingPlan:
     """What is made, judged and saved of a run."""
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
         raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
-    shows = None if teacher is None else HighLevelPolicy.load(teacher)
-    taught_by: dict[str, str] = {}
-    if teacher is not None:
+    shows: HighLevelPolicy | ScriptedTeacher | None = None
+    taught_by: dict[str, Any] = {}
+    if isinstance(teacher, ScriptedTeacher):
+        shows = teacher
+        file, _, name = teacher.reference.rpartition(":")
+        taught_by = {
+            "teacher": f"{Path(file).name}:{name}",
+            "teacher_settings": dict(teacher.settings),
+            "teacher_sha256": sha256(Path(file).expanduser()),
+        }
+    elif teacher is not None:
+        shows = HighLevelPolicy.load(teacher)
         digest = sha256(Path(teacher) / "policy.safetensors")
         taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     task = make_task()
@@ -393,7 +403,7 @@ def make_policy_trainer(
     robots: int,
     *,
     recordings: Imitation | None,
-    teacher: HighLevelPolicy | None,
+    teacher: HighLevelPolicy | ScriptedTeacher | None,
     new: bool,
     seed: int,
 ) -> ReuseTrainer:
@@ -409,7 +419,7 @@ def make_policy_trainer(
         behavior = behavior_of(skill, env, policy.prior.alpha, algo.behavior, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
-    by_joints = teacher is None and isinstance(algo, StudentConfig)
+    by_joints = not isinstance(teacher, HighLevelPolicy) and isinstance(algo, StudentConfig)
     kind = DecodedAgent if by_joints and skill.contract.decoder == "lstm" else LatentAgent
     agent = kind(policy.to(env.device), skill.to(env.device), behavior)
     trainer: OnPolicyTrainer | StudentTrainer

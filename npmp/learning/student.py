@@ -2,14 +2,15 @@
 step what it would do there, and the student is fitted to that. So it learns from the states that it
 gets into itself.
 
-The teacher is a task's own, a script, or another policy of the same module, to put it into a
-smaller network (policy distillation, Rusu et al. 2016).
+The teacher is a script, the task's own commands, or another policy of the same module, to put it
+into a smaller network (policy distillation, Rusu et al. 2016).
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp.core import ranges
+from npmp.core import plugins, ranges
 from npmp.core.gaussian import Gaussian
 from npmp.core.memory_checks import require_batch, require_replay
+from npmp.core.settings import from_mapping
 from npmp.core.state import Counters, StatePart
 from npmp.core.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
@@ -279,15 +281,36 @@ class TaskCommands:
         return self.decoder.range(self.env.task.commands.current).clamp(-1.0, 1.0), state
 
 
+@dataclass(frozen=True)
+class ScriptedTeacher:
+    """A teacher by its class, FILE.py:CLASS, which makes a policy of an environment and its
+    `config_type`."""
+
+    reference: str
+    # of its `config_type`
+    settings: Mapping[str, Any]
+
+    def policy(self, env: TaskEnv[Any]) -> Policy:
+        """The teacher at an environment. Raises InputError."""
+        kind = plugins.find_class(self.reference)
+        policy: Policy = kind(
+            env, from_mapping(kind.config_type, self.settings, at="teacher_settings")
+        )
+        return policy
+
+
 def teacher_of(
-    env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | None = None
+    env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | ScriptedTeacher | None = None
 ) -> Policy:
-    """The teacher of a high-level policy: another policy of the same module, or the task's own.
+    """The teacher of a high-level policy: another policy of the same module, a script, or the
+    velocities that the task commands.
 
     Raises:
       InputError: for a policy of another module or task; without one for a task that has no teacher
         of its own.
     """
+    if isinstance(policy, ScriptedTeacher):
+        return policy.policy(env)
     if policy is not None:
         policy.check_task(env.task)
         if policy.contract.module_sha256 != (own := agent.network.contract.module_sha256):
@@ -297,16 +320,10 @@ def teacher_of(
                 f"({one}...)"
             )
         return copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
-    script = env.task.teacher
     decoder = agent.skill.decoder
-    commands = isinstance(decoder, CommandDecoder)
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return TaskCommands(env, decoder)
-    if script is None or commands:
-        own = "that says velocities" if commands else "of its own"
-        raise InputError(
-            f"task '{env.task.name}' has no teacher {own}; use teacher=, algo=world_model or "
-            "algo=vmpo"
-        )
-    teacher: Policy = script(env)
-    return teacher
+    raise InputError(
+        f"task '{env.task.name}' has no teacher of its own; use teacher=POLICY or FILE.py:CLASS, "
+        "algo=world_model or algo=vmpo"
+    )

@@ -17,7 +17,7 @@ from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.core import plugins
 from npmp.core.devices import check_device
-from npmp.core.settings import from_mapping
+from npmp.core.settings import from_mapping, plain_fields
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import Task
@@ -43,6 +43,7 @@ __all__ = [
     "WalkEnv",
     "find",
     "make",
+    "todays_settings",
     "trained_config",
 ]
 
@@ -92,9 +93,20 @@ def trained_config(kind: type[Task], training: Mapping[str, Any]) -> Any:
     Raises:
       InputError: for settings that the task does not have.
     """
-    settings: Mapping[str, Any] = training.get("settings", {})
+    settings = todays_settings(kind, training.get("settings", {}))
+    return from_mapping(kind.config_type, settings, at="the policy's settings")
+
+
+def todays_settings(kind: type[Task], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's settings from the record of an old run by their names of today."""
     renamed = {_RENAMED.get(name, name): value for name, value in settings.items()}
-    return from_mapping(kind.config_type, renamed, at="the policy's settings")
+    names = plain_fields(kind.config_type)
+    # of a scripted teacher
+    if "teacher" in renamed and "teacher" not in names:
+        teacher = renamed.pop("teacher")
+        if "root_height_m" in names:
+            renamed["root_height_m"] = teacher.get("height_m")
+    return renamed
 
 
 def make(

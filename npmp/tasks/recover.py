@@ -25,7 +25,6 @@ from npmp.robots import Robot
 from npmp.sim import simulate
 from npmp.sim.scene import flat_scene, let_bodies_collide
 from npmp.tasks.goals import UniformGoals
-from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 
 IN_TIME_S = 3.0  # to be up within [Hwangbo]
 
@@ -62,8 +61,6 @@ class RecoverConfig:
     stillness_weight: float = 0.05
     # how far joints turn either way [rad], by parts of their names; others keep their limits
     joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
-    # the script that shows how it is done
-    teacher: RightingConfig = field(default_factory=RightingConfig)
 
     def __post_init__(self) -> None:
         if not all(0.0 < angle < math.inf for angle in self.joint_range_rad.values()):
@@ -238,7 +235,6 @@ class Recover(Task):
             ),
             memory=[BodiesCollide(robot)],
             episode_s=c.episode_s,
-            teacher=RightingTeacher,
         )
         super().__init__(robot, c, parts)
 

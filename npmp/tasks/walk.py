@@ -36,7 +36,6 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.commands import CommandConfig, Commands, with_default_range, with_range
 from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, MapConfig
-from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.terminations import MAY_TOUCH, FloorContacts, Tilt
 from npmp.tasks.velocity import (
     COMMAND_CHANNELS,
@@ -88,11 +87,12 @@ class WalkConfig:
     # a depth camera: stereo, flight, a YAML file (`CameraConfig`), a depth network's folder; null:
     # none
     camera: Any = None
-    # the scripted trot that shows how it is walked
-    teacher: TrotConfig = field(default_factory=TrotConfig)
+    # of the root above level ground in walking, which `npmp deploy` without a map assumes [m];
+    # null: the home pose's
+    root_height_m: float | None = None
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg", "clock_s")
+        ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg", "clock_s", "root_height_m")
         ranges.share(self, "reference_starts")
         ranges.not_negative(self, "start_tilt_deg", "start_speed_mps")
         if not 0.0 <= self.velocity_filter < 1.0:
@@ -179,9 +179,8 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
     """
     c = config
     command = with_default_range(c.command, motions)
-    clock = Clock(c.clock_s or c.teacher.period_s)
     velocity = FilteredVelocity(c.velocity_filter)
-    sensors: list[Sensor] = [] if c.clock_s is None else [clock]
+    sensors: list[Sensor] = [] if c.clock_s is None else [Clock(c.clock_s)]
     if c.sees_ground:
         sensors.append(GroundMap(robot, c.map))
     if c.camera is not None:
@@ -216,11 +215,10 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
         figures=Figures(
             velocity_figures, ("velocity_error", "velocity_error_1s", *FALLS), COMMAND_CHANNELS
         ),
-        memory=[velocity, clock],
+        memory=[velocity],
         ground=c.ground,
         privileged=[lambda: velocity.value] if c.velocity_filter > 0.0 else [],
         episode_s=c.episode_s,
-        teacher=TrotTeacher,
     )
 
 

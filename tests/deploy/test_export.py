@@ -30,7 +30,6 @@ from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Walk, WalkConfig
-from npmp.tasks.teachers.trotting import TrotConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
@@ -121,7 +120,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
             camera={"size": [3, 3], "pitch_deg": 30.0},
             terrain="stairs",
             episode_s=1.0,
-            teacher=TrotConfig(height_m=0.45),
+            root_height_m=0.45,
         ),
     )
     torch.manual_seed(0)
@@ -147,7 +146,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
         acting.reset()
         for t in range(20):
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
-            # of a robot that walks as high as its teacher
+            # of a robot that walks lower than it stands
             level = np.full(96, robot.home_qpos[2] - 0.45)
             level = np.concatenate((level, contract.level_depths_m))
             whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))

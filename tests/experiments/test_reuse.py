@@ -12,7 +12,7 @@ from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.core.artifact import read_tensors
 from npmp.envs.features import true_state
-from npmp.experiments import cli
+from npmp.experiments import cli, examples
 from npmp.experiments.reuse import main
 from npmp.learning.world_model.model_fit import FILE
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
@@ -91,9 +91,10 @@ def test_what_does_not_fit_is_one_line(
     )
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
     assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
-    gains = "task.teacher.drives=[64,3.8]"
+    script = Path(examples.__path__[0]) / "trotting.py"
+    gains = (f"teacher={script}:TrotTeacher", "+teacher_settings.drives=[64,3.8]")
     expected = "is of drives that a model moves"
-    assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", gains)
+    assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", *gains)
 
 
 @pytest.mark.slow

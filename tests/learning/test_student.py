@@ -4,6 +4,7 @@ cannot be taught."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,16 @@ from mocap_data.errors import InputError
 from npmp.core.settings import changed
 from npmp.core.tree import map_tree
 from npmp.envs import TaskEnv
+from npmp.experiments import examples
 from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
-from npmp.learning.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
+from npmp.learning.student import (
+    Lesson,
+    ScriptedTeacher,
+    StudentConfig,
+    StudentTrainer,
+    clone_loss,
+    teacher_of,
+)
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.high_level import HighLevelConfig
@@ -25,6 +34,9 @@ from tests.trainers import check_repeats_and_resumes
 
 CONFIG = StudentConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
 FITTED = replace(CONFIG, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2), episode_s=None)
+EXAMPLES = Path(examples.__path__[0])
+RIGHTING = ScriptedTeacher(f"{EXAMPLES / 'righting.py'}:RightingTeacher", {})
+TROT = ScriptedTeacher(f"{EXAMPLES / 'trotting.py'}:TrotTeacher", {})
 NET = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
 
 
@@ -37,7 +49,7 @@ def righting(
     torch.manual_seed(seed)
     student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)
     agent = LatentAgent(student, plain)
-    return StudentTrainer(env, agent, teacher_of(env, agent), config, seed=seed)
+    return StudentTrainer(env, agent, teacher_of(env, agent, RIGHTING), config, seed=seed)
 
 
 def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTrainer:
@@ -48,7 +60,7 @@ def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTr
     env = TaskEnv(Walk(robot, replace(seen, clock_s=0.5)), 6, num_threads=1, seed=seed)
     torch.manual_seed(seed)
     agent = DecodedAgent(HighLevelPolicy.for_task(skill, env.task, net=NET), skill)
-    return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
+    return StudentTrainer(env, agent, teacher_of(env, agent, TROT), CONFIG, seed=seed)
 
 
 def smaller(
@@ -129,7 +141,7 @@ def test_a_run_that_sees_the_ground_repeats_and_resumes(robot: Robot, skill: Ski
         torch.manual_seed(seed)
         student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)
         agent = LatentAgent(student, plain)
-        return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
+        return StudentTrainer(env, agent, teacher_of(env, agent, TROT), CONFIG, seed=seed)
 
     check_repeats_and_resumes(walking)
 

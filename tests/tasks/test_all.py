@@ -21,8 +21,6 @@ from npmp.tasks.commands import CommandConfig
 from npmp.tasks.dribble import DribbleConfig
 from npmp.tasks.navigate import NavigateConfig
 from npmp.tasks.recover import RecoverConfig
-from npmp.tasks.teachers.righting import RightingConfig
-from npmp.tasks.teachers.trotting import TrotConfig
 from npmp.tasks.walk import WalkConfig
 
 # drawn physics has its own idea of the masses
@@ -102,13 +100,6 @@ def test_a_restored_environment_goes_on_to_the_bit(
         (RecoverConfig, {"stand": (1.0, 0.5)}, "stand"),
         (RecoverConfig, {"drop_m": 0.0}, "drop_m"),
         (RecoverConfig, {"drops": 0}, "drops"),
-        (RightingConfig, {"roll_deg": (0.0, 90.0)}, "roll_deg"),
-        (RightingConfig, {"below": ((0.0, 0.0, 0.0),)}, "below"),
-        (RightingConfig, {"near": 0.0}, "near"),
-        (TrotConfig, {"swing": 0.6}, "swing"),
-        (TrotConfig, {"support": -1.0}, "support"),
-        (TrotConfig, {"shift_m": 2.0}, "shift_m"),
-        (TrotConfig, {"drives": (0.0, 1.0)}, "drives"),
     ],
 )
 def test_bad_settings_are_refused_by_name(config: type, settings: Any, message: str) -> None:

@@ -1,8 +1,12 @@
-"""A scripted trot over any ground, for robots with four legs of three joints.
+"""A scripted trot over any ground, for robots with four legs of three joints: a teacher for
+task=walk.
 
-It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where
-a foot is put follows from the velocity (Raibert 1986); feet on the ground push the body to where it
-should be, and carry its weight. Its numbers were found by the cross-entropy method
+    npmp reuse algo=clone joint_space=true module=anymal_b_dog task.clock_s=0.46 \
+      teacher=experiments/examples/trotting.py:TrotTeacher
+
+It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock or one
+of its own; where a foot is put follows from the velocity (Raibert 1986); feet on the ground push
+the body to where it should be, and carry its weight. Its numbers are from the cross-entropy method
 (docs/rough_ground.md).
 """
 
@@ -34,7 +38,7 @@ class TrotConfig:
     """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for
     values out of range."""
 
-    # in which each leg swings once, where `WalkConfig.clock_s` is not given
+    # in which each leg swings once, where the task has no clock
     period_s: float = 0.46
     # share of the period that a leg swings
     swing: float = 0.398
@@ -96,6 +100,7 @@ class TrotConfig:
 class TrotState(NamedTuple):
     """What the script carries from step to step."""
 
+    phase: Tensor  # (n,) of the stride, in [0, 1), where the task has no clock
     velocity: Tensor  # (n, 3) on its way to the command
     lifted: Tensor  # (n, 4, 3) where feet that swing left the ground, in the world [m]
     foothold: Tensor  # (n, 4, 3) where they are put [m]
@@ -106,20 +111,23 @@ class TrotState(NamedTuple):
 class TrotTeacher:
     """The script as a policy of task `walk`."""
 
-    def __init__(self, env: TaskEnv[Any]):
+    config_type = TrotConfig
+
+    def __init__(self, env: TaskEnv[Any], config: TrotConfig | None = None):
         """Raises InputError for a robot without four legs of three joints, or that is much larger
         or smaller than the script's, and for a script of other drives than the robot's."""
         robot = env.robot
         device = env.device
         self.env = env
-        self.config = env.task.config.teacher
+        self.config = config or TrotConfig()
+        self.clock = env.task.part(Clock)
         self.feet = Feet(robot)
         _check_drives(self.config, env)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
                 f"no scripted trot for robot '{robot.name}': it stands at"
                 f" {robot.home_qpos[2]:.2f} m, the script at"
-                f" task.teacher.height_m={self.config.height_m}"
+                f" teacher_settings.height_m={self.config.height_m}"
             )
         parts = robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper
         self.home, self.kp, self.kd, self.low, self.high = (
@@ -143,7 +151,14 @@ class TrotTeacher:
     def initial_state(self, n: int) -> TrotState:
         feet = self.home.new_zeros(n, 4, 3)
         none = self.home.new_zeros(n, 4, dtype=torch.bool)
-        return TrotState(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
+        return TrotState(
+            self.home.new_zeros(n),
+            self.home.new_zeros(n, 3),
+            feet,
+            feet.clone(),
+            none,
+            none[:, 0].clone(),
+        )
 
     def step(self, observation: Observation, state: TrotState) -> tuple[PolicyOutput, TrotState]:
         c = self.config
@@ -151,7 +166,12 @@ class TrotTeacher:
         task = env.task
         is_first = observation.is_first
         dt = env.dt
-        clock = task.part(Clock)
+        if self.clock is None:
+            period_s = c.period_s
+            phase = state.phase.masked_fill(is_first, 0.0)
+        else:
+            period_s = self.clock.period_s
+            phase = self.clock.phase
         robot = env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(robot.root_rot))
         velocity = geometry.to_world(robot.root_rot, robot.root_vel_end)
@@ -163,8 +183,8 @@ class TrotTeacher:
         def ground(place: Tensor) -> Tensor:
             return env.ground.height_at(place, robots)
 
-        # with the clock at 0 all feet are on the ground
-        of_leg = (clock.phase.unsqueeze(-1) + c.swing + self.later) % 1.0
+        # at phase 0 all feet are on the ground
+        of_leg = (phase.unsqueeze(-1) + c.swing + self.later) % 1.0
         swings = of_leg < c.swing
         stands = self._stands(state.stands, swings, robot, forward, command)
         swings = swings & ~stands.unsqueeze(-1)
@@ -173,9 +193,9 @@ class TrotTeacher:
         anew = (swings & ~state.swung) | is_first.unsqueeze(-1)
         lifted = torch.where(anew.unsqueeze(-1), foot, state.lifted)
         free = ~swings | (share < _SETTLED) | is_first.unsqueeze(-1)
-        spot = self._footholds(robot, yaw, forward, command, share, clock.period_s, ground)
+        spot = self._footholds(robot, yaw, forward, command, share, period_s, ground)
         foothold = torch.where(free.unsqueeze(-1), spot, state.foothold)
-        swinging = self._swinging(lifted, foothold, share, clock.period_s, ground)
+        swinging = self._swinging(lifted, foothold, share, period_s, ground)
         # feet in the root's frame: those that swing as it will be, those that stand as it should be
         there = robot.root_pos + c.lead_s * velocity
         aim = torch.where(
@@ -191,7 +211,8 @@ class TrotTeacher:
             kp, kd = c.drives
             wanted = self.kp * (target - robot.joint_pos) - self.kd * robot.joint_vel_end
             target = robot.joint_pos + (wanted + kd * robot.joint_vel_end) / kp
-        after = TrotState(command, lifted, foothold, swings, stands)
+        phase = (phase + dt / period_s) % 1.0
+        after = TrotState(phase, command, lifted, foothold, swings, stands)
         return PolicyOutput(target - self.home), after
 
     @staticmethod
@@ -328,14 +349,14 @@ def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
     drives = config.drives
     if not robots.real_drives and drives is not None:
         raise InputError(
-            f"task.teacher.drives={list(drives)} is of drives that a model moves, actuator=FOLDER;"
-            f" actuator={robots.actuator} has the robot's own gains"
+            f"teacher_settings.drives={list(drives)} is of drives that a model moves,"
+            f" actuator=FOLDER; actuator={robots.actuator} has the robot's own gains"
         )
     if robots.real_drives and drives is None:
         stiffness, damping, _ = actuators.load(robots.real_drives[0]).contract.baseline
         raise InputError(
             f"actuator={robots.actuator}: the script needs gains that are like its drives',"
-            f" task.teacher.drives=; the best constant ones of its log are"
+            f" teacher_settings.drives=; the best constant ones of its log are"
             f" [{stiffness:.3g},{damping:.3g}]"
         )
 

@@ -1,4 +1,8 @@
-"""A scripted way of getting up for quadrupeds whose legs turn all the way around.
+"""A scripted way of getting up for quadrupeds whose legs turn all the way around: a teacher for
+task=recover.
+
+    npmp reuse task=recover algo=clone joint_space=true module=anymal_b_dog \
+      teacher=experiments/examples/righting.py:RightingTeacher
 
 Lying on its back a robot stretches the legs of one side past its back until they push it over; on
 its side it presses with the legs below; on its belly it crouches, then stands up. Where the joints
@@ -93,13 +97,15 @@ class RightingTeacher:
     """The script as a policy of task `recover`; it knows robots' true states, and goes on from
     whatever targets they had before."""
 
-    def __init__(self, env: TaskEnv[Any]):
+    config_type = RightingConfig
+
+    def __init__(self, env: TaskEnv[Any], config: RightingConfig | None = None):
         """Raises InputError for a robot without four legs of three joints, or mirrors left_right
         and front_back."""
         robot = env.robot
         device = env.device
         self.env = env
-        self.config = env.task.config.teacher
+        self.config = config or RightingConfig()
         self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
 

@@ -20,10 +20,10 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.policy import observe
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
+from npmp.experiments.examples.trotting import TrotConfig, TrotTeacher
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.inputs import Clock
-from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
 from tests.refusals import refusal
@@ -49,7 +49,7 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     env = env_of(robot, 6)
     going, standing = (asked(env, *command) for command in ((0.6, 0.1, 0.3), (0.0, 0.0, 0.0)))
     commands = torch.cat((going.expand(120, -1, -1), standing))
-    trial = run_trial(env.task.teacher(env), env, seconds=4.8, commands=commands)
+    trial = run_trial(TrotTeacher(env), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
     assert (trial.metrics["achieved"][70:120].mean((0, 1)) - going[0, 0]).abs().max() < 0.15
     feet = trial.metrics["feet"]  # (T, n, F, 2) height and speed
@@ -68,7 +68,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
         terrain_fields=4,
         may_touch="legs",
     )
-    trial = run_trial(env.task.teacher(env), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
+    trial = run_trial(TrotTeacher(env), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.metrics["achieved"][..., 0].sum(0) * env.dt
     # up to 0.9 m before the first of steps of 0.3 m they began
     climbs = ~trial.fell.any(0) & (way > 1.0)
@@ -78,7 +78,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
 def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: Path) -> None:
     told = TrotConfig(drives=(64.0, 3.8))
     with pytest.raises(InputError, match=r"drives=\[64.0, 3.8\] is of drives that a model moves"):
-        TrotTeacher(env_of(robot, 1, teacher=told))
+        TrotTeacher(env_of(robot, 1), told)
     law = [64.2, 3.81, 0.1]
     make(ActuatorContract("mlp", 400.0, ["a"], [], False, [1.0, 1.0], [0.0, 0.0], 1.0, law)).save(
         tmp_path
@@ -86,7 +86,7 @@ def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: P
     held = replace(HELD, actuator=str(tmp_path))
     with pytest.raises(InputError, match=r"the best constant ones of its log are \[64.2,3.81\]"):
         TrotTeacher(env_of(robot, 1, held=held))
-    assert TrotTeacher(env_of(robot, 1, held=held, teacher=told)).config.drives == (64.0, 3.8)
+    assert TrotTeacher(env_of(robot, 1, held=held), told).config.drives == (64.0, 3.8)
 
 
 def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
@@ -124,7 +124,7 @@ def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
 def test_legs_swing_by_the_clock(robot: Robot) -> None:
     env = env_of(robot, 2, clock_s=0.6)
     env.task.commands.fix(asked(env, 0.5, 0.0, 0.0))
-    actor = env.task.teacher(env)
+    actor = TrotTeacher(env)
     c, memory, first = actor.config, actor.initial_state(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []
     for _ in range(60):
@@ -183,4 +183,18 @@ def test_a_robot_with_other_legs_is_refused() -> None:
     op3 = robots.load("op3")
     refusal("no scripted trot for robot 'op3': it stands at", TrotTeacher, walk_env(op3, 1))
     with pytest.raises(InputError, match="it takes four legs of three joints"):
-        TrotTeacher(walk_env(op3, 1, teacher=TrotConfig(height_m=0.27)))
+        TrotTeacher(walk_env(op3, 1), TrotConfig(height_m=0.27))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"swing": 0.6}, "swing"),
+        ({"support": -1.0}, "support"),
+        ({"shift_m": 2.0}, "shift_m"),
+        ({"drives": (0.0, 1.0)}, "drives"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrotConfig(**settings)

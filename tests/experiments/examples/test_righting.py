@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from npmp.envs import TaskEnv
 from npmp.envs.policy import PolicyOutput, observe
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
+from npmp.experiments.examples.righting import RightingConfig, RightingTeacher
 from npmp.robots import Robot
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 from tests.refusals import refusal
 
 
@@ -34,7 +35,7 @@ def posed(env: TaskEnv[Recover], roll: float, joints: torch.Tensor | None = None
 
 
 def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
-    trial = run_trial(env.task.teacher(env), env, seconds=4.0)
+    trial = run_trial(RightingTeacher(env), env, seconds=4.0)
     figures = env.task.figures(trial)
     assert figures["recovered"] >= 0.95 and figures["recovery_s"] < 2.0
     assert trial.metrics["torque"].abs().max() <= 40.0 + 1e-3
@@ -93,3 +94,16 @@ def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> 
 def test_a_robot_with_other_legs_is_refused() -> None:
     op3 = TaskEnv(Recover(robots.load("op3"), RecoverConfig(drops=1)), 1, num_threads=1)
     refusal("no script for getting up", RightingTeacher, op3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"roll_deg": (0.0, 90.0)}, "roll_deg"),
+        ({"below": ((0.0, 0.0, 0.0),)}, "below"),
+        ({"near": 0.0}, "near"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RightingConfig(**settings)
