@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +48,8 @@ def find_class(reference: str) -> Any:
     path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise InputError(f"{reference}: no file '{file}'")
-    kind = getattr(_run(f"npmp_plugin_file_{path}", path), name, None)
+    module_name = "npmp_plugin_file_" + re.sub(r"\W", "_", str(path))
+    kind = getattr(_run(module_name, path), name, None)
     if not isinstance(kind, type):
         raise InputError(f"{reference}: no class {name!r} in '{file}'")
     return kind

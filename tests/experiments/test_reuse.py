@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.core.artifact import read_tensors
 from npmp.envs.features import true_state
 from npmp.experiments import cli, examples
-from npmp.experiments.reuse import main
+from npmp.experiments.command import run_of
+from npmp.experiments.compose import compose
+from npmp.experiments.reuse import Reuse, main, scripted_teacher
 from npmp.learning.world_model.model_fit import FILE
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.nets import NetConfig
@@ -95,6 +98,18 @@ def test_what_does_not_fit_is_one_line(
     gains = (f"teacher={script}:TrotTeacher", "+teacher_settings.drives=[64,3.8]")
     expected = "is of drives that a model moves"
     assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", *gains)
+    nowhere = f"teacher={tmp_path / 'nowhere.py'}:Teacher"
+    assert "nowhere.py:Teacher: no file" in says(f"module={module}", RANGE, "algo=clone", nowhere)
+    assert "no class 'Trot'" in says(
+        f"module={module}", RANGE, "algo=clone", f"teacher={script}:Trot"
+    )
+
+
+def test_only_the_command_line_runs_a_teacher_s_code(module: Path, tmp_path: Path) -> None:
+    run = run_of(compose("reuse", Reuse, [f"module={module}"]), tmp_path, 1, {})
+    config = Reuse(module=str(module), teacher=f"{tmp_path / 'teacher.py'}:Teacher")
+    with pytest.raises(InputError, match="its code runs only when you name it"):
+        scripted_teacher(config, run)
 
 
 @pytest.mark.slow
