@@ -21,25 +21,20 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import yaml
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from typing import Any, Literal
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, locked, make_writable, remove_bare
+from mocap_data.files import locked, make_writable, remove_bare
 from npmp.core.devices import check_device, cpus, seed_everything
 from npmp.core.settings import flat, format_value, read_run_settings
 from npmp.experiments.compose import Job, Values
+from npmp.experiments.run_folder import CONFIG, HYDRA, write_config, write_hydra
 from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
 # in out=: date and time
 NOW = "${now:%Y-%m-%d_%H-%M-%S}"
-# a run folder's record by Hydra: its config, Hydra's own and the overrides
-HYDRA = ".hydra"
 LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
 
@@ -160,11 +155,11 @@ class Verb:
             raise
         except USER_ERRORS:
             # of a run that failed before it had a result
-            remove_bare(new_folders, "config.yaml", HYDRA)
+            remove_bare(new_folders, CONFIG, HYDRA)
             raise
         # not every command writes something
         if self.out == "optional_folder":
-            remove_bare(new_folders, "config.yaml", HYDRA)
+            remove_bare(new_folders, CONFIG, HYDRA)
         return code
 
     @property
@@ -263,7 +258,7 @@ def _prepare_out(
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = resume is not None and resume.resolve() == place.resolve()
     if is_folder and not continued:
-        if (place / "config.yaml").is_file():
+        if (place / CONFIG).is_file():
             owner, stored = read_run_settings(place)
             if owner not in (command.name, None):
                 raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
@@ -278,27 +273,3 @@ def _prepare_out(
                 "another out="
             )
     return place, make_writable(place if is_folder else place.parent)
-
-
-def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
-    """Write FOLDER/config.yaml, which `read_run_settings` reads."""
-    with atomic_path(folder / "config.yaml") as path:
-        path.write_text(to_yaml(verb, values), encoding="utf-8")
-
-
-def write_hydra(folder: Path, values: Mapping[str, Any], config: DictConfig | None = None) -> None:
-    """Write FOLDER/.hydra as Hydra does. config: Hydra's; by default that of the running job, if
-    Hydra runs it."""
-    config = config or cast(DictConfig | None, HydraConfig.instance().cfg)
-    if config is None:
-        return
-    place = folder / HYDRA
-    place.mkdir(exist_ok=True)
-    OmegaConf.save(OmegaConf.create(dict(values)), place / "config.yaml")
-    OmegaConf.save(OmegaConf.masked_copy(config, "hydra"), place / "hydra.yaml")
-    OmegaConf.save(config.hydra.overrides.task, place / "overrides.yaml")
-
-
-def to_yaml(verb: str, values: Mapping[str, Any]) -> str:
-    """Settings as YAML."""
-    return yaml.safe_dump({"verb": verb, **values}, sort_keys=False, allow_unicode=True, width=100)

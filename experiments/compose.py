@@ -1,9 +1,9 @@
 """From a command line to a command's typed settings, through Hydra.
 
-`experiments.store` fills Hydra's ConfigStore from the dataclass of a command's keys. `Loader` is
-Hydra's loader of configs, which looks at what the inputs say (the robot of a module, the task of a
-policy, the settings of a run to resume) and says in one line what Hydra refuses. The library's own
-loader then judges types and ranges (`typed`).
+`store` fills Hydra's ConfigStore from the dataclass of a command's keys. `Loader` is Hydra's loader
+of configs, which also reads defaults from the inputs (the robot of a module, the task of a policy,
+the settings of a run to resume) and reports Hydra's errors in one line. `typed` then checks types
+and ranges.
 """
 
 from __future__ import annotations
@@ -298,9 +298,6 @@ class Loader(ConfigLoaderImpl):
     ):
         """config_dir: a folder of the user's own configs. tasks: the user's own that the command
         line names, whose files are run."""
-        from npmp.experiments.sweeping import launcher
-
-        launcher.register()
         path = create_config_search_path(str(store.CONF))
         if config_dir is not None:
             folder = Path(config_dir).resolve()

@@ -34,9 +34,10 @@ from npmp.evaluation.policy import (
     task_factory,
 )
 from npmp.experiments import evaluate, imitate, retarget, reuse
-from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
+from npmp.experiments.command import Computing, Run, Verb, made_by, run_of
 from npmp.experiments.compose import Job, compose, quoted
 from npmp.experiments.recordings import SYNTHETIC
+from npmp.experiments.run_folder import write_config
 from npmp.experiments.store import sizes
 from npmp.experiments.terminal import INTERRUPTED, console, say
 from npmp.learning.imitation import train_module

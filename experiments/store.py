@@ -21,6 +21,7 @@ from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
 from npmp.core.settings import default_of, flat, hints_of, to_plain
+from npmp.experiments.sweeping.sweep import KINDS, Launcher
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -35,6 +36,9 @@ PLAIN = {"net": "small", "high_level": "small", "randomization": "none"}
 
 # fields of a group's dataclass that are set otherwise: by the module, and by actuator=
 HIDDEN = {"randomization": ("hold", "accelerometer", "actuator")}
+
+# Hydra's name for `npmp.experiments.sweeping.launcher`
+PLUGIN = "hydra_plugins.npmp"
 
 # choices of `for/...` that files of conf/ interpolate: ${for/robot}
 CONTEXT = ("robot", "stage", "verb")
@@ -181,6 +185,10 @@ def fill(verb: str, keys: type, inputs: Inputs) -> None:
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
     if inputs.stored is not None:
         store(name="stored", node=dict(inputs.stored))
+    for name in KINDS:
+        values = {"_target_": f"{PLUGIN}.SweepLauncher", **to_plain(Launcher(name))}
+        node = OmegaConf.merge(structured(Launcher, ("_target_",)), values)
+        store(group="hydra/launcher", name=name, node=node)
     store(name=config_name(verb), node=_primary(verb, keys, inputs))
 
 

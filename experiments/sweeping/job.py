@@ -36,7 +36,7 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
 
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())
-        sweep.check_foreign()
+        sweep.check()
         place = sweep.place(number)
         command = command_of(sweep.verb)
         values = dict(sweep.configs[number])

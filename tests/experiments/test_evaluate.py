@@ -183,7 +183,7 @@ def test_only_clips_within_limits(
         assert found[key] == limit
     capfd.readouterr()
     assert cli.main([*given, "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
-    assert "none of the 2 motions has a top speed of at most 1e-06 m/s" in capfd.readouterr().err
+    assert "max_speed=1e-06" in capfd.readouterr().err
 
 
 def test_the_folder(evaluated: Path) -> None:

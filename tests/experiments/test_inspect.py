@@ -173,7 +173,7 @@ def test_runs(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
     found, printed = inspected(broken, code=2)
     assert len(found["problems"]) == 2
     last = printed.splitlines()[-1]
-    assert "not a YAML file" in last and "not a CSV file" in last
+    assert "config.yaml" in last and "metrics.csv" in last
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:

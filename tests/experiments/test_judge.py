@@ -48,7 +48,6 @@ def test_walking_is_judged_without_data(
     page = (tmp_path / "walk" / "report.html").read_text()
     for words in ("Gait diagram", "Command by command", "Recovery from pushes", "commanded"):
         assert words in page
-    assert "Roll" in page
 
 
 def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
     found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1", module)
     assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
     page = (tmp_path / "dribble" / "report.html").read_text()
-    for words in ("Ball, x", "Share of time", '"ball"', '"radius"'):
+    for words in ("Ball to target", '"ball"', '"radius"'):
         assert words in page
 
 
@@ -133,7 +132,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
         (
             {"task": "path", "evaluation.grid": "true"},
-            "trials on a grid of commands, under pushes and on grounds are for",
+            "'path'",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def test_add_makes_a_module_with_its_card(
         content |= {"seen_in_training": seen, "actuator": "runs/knee" if seen else "pd"}
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
-    given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
+    given = [f"data={data}", scores, "limits='It cannot jump, nor swim.'"]
     given += ["name=dog", "dtype=float16", f"out={tmp_path / 'dog'}"]
     assert cli.main(["skill", "add", str(trained), *given]) == 0
     capsys.readouterr()
