@@ -122,38 +122,3 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["actuator", "import", "hwangbo", source, f"out={tmp_path / 'knee.npz'}"]) == 2
     assert "is the source" in capsys.readouterr().err
     assert (tmp_path / "knee.npz").read_bytes() == before
-
-
-def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, refused: Says) -> None:
-    (tmp_path / "config.yaml").write_text("verb: evaluate\n")
-    (tmp_path / "evaluation.json").write_text("{}")
-    said = refused("actuator", "fit", f"data={data}", "model=pd", f"out={tmp_path}")
-    assert "holds a run of npmp evaluate" in said
-    assert (tmp_path / "evaluation.json").read_text() == "{}"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fit", "out=x"], "npmp actuator fit needs data=..."),
-        (
-            ["fit", "data=log.npz", "model=lstm", "out=x"],
-            "no model 'lstm'; available: pd, hybrid, mlp, conv, vae",
-        ),
-        (
-            ["fit", "data=log.npz", "rate_hz=fast", "out=x"],
-            "rate_hz must be a finite number or null, got 'fast'",
-        ),
-        (["fit", "data=log.npz", "validation.share=1", "out=x"], "share=1"),
-        (["fit", "data=absent.npz"], "absent.npz"),
-        (["evaluate", "data=log.npz"], "needs model=..."),
-        (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),
-        (["import", "vicon", "source=x", "out=x.npz"], "no kind of recording 'vicon'"),
-        (["import", "bam", "source=x", "out=x.h5"], "needs out=FILE.npz"),
-        (["import", "bam", "out=x.npz"], "npmp actuator import needs source=..."),
-    ],
-)
-def test_what_is_missing_is_named(
-    arguments: list[str], message: str, elsewhere: Path, refused: Says
-) -> None:
-    assert message in refused("actuator", *arguments)

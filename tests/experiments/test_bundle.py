@@ -50,22 +50,3 @@ def test_from_a_policy_to_a_checked_bundle(
     *shown, last = capsys.readouterr().out.splitlines()
     assert "task: walk" in shown
     assert last.startswith("problems: ") and "sha256 differs" in last
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["deploy", "export", "policy=anymal_b_walk", "module=op3_cmu"],
-            "commands another skill module",
-        ),
-        (["deploy", "export", "policy=nobody"], "no policy 'nobody'"),
-        (["deploy", "export"], "needs policy="),
-        (["deploy", "export", "policy=anymal_b_walk", "steps=0"], "steps"),
-        (["deploy", "check"], "needs bundle="),
-        (["deploy", "check", "nowhere"], "'nowhere': no bundle.json"),
-    ],
-)
-def test_what_it_refuses(arguments: list[str], said: str, elsewhere: Path, refused: Says) -> None:
-    assert said in refused(*arguments)
-    assert not (elsewhere / "exported" / "bundle.json").exists()

@@ -13,9 +13,8 @@ from npmp.deploy.bundle import Bundle
 from npmp.deploy.run_log import read_log
 from npmp.experiments import bundle as bundle_commands
 from npmp.experiments import cli
-from tests.deploy.standins import Standing, contract_of
+from tests.deploy.standins import Standing
 from tests.deploy.test_trial import walking
-from tests.experiments.command import Says
 
 QUICK = ["episodes=2", "steps=25"]
 
@@ -67,20 +66,3 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
     assert cli.main(arguments) == 0
     told = json.loads((tmp_path / "trial.json").read_text())
     assert told["simulator"] == "drake" and told["falls"] == 0 and told["velocity_error_1s"] > 0.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["simulator=bullet", "out=t"], "simulator must be mujoco or drake, got 'bullet'"),
-        (["episodes=0", "out=t"], "episodes"),
-    ],
-)
-def test_what_it_refuses(arguments: list[str], said: str, elsewhere: Path, refused: Says) -> None:
-    assert said in refused("deploy", "trial", "bundle", *arguments)
-    assert not list(elsewhere.rglob("trial.json"))
-
-
-def test_a_bundle_of_other_commands_is_refused(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Stand, "contract", contract_of())
-    assert cli.main(["deploy", "trial", "bundle", f"out={tmp_path / 't'}"]) == 2

@@ -16,7 +16,6 @@ import yaml
 
 from mocap_data import read_motions
 from mocap_data.store import MotionSet, write_motions
-from npmp.evaluation.module import average_clips, seen_in_training
 from npmp.experiments import cli
 from npmp.robots import Robot
 
@@ -73,42 +72,6 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             assert found[average]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
 
 
-def test_mean_and_median_over_clips() -> None:
-    """Of 0.1, 0.2 and 0.6 they are 0.3 and 0.2."""
-    figures = ("tracked_fraction", "tracked_s", "joint_error_rad")
-    clips = [
-        dict.fromkeys(figures, 2.0 * last) | {"base_deviation_m": {"mean": 0.01, "last": last}}
-        for last in (0.6, 0.1, 0.2)
-    ]
-    for average, last in ((np.mean, 0.3), (np.median, 0.2)):
-        found = average_clips(clips, average)
-        assert found.pop("base_deviation_m") == pytest.approx({"mean": 0.01, "last": last})
-        assert found == pytest.approx(dict.fromkeys(figures, 2.0 * last))
-
-
-@pytest.mark.parametrize(
-    ("training", "seen"),
-    [
-        ({"clips": ["r1_c00"]}, 3),  # its chunk and its mirror with it
-        ({"clips": ["r1_c00_lr", "elsewhere"]}, 3),
-        ({"clips": ["lone", "r1_c00"]}, 4),
-        ({"clips": ["lone"]}, 1),  # "" is no recording that the other nameless one shares
-        ({"clips": ["elsewhere"]}, 0),
-        ({}, None),
-    ],
-)
-def test_clips_seen_in_training(
-    training: dict[str, list[str]], seen: int | None, motions: MotionSet
-) -> None:
-    recordings = dict.fromkeys(("r1_c00", "r1_c00_lr", "r1_c01"), "r1")
-    recordings |= {"r2": "r2", "lone": "", "other": ""}
-    made = [
-        dataclasses.replace(motions.motions[0], name=name, recording=key)
-        for name, key in recordings.items()
-    ]
-    assert seen_in_training(training, dataclasses.replace(motions, motions=tuple(made))) == seen
-
-
 def test_validation_clips_that_were_trained_on_are_told(
     trained: Path, motions: MotionSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,53 +100,34 @@ def test_validation_clips_that_were_trained_on_are_told(
 
 
 def test_only_clips_within_limits(
-    evaluated: Path,
-    data: Path,
-    trained: Path,
-    robot: Robot,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    evaluated: Path, data: Path, trained: Path, robot: Robot, tmp_path: Path
 ) -> None:
-    """Limits between what MuJoCo and a sum over the path say of the two clips leave the one that
-    keeps them."""
-    clips = {
-        clip["name"]: clip
-        for clip in json.loads((evaluated / "evaluation.json").read_text())["clips"]
-    }
-    model, speeds, heights = robot.model(), {}, {}
+    """Limits between the figures of the two clips leave the lower one."""
+    found = json.loads((evaluated / "evaluation.json").read_text())
+    clips = {clip["name"]: clip for clip in found["clips"]}
+    model = robot.model()
     physics = mujoco.MjData(model)
     for motion in read_motions(data).motions:
-        steps = np.diff(motion.qpos[:, :2], axis=0)
-        speeds[motion.name] = (
-            sum(float(np.hypot(*step)) for step in steps) / clips[motion.name]["duration_s"]
-        )
-        assert clips[motion.name]["speed_mps"] == pytest.approx(speeds[motion.name], rel=1e-6)
         half_a_second = motion.qpos[25:, :2] - motion.qpos[:-25, :2]  # 25 steps of 20 ms
-        speeds[motion.name] = max(2.0 * float(np.hypot(*way)) for way in half_a_second)
+        fastest = max(2.0 * float(np.hypot(*way)) for way in half_a_second)
         # the ends count as well
-        assert clips[motion.name]["top_speed_mps"] >= speeds[motion.name] - 1e-9
-        speeds[motion.name] = clips[motion.name]["top_speed_mps"]
+        assert clips[motion.name]["top_speed_mps"] >= fastest - 1e-9
         height = []
         for physics.qpos[:] in motion.qpos:
             mujoco.mj_kinematics(model, physics)
             # ANYmal's feet are balls
             for name, (ball,) in zip(robot.foot_bodies, robot.foot_points, strict=True):
-                height.append(
-                    (physics.body(name).xpos + physics.body(name).xmat.reshape(3, 3) @ ball)[2]
-                )
-        heights[motion.name] = max(height) - robot.foot_radius
-        assert clips[motion.name]["foot_height_m"] == pytest.approx(heights[motion.name], abs=1e-6)
-    for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
-        low, high = sorted(figures, key=lambda name: figures[name])
-        limit = 0.5 * (figures[low] + figures[high])
-        given = ["evaluate", f"module={trained / 'module'}", f"data={data}"]
-        assert cli.main([*given, *TINY, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
+                body = physics.body(name)
+                height.append((body.xpos + body.xmat.reshape(3, 3) @ ball)[2])
+        expected = max(height) - robot.foot_radius
+        assert clips[motion.name]["foot_height_m"] == pytest.approx(expected, abs=1e-6)
+    given = ["evaluate", f"module={trained / 'module'}", f"data={data}", *TINY]
+    for key, figure in (("max_speed", "top_speed_mps"), ("max_foot_height", "foot_height_m")):
+        low, high = sorted(clips, key=lambda name: clips[name][figure])
+        limit = 0.5 * (clips[low][figure] + clips[high][figure])
+        assert cli.main([*given, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
         found = json.loads((tmp_path / key / "evaluation.json").read_text())
-        assert [clip["name"] for clip in found["clips"]] == [low]
-        assert found[key] == limit
-    capfd.readouterr()
-    assert cli.main([*given, "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
-    assert "max_speed=1e-06" in capfd.readouterr().err
+        assert [clip["name"] for clip in found["clips"]] == [low] and found[key] == limit
 
 
 def test_the_folder(evaluated: Path) -> None:
@@ -200,22 +144,14 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     shutil.copytree(trained / "module", garbled)
     weights = garbled / "module.safetensors"
     weights.write_bytes(weights.read_bytes()[:500])
-    scrambled = tmp_path / "scrambled"
-    shutil.copytree(trained / "module", scrambled)
-    (scrambled / "module.json").write_text('{"robot": ')
     walking = {"policy": "anymal_b_walk", "task": "walk"}
     mistakes = [
         ({"module": garbled}, "garbled"),
-        ({"module": scrambled}, "module.json"),
-        ({"module": tmp_path / "nowhere"}, "no skill module '"),
-        ({"data": tmp_path / "absent.h5"}, "absent.h5"),
-        ({"policy": tmp_path / "nowhere"}, "no policy '"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
         ({"task": "walk"}, "task=walk is of a policy's evaluation: give policy="),
         (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0 "),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
-        ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
         ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: give policy="),
         (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),

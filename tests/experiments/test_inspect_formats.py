@@ -216,13 +216,6 @@ def test_a_folder_says_how_far_it_is(tmp_path: Path) -> None:
     assert reports == [(0, 0), (0, 2), (1, 2)]
 
 
-def test_a_folder_of_other_files_says_what_to_do(tmp_path: Path, refused: Says) -> None:
-    (tmp_path / "README.md").write_text("dogs")
-    (tmp_path / "walk.fbx").write_bytes(b"")
-    message = refused("inspect", tmp_path)
-    assert "walk.fbx" in message and "export Motion Capture (.bvh)" in message
-
-
 def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: Says) -> None:
     clip = dog_gait("trot", speed_mps=1.0, duration_s=2.0)
     save(tmp_path / "k.npz", clip)
@@ -272,17 +265,3 @@ def test_cmu_clips_are_listed_without_reading_them(
 )
 def test_real_files(shared: Path, inspected: Inspects, path: str, kind: str) -> None:
     assert inspected(shared / "mocap" / path)[0]["kind"] == kind
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *[("a.h5", b"no"), ("a.npz", b"PK\x03\x04"), ("a.csv", b""), ("a.csv", b"a,b\n1,2\n")],
-        *[("a.txt", b"{"), ("a.json", b"[1]"), ("a.bvh", b"HI")],
-    ],
-)
-def test_broken_files_are_one_line(
-    tmp_path: Path, refused: Says, name: str, content: bytes
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert name in refused("inspect", tmp_path / name)

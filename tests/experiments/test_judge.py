@@ -17,7 +17,6 @@ from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.tasks import Dribble
 from tests.experiments.command import Says
-from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
 
@@ -87,64 +86,6 @@ def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
     assert isinstance(found["path_error_max_m"], float)
     assert found["settings"]["command_range"] == [[0.0, 0.8], [-0.2, 0.2], [-0.5, 0.5]]  # type: ignore[index]
     assert "From above" in (tmp_path / "path" / "report.html").read_text()
-
-
-def test_a_policy_is_judged_under_reuse_s_randomization(
-    policy: Path, tmp_path: Path, printed: Says
-) -> None:
-    found = judged(
-        policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1"
-    )
-    assert found["randomization"] == "paper"
-    assert "force: 150.0" in (tmp_path / "paper" / "config.yaml").read_text()
-    assert job_of("evaluate", "randomization=paper").config.randomization.pushes.force == 50.0
-    arguments = [
-        f"policy={policy}",
-        "task=walk",
-        "randomization=paper",
-        "randomization.pushes.force=7",
-        "--cfg",
-        "job",
-    ]
-    assert "force: 7" in printed("evaluate", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"task": "imitation"},
-            "the policy was trained for task 'walk'; task=imitation takes one for imitation",
-        ),
-        ({"task": "swim"}, "no task 'swim'"),
-        ({"module": "anymal_b_dog"}, "the policy commands another skill module than"),
-        ({"robot": "op3"}, "anymal_b"),
-        (
-            {"task": "path", "task.path": "square dance"},
-            "no path 'square dance'; available: figure_eight",
-        ),
-        ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
-        ({"task.speed_mps": "1"}, "task has no setting 'speed_mps'"),
-        ({"task.command_range": "[[0,1],[0]]"}, "command_range"),
-        ({"evaluation.robots": "0"}, "evaluation"),
-        ({"evaluation.robots": "100000000000"}, "GiB of memory"),
-        ({"evaluation.seconds": "-1"}, "seconds"),
-        ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
-        (
-            {"task": "path", "evaluation.grid": "true"},
-            "'path'",
-        ),
-    ],
-)
-def test_mistakes_are_a_line(
-    change: dict[str, str], message: str, policy: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    arguments = {"policy": str(policy), "task": "walk", "out": str(tmp_path / "out"), **change}
-    code = cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY])
-    assert code == 2
-    [line] = capfd.readouterr().err.strip().splitlines()
-    assert message in line
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_module_that_is_nowhere_must_be_named(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import torch
 from pytest import CaptureFixture
 
@@ -89,26 +88,6 @@ def test_add_makes_a_module_with_its_card(
         assert words in card, words
     assert cli.main(["skill", "show", str(tmp_path / "dog")]) == 0
     assert capsys.readouterr().out.strip() == card.strip()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["skill", "show"], "needs target="),
-        (["skill", "show", "cat"], "no module or policy 'cat'"),
-        (["skill", "dance"], "has no action 'dance'; available: list, show, info"),
-        (["skill", "pack", "anymal_b_dog"], "out= is empty"),
-        (
-            ["skill", "pack", "anymal_b_dog", "dtype=int8", "out=x"],
-            "dtype must be float32 or float16, got 'int8'",
-        ),
-        (["skill", "add", "nowhere"], "no module in 'nowhere'"),
-    ],
-)
-def test_what_does_not_exist_is_named(
-    arguments: list[str], message: str, elsewhere: Path, refused: Says
-) -> None:
-    assert message in refused(*arguments)
 
 
 def test_an_action_that_writes_nothing_leaves_no_folder(tmp_path: Path) -> None:

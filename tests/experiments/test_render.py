@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
 from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet, write_motions
@@ -21,7 +21,6 @@ from npmp.view import films
 from npmp.view.render import Mount, Shot, camera_of
 from retarget import retarget
 from retarget.mirror import mirror
-from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 from tests.refusals import refusal
 
@@ -137,33 +136,6 @@ def test_a_film_from_the_command_line(
         last = np.asarray(image.convert("RGB")).astype(int)
     assert np.abs(first - last).mean() > 1
     assert [path.name for path in out.parent.iterdir()] == ["story.webp"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            (),
-            "npmp render needs something to film: policy=, module= and data=, data=, or rollouts=",
-        ),
-        (("policy=anymal_b_walk", "command=[3,0,0]"), "forward_mps"),
-        (("policy=anymal_b_walk", "command=[true,0,0]"), "[forward m/s, left m/s, turn rad/s]"),
-        (("policy=anymal_b_walk", "command=fast"), "command must be a list or null, got 'fast'"),
-        (("policy=anymal_b_dribble", "command=[0.5,0,0]"), "task=dribble"),
-        (("module=anymal_b_dog",), "needs data=... (the motion dataset, HDF5)"),
-        (
-            ("policy=anymal_b_walk", "size=[641,360]"),
-            "size must be [width,height], even numbers from 64 to 4096, got [641, 360]",
-        ),
-        (("policy=anymal_b_walk", "out=film.avi"), "out=film.avi"),
-    ],
-)
-def test_errors(
-    arguments: tuple[str, ...], said: str, elsewhere: Path, refused: Says, monkeypatch: MonkeyPatch
-) -> None:
-    monkeypatch.setattr(render, "draw", lambda *_, **__: pytest.fail("nothing should be drawn"))
-    error = refused("render", *arguments)
-    assert said in error and len(error.splitlines()) == 1
 
 
 def test_errors_of_a_story_name_its_line(tmp_path: Path, capsys: CaptureFixture[str]) -> None:

@@ -147,31 +147,6 @@ def test_a_run_goes_on_with_its_own_module_only(
     assert "another module" in capfd.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_policy_goes_on_by_another_clock_and_so_does_the_run(
-    module: Path, tmp_path: Path
-) -> None:
-    first, slower = tmp_path / "first", tmp_path / "slower"
-    assert reuse(module, first, "algo=vmpo", "steps=64", "task.clock_s=0.5") == 0
-    assert (
-        reuse(
-            module,
-            slower,
-            "algo=vmpo",
-            "steps=64",
-            f"policy={first / 'policy'}",
-            "task.clock_s=0.6",
-        )
-        == 0
-    )
-    assert main([f"resume={slower}", "steps=128", "threads=1"]) == 0
-    clocks = [
-        HighLevelPolicy.load(run / "policy", module=module).contract.clock_s
-        for run in (first, slower)
-    ]
-    assert clocks == [0.5, 0.6]
-
-
 def test_a_policy_goes_on_from_another_of_the_same_module(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,24 +38,3 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "rollouts.h5").is_file()
     assert "up_s_mean" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["skill", "dance", "anymal_b_dog"], "has no action 'dance'; available: list, show, info"),
-        (["skill", "info", "cat"], "no skill module 'cat'"),
-        (["skill", "info"], "needs module="),
-        (
-            ["skill", "wander", "anymal_b_dog", "robot=op3"],
-            "the module's robot is anymal_b, but for 'op3' it is op3",
-        ),
-        (["skill", "wander", "anymal_b_dog", "seconds=0"], "seconds"),
-        (
-            ["skill", "info", "anymal_b_dog", "split=train"],
-            "chooses clips of data=..., which is not given",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(arguments: list[str], message: str, refused: Says) -> None:
-    assert message in refused(*arguments)

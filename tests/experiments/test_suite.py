@@ -92,33 +92,6 @@ def test_the_defaults_are_the_librarys() -> None:
     assert (small.task.phi, small.task.start_tilt_deg) == (0.05, 5.0)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["scenarios=[moon]"], "no scenario 'moon'; available: flat_forward"),
-        (["scenarios=[]"], "scenarios=[]"),
-        (["scenarios=3"], "scenarios must be text or a list"),
-        (["trials=0"], "trials must be a whole number of at least 1, got 0"),
-        (
-            ["scenarios=[push]", "recovery=anymal_b_recover"],
-            "recovery=",
-        ),
-        (["task=imitation"], "npmp evaluate suite is for task=walk, not for imitation"),
-        (["scenario.push.push.force_n=-1"], "force_n must be"),
-        (["scenario.push.pass_mark=2"], "pass_mark must be"),
-        (["+scenario.push.task.terrain=moon"], "terrain must be one of"),
-        (["flags.heat=0"], "heat"),
-    ],
-)
-def test_mistakes_are_a_line(
-    more: list[str], message: str, policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert suite(policy, tmp_path / "out", *more) == 2
-    [line] = capfd.readouterr().err.strip().splitlines()
-    assert message in line
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_policy_that_dribbles_is_refused(
     policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
