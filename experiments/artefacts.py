@@ -23,7 +23,7 @@ from npmp.skills.skill_module import SkillModule
 
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]
-# settings of a run that say nothing of what came out, or are said otherwise
+# settings of a run without an effect on the module, or with a line of their own
 NOT_IN_THE_COMMAND = (
     *("out", "seed", "resume", "data", "checkpoint_every", "evaluation"),
     *("threads", "torch_threads", "device", "debug"),
@@ -92,7 +92,7 @@ class AddModule(_NewModule):
     data: Path | None = None
     # a sentence of the card on the data
     about: str = ""
-    # the command that made the dataset, for the card
+    # the dataset's command, for the card
     data_command: str = ""
     # the machine it was trained on, for the card
     machine: str = ""

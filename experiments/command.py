@@ -46,14 +46,14 @@ class Run:
     # the run folder (exists), the file to write, or None where the command needs none
     out: Path | None
     seed: int
-    # "cpu", "cuda" or "cuda:N"; known to exist
+    # "cpu", "cuda" or "cuda:N"; checked
     device: str
     # CPU threads for the simulator; results do not depend on them
     threads: int
     # the run folder to continue
     resume: Path | None = None
-    # the keys that the command line names, and the groups
-    given: Collection[str] = frozenset()
+    # the keys and groups that the command line sets
+    overridden: Collection[str] = frozenset()
     # the choice of each group
     chosen: Mapping[str, str | None] = field(default_factory=dict)
     # the settings as YAML has them
@@ -78,7 +78,9 @@ class Run:
 def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
     """The run of a job. values: its settings, complete; more: as `Run` takes it."""
     where = out, job.config.seed, job.config.device, threads
-    return Run(job.verb, *where, given=job.given, chosen=job.chosen, values=values, **more)
+    return Run(
+        job.verb, *where, overridden=job.overridden, chosen=job.chosen, values=values, **more
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +176,15 @@ class Verb:
 
 
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
-    """Refuse keys that are given, themselves or as a part (task.path of task), though they do
-    nothing. Raises InputError. why: what follows the key and its value."""
+    """Refuse overrides of keys (also of parts, task.path of task) that have no effect.
+
+    why: the end of the message, after the key and its value.
+
+    Raises:
+      InputError: for the first of these keys.
+    """
     values = flat(dict(run.values)) | dict(run.chosen)
-    for key in sorted(run.given):
+    for key in sorted(run.overridden):
         named = key in keys or key.partition(".")[0] in keys
         if named and (value := values.get(key)) is not None:
             raise InputError(
@@ -185,8 +192,8 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
             )
 
 
-def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
-    """How a page was made: command, seed, versions, machine and settings of this process."""
+def provenance_of(run: Run, *, seed: bool = True) -> dict[str, Any]:
+    """The provenance of a page: command, seed, versions, machine and settings of this process."""
     from npmp.view.report import machine_summary, versions
 
     return {
@@ -202,13 +209,13 @@ def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
 
 
 def _prepared(
-    command: Verb, job: Job, made: list[Path], held: contextlib.ExitStack
+    command: Verb, job: Job, new_folders: list[Path], held: contextlib.ExitStack
 ) -> tuple[Any, Run]:
-    """What the command's function is given, its output place made and locked (its new folders are
-    added to `made`) and the generators seeded.
+    """The arguments of the command's function; creates and locks the output place and seeds the
+    generators. Created folders are added to `new_folders`.
 
     Raises:
-      InputError: for what the job cannot be run with.
+      InputError: for settings that the job cannot run with.
     """
     config = job.config
     if config.device.startswith("cuda") and "cuda" not in command.devices:
@@ -218,7 +225,7 @@ def _prepared(
     check_device(config.device)
     resume = getattr(config, "resume", None)
     place, new = _prepare_out(command, config.out, resume)
-    made += new
+    new_folders += new
     folder = place if command.out == "folder" else None
     if folder is not None:
         held.enter_context(locked(folder, f"another npmp works in {folder}"))
@@ -242,8 +249,7 @@ def _prepared(
 def _prepare_out(
     command: Verb, out: Path | None, resume: Path | None
 ) -> tuple[Path | None, list[Path]]:
-    """The place that out= names, made and known to be writable, and the folders made for it
-    (outermost first)."""
+    """The place of out=, created and writable, and its new folders (outermost first)."""
     if out is None:
         if not command.out.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")

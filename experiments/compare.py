@@ -53,9 +53,9 @@ class Compare(Keys):
     score: str = "tracked_fraction"
     # true where less of it is better
     lower: bool = False
-    # a score: minutes and steps until it is met are told; null: not asked
+    # a score: minutes and steps until it is met are shown; null: none
     threshold: float | None = None
-    # budgets at which scores are told, a number or a list; null: where the shortest group ends
+    # budgets at which scores are compared, a number or a list; null: where the shortest group ends
     minutes: float | list[float] | None = None
     # the same in environment steps
     env_steps: float | list[float] | None = None

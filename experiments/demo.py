@@ -34,7 +34,7 @@ from npmp.evaluation.policy import (
     task_factory,
 )
 from npmp.experiments import evaluate, imitate, retarget, reuse
-from npmp.experiments.command import Computing, Run, Verb, made_by, run_of
+from npmp.experiments.command import Computing, Run, Verb, provenance_of, run_of
 from npmp.experiments.compose import Job, compose, quoted
 from npmp.experiments.recordings import SYNTHETIC
 from npmp.experiments.run_folder import write_config
@@ -294,7 +294,7 @@ def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
 def again(run: Run) -> str:
     """The command that goes on with a demo."""
     flags = []
-    for key in sorted({*run.given} - {"replace"}):
+    for key in sorted({*run.overridden} - {"replace"}):
         value = run.values[key]
         text = as_text(value) if value is None or isinstance(value, bool) else str(value)
         flags.append(shlex.quote(f"{key}={text}"))
@@ -456,7 +456,7 @@ def write_report(
         rollouts=out / "rollouts.h5",
         learning=[(stage, out / stage / "metrics.csv") for stage in summary["env_steps"]],
         walking=walking,
-        provenance=made_by(run),
+        provenance=provenance_of(run),
     )
 
 

@@ -69,7 +69,7 @@ class Deploy(Keys):
     interface: str | None = None
     # true: read for two seconds, report what is wrong, send nothing
     dry: bool = False
-    # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
+    # the command, in its task's units, clamped to the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
     command: float | list[float] | str | None = None
     # of the policy, then the robot is damped
@@ -190,7 +190,7 @@ def _drive(
                 stop_reason=lambda: signals[0].name if signals else "",
                 deadman=deadman,
             )
-    # what led to a failure is what one wants to look at
+    # also after a failure
     finally:
         tripped = failure is not None or controller.reason not in ENDS_AS_WANTED
         if tripped:
@@ -283,14 +283,14 @@ def _deadman(
 
 @contextmanager
 def _driven(
-    place: str, made: Callable[..., Any], contract: BundleContract, *, dry: bool
+    place: str, driver: Callable[..., Any], contract: BundleContract, *, dry: bool
 ) -> Iterator[tuple[RobotInterface, LoopClock]]:
     try:
-        robot = made(contract)
+        robot = driver(contract)
     except InputError:
         raise
     except BaseException as error:
-        raise _its_own(place, "was made", error) from error
+        raise _driver_error(place, "was constructed", error) from error
     try:
         yield robot, SystemClock()
     finally:
@@ -298,10 +298,10 @@ def _driven(
             if not dry:
                 robot.stop()
         except BaseException as error:
-            raise _its_own(place, "was told to stop", error) from error
+            raise _driver_error(place, "was stopped", error) from error
 
 
-def _its_own(place: str, when: str, error: BaseException) -> BaseException:
+def _driver_error(place: str, when: str, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return error
     traceback.print_exception(error)
@@ -323,8 +323,8 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
         low, high = one.range
         if not low <= value <= high:
             say(
-                f"{one.name} {value:g} is kept within {low:g} to {high:g} {one.unit}, which the "
-                "policy was trained in"
+                f"{one.name} {value:g} is clamped to {low:g} to {high:g} {one.unit}, the policy's "
+                "training range"
             )
     return result
 

@@ -17,13 +17,13 @@ from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_factory
 from npmp.experiments.backend import (
     Simulating,
-    judged_by,
+    evaluation_record,
     module_of,
     motions_of,
-    note_other_drives,
     policy_of,
+    report_other_drives,
 )
-from npmp.experiments.command import NOW, Run, Verb, made_by, refuse_idle
+from npmp.experiments.command import NOW, Run, Verb, provenance_of, refuse_idle
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table, warn
 from npmp.skills.composition import over
@@ -155,7 +155,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     folder, policy, module, skill, like = policy_of(config, run, robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
-    note_other_drives(policy.contract.training, config.actuator)
+    report_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
     policy = at_task(policy, robot, name, config.task)
     task = task_factory(policy, robot, name, config.task, motions)
@@ -164,13 +164,13 @@ def run_policy(config: Evaluate, run: Run) -> None:
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()
     result: dict[str, Any] = {
-        **judged_by(config, run, folder, module, robot),
+        **evaluation_record(config, run, folder, module, robot),
         "task": evaluation.task.name,
         "settings": asdict(evaluation.task.config),
         **evaluation.figures,
     }
     write_json(run.folder / "evaluation.json", result)
-    provenance = made_by(run) | {"training": policy.contract.training}
+    provenance = provenance_of(run) | {"training": policy.contract.training}
     policy_page.write(
         run.folder / "report.html", evaluation.task, result, evaluation.trial, provenance
     )
@@ -200,7 +200,7 @@ def write_page(
         evaluation=result,
         rollouts=run.folder / "rollouts.h5",
         learning=[("Imitation", metrics)] if metrics.is_file() else [],
-        provenance=made_by(run) | {"training": skill.contract.training},
+        provenance=provenance_of(run) | {"training": skill.contract.training},
     )
 
 

@@ -20,7 +20,7 @@ from mocap_data import MotionSet, store, write_motions
 from mocap_data.errors import InputError, counted
 from npmp import robots
 from npmp.core import ranges
-from npmp.experiments.command import Run, Verb, made_by
+from npmp.experiments.command import Run, Verb, provenance_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
@@ -145,7 +145,7 @@ def run(config: Retarget, run: Run) -> None:
             assumed=assumed,
             failures=[failure_line(failure) for failure in failures],
             seconds=seconds,
-            provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
+            provenance=provenance_of(run, seed=False) | {"dataset": str(run.out)},
         )
         retarget_page.build(page, report)
         say(f"report: {page}")

@@ -105,8 +105,8 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         for name in (config.policy, config.teacher, config.walker)
     )
     inherited = dict(skill.contract.training)
-    if (knows := policy or teacher or walker) is not None:
-        own = HighLevelPolicy.load(knows).contract
+    if (source := policy or teacher or walker) is not None:
+        own = HighLevelPolicy.load(source).contract
         inputs = own.input_settings
         names = list(SETTINGS)
         if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
@@ -116,7 +116,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
             inherited["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
     task = kind.resolve(config.task, motions if teacher is None else None, inherited)
     if policy is not None:
-        refuse_other_network(policy, config.high_level, run.given)
+        refuse_other_network(policy, config.high_level, run.overridden)
     settings = ReuseSettings(
         algo=config.algo,
         num_envs=config.num_envs,
@@ -148,14 +148,13 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     }
 
 
-def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection[str]) -> None:
-    """Raise InputError for settings of the network that are given, and that the policy that goes on
-    has otherwise."""
+def refuse_other_network(policy: Path, net: HighLevelConfig, overridden: Collection[str]) -> None:
+    """Raise InputError for an override of the network that differs from the policy to continue."""
     own = HighLevelPolicy.load(policy).contract
-    for name, value in to_plain(asked).items():
+    for name, value in to_plain(net).items():
         key = f"high_level.{name}"
         has = own.alpha if name == "alpha" else own.net.get(name)
-        if (key in given or "high_level" in given) and value not in (None, has):
+        if (key in overridden or "high_level" in overridden) and value not in (None, has):
             does = f"does not change policy={policy}, whose network has {has}"
             raise InputError(f"{key}={value} {does}")
 

@@ -158,8 +158,8 @@ def _fixed(group: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a command's inputs decide of its primary config."""
+class InputDefaults:
+    """Defaults of a command's primary config that its inputs set."""
 
     # defaults of keys
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Inputs:
     stored: Mapping[str, Any] | None = None
 
 
-def fill(verb: str, keys: type, inputs: Inputs) -> None:
+def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     """Make the store that of a command."""
     instance = ConfigStore.instance()
     store = functools.partial(instance.store, provider="npmp")
@@ -192,7 +192,7 @@ def fill(verb: str, keys: type, inputs: Inputs) -> None:
     store(name=config_name(verb), node=_primary(verb, keys, inputs))
 
 
-def _primary(verb: str, keys: type, inputs: Inputs) -> Any:
+def _primary(verb: str, keys: type, inputs: InputDefaults) -> Any:
     """The primary config of a command."""
     command = config_name(verb)
     choices = groups_of(keys) | dict(inputs.choices)

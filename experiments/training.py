@@ -15,22 +15,22 @@ from npmp.learning.run import Caller
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Simulating):
-    """What training runs take."""
+    """Keys of training runs."""
 
     # robots simulated at once; null: as many as suit the algorithm
     num_envs: int | None = None
     # iterations between checkpoints
     checkpoint_every: int = 50
-    # shows what metrics.csv holds: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
+    # a copy of metrics.csv: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
     # or none
     logger: str = "tensorboard"
-    # a run folder to continue; its config.yaml holds, keys given here change it
+    # a run folder to continue; overrides change its config.yaml
     resume: Path | None = None
     # settings that differ: a file of conf/experiment, or of experiment/ in --config-dir
     experiment: str | None = None
     # several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
-    # what collects: null, the learner's process; ray, processes of their own; inline, for tests
+    # collectors: null, the learner's process; ray, processes of their own; inline, for tests
     actors: str | None = None
     # of them
     num_actors: int = 2
@@ -50,10 +50,10 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     """Settings of the collectors; None where the process that learns collects.
 
     Raises:
-      InputError: for a kind that does not exist, or settings of collectors where there are none.
+      InputError: for an unknown kind, or settings of collectors without actors=.
     """
     if config.actors is None:
-        if "actors" not in run.given:
+        if "actors" not in run.overridden:
             why = "is for collectors of their own: actors=ray, or actors=inline"
             refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
         return None
@@ -63,7 +63,7 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
 
 
 def caller_of(run: Run) -> Caller:
-    """A command's run as the library sees it."""
+    """The library's description of a command's run."""
     task = run.chosen.get("task")
     named = f" task={task}" if task in plugins.loaded_tasks() else ""
     return Caller(

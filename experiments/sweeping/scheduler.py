@@ -29,10 +29,10 @@ FAILURES = (1, 2)
 
 
 class Watch(Protocol):
-    """What is told of a sweep while it runs."""
+    """Receives events of a running sweep."""
 
     def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
-        """Every `LOOK_S`. running: seconds of the attempts that are being made, by job."""
+        """Every `LOOK_S`. running: seconds of running attempts, by job."""
 
     def ended(self, number: int, what: str) -> None:
         """An attempt at a job ended, and how."""

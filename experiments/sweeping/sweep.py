@@ -211,7 +211,7 @@ class Sweep:
     def failures(self) -> list[str]:
         """A line for every job that failed."""
         return [
-            f"{job.name}: {job.message or 'no reason given'} ({self.log(i)})"
+            f"{job.name}: {job.message or 'unknown reason'} ({self.log(i)})"
             for i, job in enumerate(self.jobs)
             if job.state == FAILED
         ]

@@ -48,7 +48,7 @@ def begin(
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        # a session of its own: Ctrl-C is for the sweep, which tells its jobs
+        # a new session: Ctrl-C is for the sweep, which stops its jobs
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -130,7 +130,7 @@ def ray_task(
 
 
 class Ray:
-    """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on one made for the sweep."""
+    """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on a new one."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         """Raises InputError where Ray is not installed or no cluster answers."""
@@ -151,7 +151,7 @@ class Ray:
 
     @property
     def slots(self) -> int:
-        """Those of the nodes that there are now."""
+        """The slots of the nodes that are alive."""
         nodes = (node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"])
         fits = sum(int(cpus // self.launcher.cores) for cpus in nodes)
         return min(fits, self.launcher.jobs or fits)

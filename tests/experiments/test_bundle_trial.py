@@ -38,7 +38,7 @@ def test_two_trials_are_compared(tmp_path: Path, capsys: CaptureFixture[str]) ->
     first, second = tmp_path / "first", tmp_path / "second"
     for out in (first, second):
         assert cli.main(["deploy", "trial", "bundle", *QUICK, f"out={out}"]) == 0
-    assert "2 episodes, 0 falls; 100.0 % of the steps made" in capsys.readouterr().out
+    assert "2 episodes, 0 falls; 100.0 % of the steps survived" in capsys.readouterr().out
     log, figures = read_log(first), json.loads((first / "trial.json").read_text())
     assert log.source == "mujoco" and len(log.columns["time_s"]) == 50 and log.acting.all()
     # under a second

@@ -120,7 +120,7 @@ def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: 
     assert verb("imitate", work)(given) == 0
     config, run = work.calls[0]
     assert (run.verb, run.out, run.seed, run.device) == ("imitate", out, 3, "cpu")
-    assert run.given == {"seed", "data", "steps", "out"}
+    assert run.overridden == {"seed", "data", "steps", "out"}
     assert config["data"] == "some motions.h5"
     assert config["steps"] == 100_000 and isinstance(config["steps"], int)
     assert yaml.safe_load((out / "config.yaml").read_text()) == {"verb": "imitate", **config}
@@ -201,7 +201,7 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, refuse
     assert main([f"resume={out}", "threads=null"]) == 0
     (goes_on, run) = work.calls[-1]
     assert goes_on["threads"] is None and before["threads"] == 1
-    assert run.given == {"resume", "threads"}
+    assert run.overridden == {"resume", "threads"}
     assert "algo has no setting 'horizon'" in refused(f"resume={out}", "algo.horizon=9", by=main)
 
 

@@ -166,7 +166,7 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
 def test_a_stopped_stage_names_the_demo(tmp_path: Path) -> None:
     config = demo.Demo(out=tmp_path, seed=3, robot="unitree_go2")
     values = {"seed": 3, "robot": "unitree_go2", "replace": True}
-    run = Run("demo", tmp_path, 3, "cpu", 1, given={"seed", "robot", "replace"}, values=values)
+    run = Run("demo", tmp_path, 3, "cpu", 1, overridden={"seed", "robot", "replace"}, values=values)
     assert demo.again(run) == "npmp demo robot=unitree_go2 seed=3"
     jobs = demo.jobs_of(config, run)
     assert jobs["imitate"].config.steps == 250_000

@@ -37,7 +37,9 @@ def data(robot: Robot, motions: MotionSet, tmp_path_factory: pytest.TempPathFact
 def shot(*arguments: str) -> Shot:
     """What a command line films. Raises InputError."""
     job = job_of("render", *arguments)
-    run = Run("render", None, job.config.seed, "cpu", 1, given=job.given, chosen=job.chosen)
+    run = Run(
+        "render", None, job.config.seed, "cpu", 1, overridden=job.overridden, chosen=job.chosen
+    )
     return render.shot_of(job.config, run)
 
 

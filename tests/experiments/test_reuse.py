@@ -233,6 +233,6 @@ def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_record
         "debug=tiny",
     ]
     assert cli.main([*judge, f"out={tmp_path / 'judged'}"]) == 0
-    assert "trained with actuator=knee, judged with actuator=pd" in capfd.readouterr().out
+    assert "trained with actuator=knee, evaluated with actuator=pd" in capfd.readouterr().out
     assert reuse(module, tmp_path / "c", f"actuator={tmp_path / 'nowhere'}") == 2
     assert "no actuator model in" in capfd.readouterr().err

@@ -51,17 +51,7 @@ def test_who_does_not_pass_exits_with_three(
     assert "dead zone: forward +" in said
     assert found["dead_zones"][0]["up_to"] == pytest.approx(0.5)
     page = (tmp_path / "out/suite.html").read_text()
-    for words in (
-        "Red flags",
-        "Dead zones",
-        "Not passed",
-        "Wilson",
-        'class="mark"',
-        "pushed by 50 N",
-        "may_touch legs",
-        "ground",
-    ):
-        assert words in page
+    assert all(words in page for words in ("Red flags", "Dead zones", "stairs_up"))
 
 
 def test_who_passes_exits_with_zero(
