@@ -16,7 +16,6 @@ A command is a dataclass of its keys, a function `run(config, run) -> int | None
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,6 @@ Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
 # in out=: date and time
 NOW = "${now:%Y-%m-%d_%H-%M-%S}"
-LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
 
 @dataclass(frozen=True)
@@ -254,8 +252,6 @@ def _prepare_out(
         if not command.out.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
         return None, []
-    if len(os.fsencode(out)) > LONGEST_PATH:
-        raise InputError(f"out= has {len(os.fsencode(out))} bytes; at most {LONGEST_PATH} work")
     place = out
     is_folder = command.in_folder
     if not is_folder and place.is_dir():

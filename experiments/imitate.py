@@ -14,7 +14,7 @@ from npmp.experiments.backend import robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, caller_of, collectors_of
+from npmp.experiments.training import Training, caller_of, shared_settings
 from npmp.learning.imitation import ImitationSettings, train_module
 from npmp.skills import modules
 from retarget.time_scaling import with_tempos
@@ -72,18 +72,11 @@ class ImitateKeys(Training):
 def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
     """What the library takes. Raises InputError for settings out of range."""
     settings = ImitationSettings(
-        algo=config.algo,
-        num_envs=config.num_envs,
         net=config.net,
         task=config.task,
         robots=robots_config_of(config, config.task),
-        steps=config.steps,
-        evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
-        checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, run),
-        logger=config.logger,
-        **run.place,
+        **shared_settings(config, run),
     )
     settings.check_sizes()
     return settings

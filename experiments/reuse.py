@@ -16,7 +16,7 @@ from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, caller_of, collectors_of
+from npmp.experiments.training import Training, caller_of, shared_settings
 from npmp.learning.reuse import ReuseSettings, check_task, train_policy
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -118,20 +118,13 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.overridden)
     settings = ReuseSettings(
-        algo=config.algo,
-        num_envs=config.num_envs,
         net=config.high_level,
         joint_space=config.joint_space,
         walker=walker,
         robots=robots_config_of(config, skill),
-        steps=config.steps,
-        evaluate_every=config.evaluation.every,
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
-        checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, run),
-        logger=config.logger,
-        **run.place,
+        **shared_settings(config, run),
     )
     settings.check_sizes()
     return {

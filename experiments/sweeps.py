@@ -12,7 +12,7 @@ from npmp.experiments.cli import command_of
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import typed
 from npmp.experiments.store import run_named_task
-from npmp.experiments.sweeping.drive import jobs_table
+from npmp.experiments.sweeping.display import jobs_table
 from npmp.experiments.sweeping.launch import run_sweep, workers_of
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STOPPED, Sweep
 from npmp.experiments.terminal import console, say

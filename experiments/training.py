@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npmp.core import plugins, ranges
 from npmp.experiments.backend import Simulating
@@ -60,6 +61,20 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     return CollectorsConfig(
         config.actors, config.num_actors, sync=config.actors_sync, most_behind=config.most_behind
     )
+
+
+def shared_settings(config: Any, run: Run) -> dict[str, Any]:
+    """The keys of `RunSettings` that imitate and reuse share."""
+    return {
+        "algo": config.algo,
+        "num_envs": config.num_envs,
+        "steps": config.steps,
+        "evaluate_every": config.evaluation.every,
+        "checkpoint_every": config.checkpoint_every,
+        "collectors": collectors_of(config, run),
+        "logger": config.logger,
+        **run.place,
+    }
 
 
 def caller_of(run: Run) -> Caller:

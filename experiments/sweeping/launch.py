@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from mocap_data.files import atomic_path
 from npmp.experiments.compose import parsed
 from npmp.experiments.store import GROUPS
-from npmp.experiments.sweeping.drive import drive
+from npmp.experiments.sweeping.scheduler import run_jobs
 from npmp.experiments.sweeping.sweep import Sweep
 from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import say
@@ -35,7 +35,7 @@ def run_sweep(sweep: Sweep, workers: Workers, first: int = 0) -> int:
       InputError: if another process works on the sweep.
     """
     with sweep.locked():
-        code = drive(sweep, workers, first)
+        code = run_jobs(sweep, workers, first)
         lines = report_best(sweep)
     say(*(f"failed: {line}" for line in sweep.failures()), *lines)
     say(next_commands(sweep))

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 class Recorder:
-    """A command's work that only notes what it was given."""
+    """A command's function that records its arguments."""
 
     def __init__(self, result: BaseException | None = None) -> None:
         self.result = result
@@ -110,7 +110,18 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     assert one.splitlines()[0].startswith("  algo.unroll=") and "steps=" not in one
 
 
-# --- what a verb is given
+def test_a_deleted_folder_is_named(tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert "folder was deleted" in refused("inspect", "x")
+    finally:
+        os.chdir(tmp_path)
+
+
+# --- the arguments of a verb
 
 
 def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: Path) -> None:
@@ -361,7 +372,7 @@ def test_a_renderer_that_there_is_not_is_ignored(
     assert "MUJOCO_GL='nonsense' is ignored" in capsys.readouterr().err
 
 
-# --- verbs that are here already
+# --- the installation
 
 
 def test_doctor_says_that_it_works(
@@ -392,7 +403,7 @@ def test_killed_pipes_are_quiet() -> None:
         ("a: ${b}\nb: ${a}\n", "refers to other values"),
         ("seed: abc\ndata: x\n", "seed must be a whole number"),
         ("a: 1\n", "npmp imitate has no setting 'a'"),
-        ("- 1\n", "not a configuration"),
+        ("- 1\n", "config.yaml"),
     ],
 )
 def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(

@@ -20,9 +20,9 @@ from pytest import CaptureFixture, MonkeyPatch
 from npmp.experiments import cli
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping import launcher as launchers
-from npmp.experiments.sweeping import scheduler as driving
-from npmp.experiments.sweeping.drive import drive
+from npmp.experiments.sweeping import scheduler
 from npmp.experiments.sweeping.launch import next_commands
+from npmp.experiments.sweeping.scheduler import run_jobs
 from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.command import Says
@@ -82,7 +82,7 @@ class Scripted:
 
 @pytest.fixture
 def scripted(monkeypatch: MonkeyPatch) -> Callable[..., Scripted]:
-    monkeypatch.setattr(driving, "POLL_S", 0.0)
+    monkeypatch.setattr(scheduler, "POLL_S", 0.0)
 
     def use(**script: Any) -> Scripted:
         return Scripted({int(key[1:]): list(value) for key, value in script.items()})
@@ -232,11 +232,11 @@ def test_the_dead_are_tried_again_and_the_wrong_are_not(
 ) -> None:
     sweep = sweep_of(tmp_path / "s", 4)
     workers = scripted(j0=[KILLED, GONE, GOOD], j1=[WRONG], j2=[KILLED] * 3, j3=[GOOD])
-    assert drive(sweep, workers) == 2
+    assert run_jobs(sweep, workers) == 2
     assert states(sweep.folder) == ["finished", "failed", "failed", "finished"]
     assert [job.attempts for job in sweep.jobs] == [3, 1, 3, 1] and workers.most == 2
     assert "died 3 times (exit code -9)" in sweep.failures()[1]
-    assert drive(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
+    assert run_jobs(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
     assert states(sweep.folder) == ["finished"] * 4
 
 
@@ -250,7 +250,7 @@ def test_a_signal_stops_all_and_the_rest_waits(
 
     workers = scripted(j0=[GOOD], j1=[interrupt], j2=[GOOD], j3=[GOOD])
     workers.script[2] = [lambda: None]
-    assert drive(sweep, workers) == 143
+    assert run_jobs(sweep, workers) == 143
     assert set(workers.stopped) >= {1} and states(sweep.folder)[0] == "finished"
     assert set(states(sweep.folder)[1:]) <= {"stopped", "finished"}
     assert states(sweep.folder)[1] == "stopped"
@@ -275,7 +275,11 @@ def test_a_full_disk_does_not_end_the_sweep(
     workers = scripted(
         j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed]
     )
-    assert drive(sweep, workers) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
+    assert run_jobs(sweep, workers) == 2 and states(sweep.folder) == [
+        "finished",
+        "failed",
+        "finished",
+    ]
     found = capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left")
     assert found == 1
 
@@ -291,7 +295,7 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
             return int(looks[0] > 3)
 
     workers.__class__ = Node
-    assert drive(sweep_of(tmp_path / "s", 1), workers) == 0 and looks[0] > 3
+    assert run_jobs(sweep_of(tmp_path / "s", 1), workers) == 0 and looks[0] > 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from rich import box
 from rich.live import Live
@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mocap_data.errors import one_line, printable
-from npmp.experiments.sweeping.scheduler import SweepRun
 from npmp.experiments.sweeping.sweep import (
     FAILED,
     FINISHED,
@@ -23,8 +22,7 @@ from npmp.experiments.sweeping.sweep import (
     Sweep,
     SweepProgress,
 )
-from npmp.experiments.sweeping.workers import Workers
-from npmp.experiments.terminal import OK, USER_ERROR, console, table, warn
+from npmp.experiments.terminal import console, table, warn
 from npmp.learning.live import clock
 
 COLOURS = {
@@ -36,22 +34,8 @@ COLOURS = {
 }
 
 
-def drive(sweep: Sweep, workers: Workers, first: int = 0) -> int:
-    """Run all jobs from `first` on that are not finished. The caller holds the sweep's lock.
-
-    Returns: the exit code: 0 if all finished, 2 if some failed, 130 or 143 after a signal.
-    """
-    watch = _Display(sweep)
-    with watch.live if watch.on_terminal else nullcontext():
-        stopped = SweepRun(sweep, workers, watch).run(first)
-    if stopped is not None:
-        warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
-        return 128 + stopped
-    return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
-
-
-class _Display:
-    """As `npmp.experiments.sweeping.scheduler.Watch`."""
+class Display:
+    """Shows the events of a running sweep."""
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
@@ -59,8 +43,13 @@ class _Display:
         self.on_terminal = sys.stderr.isatty()
         self.live = Live(console=console(stderr=True), auto_refresh=False)
 
+    def shown(self) -> AbstractContextManager[object]:
+        """Keeps the table on the terminal."""
+        return self.live if self.on_terminal else nullcontext()
+
     def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
-        """Show all jobs, or running ones first if the terminal has too few lines."""
+        """Show all jobs, or running ones first if the terminal has too few lines. running: seconds
+        of running attempts, by job."""
         if self.on_terminal:
             most = max(5, self.live.console.height - 6)
             self.live.update(jobs_table(self.sweep, progress, running, most=most), refresh=True)
@@ -76,6 +65,7 @@ class _Display:
             print(printable(line), file=sys.stderr, flush=True)
 
     def unsaved(self, error: OSError) -> None:
+        """Warn that sweep.json could not be written."""
         warn(f"sweep.json is not up to date: {one_line(error)}")
 
 
