@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from pathlib import Path
 
 from mocap_data.safe_yaml import read_yaml
@@ -71,38 +70,3 @@ def test_a_preset_says_only_what_differs() -> None:
             content = flat(read_yaml(file))
             twice = [key for key, value in content.items() if usual.get(key, object()) == value]
             assert not twice, f"{file}: {twice}"
-
-
-def classes_named(ending: str) -> list[str]:
-    return [
-        node.name
-        for path in (ROOT / "npmp").rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and node.name.endswith(ending)
-    ]
-
-
-def test_there_are_three_trainers_and_one_imagination() -> None:
-    assert sorted(set(classes_named("Trainer")) - {"Trainer"}) == [
-        "ModelBasedTrainer",
-        "OnPolicyTrainer",
-        "StudentTrainer",
-    ]
-    assert classes_named("Imagination") == ["Imagination"]
-
-
-def modules() -> dict[Path, ast.Module]:
-    """Every file of the product, parsed."""
-    folders = ("mocap_data", "retarget", "npmp", "experiments")
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
-
-
-def test_a_class_name_is_used_once() -> None:
-    classes = Counter(
-        node.name
-        for tree in modules().values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    )
-    assert sum(number > 1 for number in classes.values()) <= 1

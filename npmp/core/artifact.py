@@ -155,7 +155,7 @@ def _read(
     tensors = read_tensors(weights)
     with reading(weights):
         for key, value in tensors.items():
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            if value.is_floating_point() and not bool(torch.isfinite(value.float()).all()):
                 raise InputError(f"'{weights}': tensor '{key}' is not finite")
     return content, tensors
 

@@ -114,5 +114,4 @@ def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) ->
     write_motions(tmp_path / "m.h5", dataclasses.replace(motions, motions=split))
     assert load_motions(tmp_path / "m.h5", robot).names == motions.names
     assert load_motions(tmp_path / "m.h5", robot, "validation").names == (second.name,)
-    message = r"m.h5: 'test'"
-    refusal(message, load_motions, tmp_path / "m.h5", robot, "test")
+    refusal("test", load_motions, tmp_path / "m.h5", robot, "test")

@@ -1,9 +1,7 @@
-"""Training without a command: generators, threads of the caller, and how deep the loss lies below a
-command."""
+"""Training without a command: generators, and threads of the caller."""
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,17 +11,15 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from mocap_data.store import MotionSet, write_motions
+from mocap_data.store import MotionSet
 from npmp import SkillModule, tasks
 from npmp.core.artifact import read_tensors, sha256
-from npmp.experiments import cli
 from npmp.learning.imitation import (
     ImitationModelBasedConfig,
     ImitationSettings,
     ImitationVMPOConfig,
     train_module,
 )
-from npmp.learning.model_based import ModelBasedTrainer
 from npmp.learning.reuse import (
     ReuseConfig,
     ReuseSettings,
@@ -39,9 +35,6 @@ from npmp.skills.nets import NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.tasks import Walk
 from tests.refusals import refusal
-
-ROOT = Path(__file__).resolve().parents[2]
-DEEPEST = 9  # frames of ours from a command to the line that computes a loss
 
 TINY = ImitationSettings(
     algo=ImitationModelBasedConfig(
@@ -59,48 +52,6 @@ TINY = ImitationSettings(
     evaluation_starts=2,
     logger="none",
 )
-
-
-def ours() -> list[str]:
-    """Frames of this project on the stack, without the tests'."""
-    packages = tuple(str(ROOT / name) + "/" for name in ("npmp", "experiments"))
-    return [
-        f"{f.filename}:{f.lineno} {f.name}"
-        for f in traceback.extract_stack()
-        if f.filename.startswith(packages)
-    ]
-
-
-def test_the_loss_is_few_frames_below_the_command(
-    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: dict[str, list[str]] = {}
-
-    def noting(name: str, function: Any) -> Any:
-        def noted(*arguments: Any) -> Any:
-            found[name] = [*ours(), name]  # the function's own frame is the last
-            return function(*arguments)
-
-        return noted
-
-    monkeypatch.setattr(model_fit, "model_loss", noting("model_loss", model_fit.model_loss))
-    improve = ModelBasedTrainer.improve_policy
-    monkeypatch.setattr(ModelBasedTrainer, "improve_policy", noting("improve_policy", improve))
-    write_motions(tmp_path / "m.h5", motions)
-    out = tmp_path / "run"
-    given = [
-        "imitate",
-        f"data={tmp_path / 'm.h5'}",
-        f"out={out}",
-        "debug=tiny",
-        "threads=1",
-        "steps=288",
-    ]
-    assert cli.main(given) == 0
-    assert found.keys() == {"model_loss", "improve_policy"}
-    for frames in found.values():
-        print("\n".join(frames))
-        assert len(frames) <= DEEPEST, "\n".join(frames)
 
 
 def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:

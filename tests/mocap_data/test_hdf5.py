@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def test_arrays_in_other_files_are_not_opened(path: Path) -> None:
     [
         {},
         {"compression": "gzip", "compression_opts": 9},
-        {"chunks": (3, 4), "compression": "lzf", "shuffle": True},
+        {"chunks": (3, 4), "compression": "gzip", "shuffle": True},
         {"chunks": (2, 9), "dtype": ">f4", "compression": "gzip", "fletcher32": True},
     ],
 )
@@ -117,3 +118,13 @@ def test_arrays_in_any_storage(tmp_path: Path, settings: dict) -> None:
     with hdf5.open_hdf5(tmp_path / "a.h5") as file:
         assert hdf5.array_bytes(file["x"], "x") >= values.nbytes
         np.testing.assert_array_equal(hdf5.read_array(file["x"], "x"), expected)
+
+
+def test_a_chunk_that_expands_beyond_its_size_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        array = file.create_dataset("x", (10,), "f8", chunks=(10,), compression="gzip")
+        array.id.write_direct_chunk((0,), zlib.compress(bytes(1_000_000)))
+        file.create_dataset("y", data=np.zeros(10), chunks=(10,), compression="lzf")
+    with hdf5.open_hdf5(tmp_path / "a.h5") as file:
+        refusal("x is damaged", hdf5.read_array, file["x"], "x")
+        refusal("y is stored with", hdf5.read_array, file["y"], "y")

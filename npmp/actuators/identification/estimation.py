@@ -33,7 +33,7 @@ _TORQUE_NOISE = 0.02
 
 
 @dataclass(frozen=True)
-class Prior:
+class ParameterPrior:
     """Standard deviations about the model's values. Raises ValueError below zero."""
 
     # share of the model's value, as of uniform +-20 %
@@ -51,7 +51,7 @@ class Prior:
 class IdentificationConfig:
     """Settings of the estimation. Raises ValueError for values out of range."""
 
-    prior: Prior = field(default_factory=Prior)
+    prior: ParameterPrior = field(default_factory=ParameterPrior)
     # [s] ignored at a recording's start, at most half of it
     settle_s: float = 2.0
     # largest delay [s]

@@ -23,6 +23,7 @@ from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.tasks.inputs import Clock
 
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
@@ -150,7 +151,7 @@ class TrotTeacher:
         task = env.task
         is_first = observation.is_first
         dt = env.dt
-        clock = task.clock
+        clock = task.part(Clock)
         robot = env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(robot.root_rot))
         velocity = geometry.to_world(robot.root_rot, robot.root_vel_end)

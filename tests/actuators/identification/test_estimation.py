@@ -14,7 +14,7 @@ from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.actuators.identification.estimation import (
     IdentificationConfig,
     Identified,
-    Prior,
+    ParameterPrior,
     _correlation_time,
     _saturated,
     identify,
@@ -203,7 +203,7 @@ def test_a_real_servo_is_predicted_better_than_by_its_data_sheet(shared: Path) -
     """Three motions of the XL330 to identify it, the fourth to predict in open loop."""
     stand, recordings = pendulum(shared, 100)
     *known, other = sorted(recordings, key=lambda recording: "up_and_down" in recording.name)
-    settings = IdentificationConfig(prior=Prior(kp=1.0), settle_s=0.3, iterations=8)
+    settings = IdentificationConfig(prior=ParameterPrior(kp=1.0), settle_s=0.3, iterations=8)
     found = identify(stand, StandLog(188.0, stand.joints, tuple(known)), settings)
     both = np.stack((found.nominal, found.estimate))
     read = stand.run(both, other.command, other.position[0]).position + both[:, None, :, BIAS]
