@@ -32,9 +32,9 @@ def test_from_a_policy_to_a_checked_bundle(
     own = json.loads((policies.find("anymal_b_walk") / "policy.json").read_text())
     assert about["policy_sha256"] == own["weights_sha256"]
     assert about["module_sha256"] == own["module_sha256"]
-    said = printed("deploy", "check", str(out))
-    assert "largest difference from torch" in said and "over 520 steps" in said
-    assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
+    message = printed("deploy", "check", str(out))
+    assert "largest difference from torch" in message and "over 520 steps" in message
+    assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in message
     driven = tmp_path / "driven"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
     line = printed("deploy", "run", str(out), *quick, f"out={driven}")
@@ -47,6 +47,6 @@ def test_from_a_policy_to_a_checked_bundle(
     (broken / "policy.onnx").write_bytes(content)
     assert "policy.onnx" in refused("deploy", "check", str(broken))
     assert cli.main(["inspect", str(broken)]) == 2
-    *shown, last = capsys.readouterr().out.splitlines()
-    assert "task: walk" in shown
+    *output, last = capsys.readouterr().out.splitlines()
+    assert "task: walk" in output
     assert last.startswith("problems: ") and "sha256 differs" in last

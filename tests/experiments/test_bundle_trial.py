@@ -45,8 +45,8 @@ def test_two_trials_are_compared(tmp_path: Path, capsys: CaptureFixture[str]) ->
     assert figures["survived"] == 1.0 and figures["velocity_error_1s"] is None
     assert len(figures["channels"]["gyro/x"]) == len(figures["quantiles"]) == 5
     compared = tmp_path / "compared"
-    given = [str(first), str(second), f"out={compared}"]
-    assert cli.main(["deploy", "compare-logs", *given]) == 0
+    args = [str(first), str(second), f"out={compared}"]
+    assert cli.main(["deploy", "compare-logs", *args]) == 0
     channels = json.loads((compared / "comparison.json").read_text())["channels"]
     assert {one["ks"] for one in channels} == {0.0}
 
@@ -64,5 +64,9 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
         f"out={tmp_path}",
     ]
     assert cli.main(arguments) == 0
-    told = json.loads((tmp_path / "trial.json").read_text())
-    assert told["simulator"] == "drake" and told["falls"] == 0 and told["velocity_error_1s"] > 0.0
+    report = json.loads((tmp_path / "trial.json").read_text())
+    assert (
+        report["simulator"] == "drake"
+        and report["falls"] == 0
+        and report["velocity_error_1s"] > 0.0
+    )

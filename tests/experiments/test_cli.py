@@ -82,19 +82,19 @@ COMMANDS = [name for verb in cli.VERBS for name in cli.commands(verb)]
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_shows_every_key_with_its_meaning(name: str, printed: Says) -> None:
-    shown, keys = printed(*name.split(), "--help"), cli.command_of(name).keys
-    assert all(len(line) <= 100 for line in shown.split("\n\n")[0].splitlines())
+    output, keys = printed(*name.split(), "--help"), cli.command_of(name).keys
+    assert all(len(line) <= 100 for line in output.split("\n\n")[0].splitlines())
     meanings = dict.fromkeys(dir(CleanOptions) + dir(Options), "-") | help_of(keys)
     for field in dataclasses.fields(keys):
         assert meanings[field.name], f"{name}: {field.name} has no comment"
-        assert f"{field.name}=" in shown or f"{field.name}." in shown
-    assert "{now}" not in shown
+        assert f"{field.name}=" in output or f"{field.name}." in output
+    assert "{now}" not in output
 
 
 @pytest.mark.parametrize("name", [verb for verb in cli.VERBS if "" not in cli.VERBS[verb]])
 def test_help_of_a_verb_lists_its_actions(name: str, printed: Says, refused: Says) -> None:
-    shown = printed(name, "--help")
-    assert all(f"\n  {action} " in shown for action in cli.VERBS[name])
+    output = printed(name, "--help")
+    assert all(f"\n  {action} " in output for action in cli.VERBS[name])
     assert "needs an action" in refused(name)
 
 
@@ -103,9 +103,9 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     assert set(store.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo"}
     assert set(store.names("reuse", "algo")) == {"world_model", "vmpo", "ppo", "clone"}
     assert {"walk", "hwangbo_speed", "recover"} <= set(store.names("reuse", "task"))
-    shown = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])
-    assert "algo.epsilon_std=" in shown and "algo.clone_steps=" not in shown
-    assert shown.count("[P*] that paper at second") == 1
+    output = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])
+    assert "algo.epsilon_std=" in output and "algo.clone_steps=" not in output
+    assert output.count("[P*] that paper at second") == 1
     one = usage.of_command("imitate", cli.command_of("imitate"), ["algo=ppo", "algo.unroll"])
     assert one.splitlines()[0].startswith("  algo.unroll=") and "steps=" not in one
 
@@ -127,8 +127,8 @@ def test_a_deleted_folder_is_named(tmp_path: Path, monkeypatch: MonkeyPatch, ref
 def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: Path) -> None:
     work = Recorder()
     out = tmp_path / "a run (1), = ~"  # each of these characters means something to Hydra
-    given = [f"out='{out}'", "data=some motions.h5", "steps=1e5", "seed=3"]
-    assert verb("imitate", work)(given) == 0
+    args = [f"out='{out}'", "data=some motions.h5", "steps=1e5", "seed=3"]
+    assert verb("imitate", work)(args) == 0
     config, run = work.calls[0]
     assert (run.verb, run.out, run.seed, run.device) == ("imitate", out, 3, "cpu")
     assert run.overridden == {"seed", "data", "steps", "out"}
@@ -138,7 +138,7 @@ def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: 
     assert {entry.name for entry in out.iterdir()} == {"config.yaml", ".hydra"}
     names = ("config.yaml", "hydra.yaml", "overrides.yaml")
     own, hydra, overrides = (yaml.safe_load((out / ".hydra" / name).read_text()) for name in names)
-    assert own == config and overrides == given and hydra["hydra"]["runtime"]["choices"]["debug"]
+    assert own == config and overrides == args and hydra["hydra"]["runtime"]["choices"]["debug"]
     assert list(elsewhere.iterdir()) == []
 
 
@@ -202,8 +202,8 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
 def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, refused: Says) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work)
-    given = ["task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"]
-    assert main([f"out={out}", "module=x", *given]) == 0
+    args = ["task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"]
+    assert main([f"out={out}", "module=x", *args]) == 0
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
     expected = (0.9, 7, 0.5)
@@ -220,8 +220,8 @@ def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, refuse
     work, out = Recorder(), tmp_path / "run"
     main = verb("imitate", work)
     assert main([f"out={out}", "data=x", "experiment=small"]) == 0
-    said = refused(f"resume={out}", "experiment=dog_walk", by=main)
-    assert f"experiment=dog_walk does not change resume={out}" in said
+    message = refused(f"resume={out}", "experiment=dog_walk", by=main)
+    assert f"experiment=dog_walk does not change resume={out}" in message
     expected = f"seed=7 does not change resume={out}, which goes on as seed 0 began"
     assert expected in refused("imitate", f"resume={out}", "seed=7")
     assert len(work.calls) == 1
@@ -231,8 +231,8 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, refused: Says
     work = Recorder()
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "1").touch()
-    said = refused(f"out={tmp_path / 'run'}", "data=x", by=verb("imitate", work))
-    assert "holds a run already; continue it with resume=" in said
+    message = refused(f"out={tmp_path / 'run'}", "data=x", by=verb("imitate", work))
+    assert "holds a run already; continue it with resume=" in message
     assert not work.calls
 
 
@@ -256,14 +256,14 @@ def test_a_folder_of_another_verb_is_refused(tmp_path: Path, refused: Says) -> N
     work, out, foreign = Recorder(), tmp_path / "run", tmp_path / "foreign"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
-    said = refused(f"out={out}", "data=x", "module=y", by=verb("evaluate", work))
-    assert f"out={out} holds a run of npmp imitate; choose another out=" in said
-    said = refused(f"resume={out}", "module=y", by=verb("reuse", work))
-    assert "is a run of npmp imitate; npmp reuse cannot continue it" in said
+    message = refused(f"out={out}", "data=x", "module=y", by=verb("evaluate", work))
+    assert f"out={out} holds a run of npmp imitate; choose another out=" in message
+    message = refused(f"resume={out}", "module=y", by=verb("reuse", work))
+    assert "is a run of npmp imitate; npmp reuse cannot continue it" in message
     foreign.mkdir()
     (foreign / "config.yaml").write_text("theme: dark\n")
-    said = refused(f"out={foreign}", "data=x", "module=y", by=verb("evaluate", work))
-    assert "holds a config.yaml that npmp did not write" in said
+    message = refused(f"out={foreign}", "data=x", "module=y", by=verb("evaluate", work))
+    assert "holds a config.yaml that npmp did not write" in message
     assert (out / "config.yaml").read_bytes() == before
     assert (foreign / "config.yaml").read_text() == "theme: dark\n"
     assert not work.calls
@@ -291,8 +291,8 @@ def test_a_device_that_is_not_there(refused: Says) -> None:
     "error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")]
 )
 def test_a_users_error_leaves_no_folder(error: Exception, tmp_path: Path, refused: Says) -> None:
-    said = refused("data=x", f"out={tmp_path / 'a' / 'b'}", by=verb("imitate", Recorder(error)))
-    assert said in ("the file is garbled", "x.h5: No such file")
+    message = refused("data=x", f"out={tmp_path / 'a' / 'b'}", by=verb("imitate", Recorder(error)))
+    assert message in ("the file is garbled", "x.h5: No such file")
     assert not (tmp_path / "a").exists()
 
 
@@ -360,8 +360,8 @@ def test_escapes_of_foreign_files_do_not_reach_the_terminal(capsys: CaptureFixtu
     terminal.say("a\x1b[2Jb\x07")
     terminal.console().print(terminal.table(["x"], [["c\x1b]0;d\x07"]]))
     terminal.warn("e\x1b[31m")
-    shown = "".join(capsys.readouterr())
-    assert "\x1b" not in shown and "\x07" not in shown and "a\\x1b[2Jb\\x07" in shown
+    output = "".join(capsys.readouterr())
+    assert "\x1b" not in output and "\x07" not in output and "a\\x1b[2Jb\\x07" in output
 
 
 def test_a_renderer_that_there_is_not_is_ignored(
@@ -381,10 +381,10 @@ def test_doctor_says_that_it_works(
     reasons = {"egl": "", "osmesa": "library not found"}
     monkeypatch.setattr(backend, "reasons", lambda timeout_s: reasons)
     code = cli.main(["doctor", f"out={tmp_path / 'found.json'}"])
-    found = {entry["name"]: entry for entry in json.loads((tmp_path / "found.json").read_text())}
-    assert all(found[name]["verdict"] == "ok" for name in ("python", "mujoco.batch", "models"))
-    assert found["osmesa"]["verdict"] == "absent" and found["osmesa"]["advice"]
-    broken = [entry for entry in found.values() if entry["verdict"] == "broken"]
+    result = {entry["name"]: entry for entry in json.loads((tmp_path / "found.json").read_text())}
+    assert all(result[name]["verdict"] == "ok" for name in ("python", "mujoco.batch", "models"))
+    assert result["osmesa"]["verdict"] == "absent" and result["osmesa"]["advice"]
+    broken = [entry for entry in result.values() if entry["verdict"] == "broken"]
     assert code == (1 if broken else 0), broken
     assert "npmp works here" in capsys.readouterr().out
 

@@ -61,18 +61,18 @@ def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
 
 def test_the_real_list(printed: Says, monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
-    shown = printed("data", "list")
+    output = printed("data", "list")
     for word in ("dog-keypoints", "cmu", "CC BY-NC 4.0", str(tmp_path / "cache")):
-        assert word in shown
+        assert word in output
     assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
 
 
 def test_fetch_to_a_folder(site: Path, tmp_path: Path, printed: Says) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    shown = printed("data", "fetch", "free", f"out={mine}")
-    assert "2 files fetched" in shown and "licence: CC0" in shown and "credit: me" in shown
-    assert f"npmp retarget source={mine}" in shown
+    output = printed("data", "fetch", "free", f"out={mine}")
+    assert "2 files fetched" in output and "licence: CC0" in output and "credit: me" in output
+    assert f"npmp retarget source={mine}" in output
     assert sorted(path.name for path in mine.iterdir()) == ["run.bvh", "walk.bvh"]
     assert "0 files fetched (0 MB), 2 were there" in printed("data", "fetch", "free")
     rows = [

@@ -25,21 +25,25 @@ TINY = ["debug=tiny", "threads=1"]
 @pytest.fixture(scope="module")
 def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("evaluated") / "evaluation"
-    given = [f"module={trained / 'module'}", f"data={data}", f"out={out}", "seed=2"]
-    assert cli.main(["evaluate", *given, *TINY]) == 0
+    args = [f"module={trained / 'module'}", f"data={data}", f"out={out}", "seed=2"]
+    assert cli.main(["evaluate", *args, *TINY]) == 0
     return out
 
 
 def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
-    found = json.loads((evaluated / "evaluation.json").read_text())
+    result = json.loads((evaluated / "evaluation.json").read_text())
     expected = {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"}
-    assert expected <= set(found)
-    assert (found["robot"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", 2, 4)
-    assert found["seen_in_training"] == 2
-    assert len(found["clips"]) == 2
+    assert expected <= set(result)
+    assert (result["robot"], result["seed"], result["random_starts"]["starts"]) == (
+        "anymal_b",
+        2,
+        4,
+    )
+    assert result["seen_in_training"] == 2
+    assert len(result["clips"]) == 2
     with h5py.File(evaluated / "rollouts.h5") as file:
         assert file.attrs["robot"] == "anymal_b"
-        for clip in found["clips"]:
+        for clip in result["clips"]:
             group = file[clip["name"]]
             qpos, reference = group["qpos"][()], group["reference_qpos"][()]
             steps = int(group.attrs["tracked_frames"]) - 1
@@ -60,16 +64,16 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
                 group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
             )
     for key in ("tracked_fraction", "joint_error_rad"):
-        assert found["mean"][key] == pytest.approx(sum(clip[key] for clip in found["clips"]) / 2)
+        assert result["mean"][key] == pytest.approx(sum(clip[key] for clip in result["clips"]) / 2)
     seconds = {
-        key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")
+        key: sum(clip[key] for clip in result["clips"]) for key in ("tracked_s", "duration_s")
     }
     expected = pytest.approx(seconds["tracked_s"] / seconds["duration_s"])
-    assert found["mean"]["time_share"] == expected
+    assert result["mean"]["time_share"] == expected
     for key in ("mean", "max", "last"):
-        deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
+        deviations = [clip["base_deviation_m"][key] for clip in result["clips"]]
         for average in ("mean", "median"):  # of two clips both are the middle
-            assert found[average]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
+            assert result[average]["base_deviation_m"][key] == pytest.approx(sum(deviations) / 2)
 
 
 def test_validation_clips_that_were_trained_on_are_told(
@@ -86,13 +90,13 @@ def test_validation_clips_that_were_trained_on_are_told(
     assert contract["training"]["clips"] == [train.name, validation.name]
     contract["training"]["clips"] = [train.name]
     (tmp_path / "honest" / "module.json").write_text(json.dumps(contract))
-    told = "trained on recordings of 1 of 1 validation clips"
+    report = "trained on recordings of 1 of 1 validation clips"
     for module, seen in ((trained / "module", 1), (tmp_path / "honest", 0)):
         out = tmp_path / f"seen_{seen}"
-        given = [f"module={module}", f"data={tmp_path / 'split.h5'}", f"out={out}"]
-        assert cli.main(["evaluate", *given, *TINY, "split=validation"]) == 0
+        args = [f"module={module}", f"data={tmp_path / 'split.h5'}", f"out={out}"]
+        assert cli.main(["evaluate", *args, *TINY, "split=validation"]) == 0
         error = capfd.readouterr().err
-        assert (told in error and "npmp imitate split=train" in error) if seen else not error
+        assert (report in error and "npmp imitate split=train" in error) if seen else not error
         assert json.loads((out / "evaluation.json").read_text())["seen_in_training"] == seen
         assert (
             "1 of recordings that the module was trained on" in (out / "report.html").read_text()
@@ -103,8 +107,8 @@ def test_only_clips_within_limits(
     evaluated: Path, data: Path, trained: Path, robot: Robot, tmp_path: Path
 ) -> None:
     """Limits between the figures of the two clips leave the lower one."""
-    found = json.loads((evaluated / "evaluation.json").read_text())
-    clips = {clip["name"]: clip for clip in found["clips"]}
+    result = json.loads((evaluated / "evaluation.json").read_text())
+    clips = {clip["name"]: clip for clip in result["clips"]}
     model = robot.model()
     physics = mujoco.MjData(model)
     for motion in read_motions(data).motions:
@@ -121,13 +125,13 @@ def test_only_clips_within_limits(
                 height.append((body.xpos + body.xmat.reshape(3, 3) @ ball)[2])
         expected = max(height) - robot.foot_radius
         assert clips[motion.name]["foot_height_m"] == pytest.approx(expected, abs=1e-6)
-    given = ["evaluate", f"module={trained / 'module'}", f"data={data}", *TINY]
+    args = ["evaluate", f"module={trained / 'module'}", f"data={data}", *TINY]
     for key, figure in (("max_speed", "top_speed_mps"), ("max_foot_height", "foot_height_m")):
         low, high = sorted(clips, key=lambda name: clips[name][figure])
         limit = 0.5 * (clips[low][figure] + clips[high][figure])
-        assert cli.main([*given, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
-        found = json.loads((tmp_path / key / "evaluation.json").read_text())
-        assert [clip["name"] for clip in found["clips"]] == [low] and found[key] == limit
+        assert cli.main([*args, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
+        result = json.loads((tmp_path / key / "evaluation.json").read_text())
+        assert [clip["name"] for clip in result["clips"]] == [low] and result[key] == limit
 
 
 def test_the_folder(evaluated: Path) -> None:
@@ -161,8 +165,8 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     for change, words in mistakes:
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()
-        given = [f"{key}={value}" for key, value in arguments.items()]
-        assert cli.main(["evaluate", *given, "debug=tiny", "seed=9"]) == 2
+        args = [f"{key}={value}" for key, value in arguments.items()]
+        assert cli.main(["evaluate", *args, "debug=tiny", "seed=9"]) == 2
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}

@@ -46,8 +46,8 @@ def test_there_and_back(
     robot: Robot, dataset: Path, tmp_path: Path, printed: Says, kind: str, suffix: str
 ) -> None:
     out = tmp_path / "exported"
-    said = printed("data", "export", str(dataset), f"format={kind}", f"out={out}")
-    assert "2 clips and export.json in" in said
+    message = printed("data", "export", str(dataset), f"format={kind}", f"out={out}")
+    assert "2 clips and export.json in" in message
     for motion in read_motions(dataset).motions:
         back = read_robot_motion(out / f"{motion.name}{suffix}")
         assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
@@ -62,12 +62,12 @@ def test_there_and_back(
 
 
 def test_bodies_of_another_model_are_refused(robot: Robot, tmp_path: Path, refused: Says) -> None:
-    given = motion_set(robot)
-    other = dataclasses.replace(given, body_names=("world", *given.body_names))
+    args = motion_set(robot)
+    other = dataclasses.replace(args, body_names=("world", *args.body_names))
     write_motions(tmp_path / "other.h5", other)
     out = tmp_path / "exported"
-    said = refused("data", "export", str(tmp_path / "other.h5"), f"out={out}")
-    assert "body 0 is 'world', expected 'base'" in said and not list(out.glob("*.npz"))
+    message = refused("data", "export", str(tmp_path / "other.h5"), f"out={out}")
+    assert "body 0 is 'world', expected 'base'" in message and not list(out.glob("*.npz"))
 
 
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:
@@ -115,6 +115,6 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
 def test_wrong_arguments(
     dataset: Path, tmp_path: Path, refused: Says, arguments: list[str], message: str
 ) -> None:
-    said = refused("data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments)
-    assert message.format(data=dataset) in said and len(said.splitlines()) == 1
+    text = refused("data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments)
+    assert message.format(data=dataset) in text and len(text.splitlines()) == 1
     assert not (tmp_path / "a").exists()

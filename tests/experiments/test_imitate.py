@@ -193,13 +193,13 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     earlier = tmp_path / "earlier"  # killed before its first checkpoint: may be started anew
     earlier.mkdir()
     shutil.copy(trained / "config.yaml", earlier)
-    for given, words in (
+    for args, words in (
         (tmp_path / "absent.h5", "absent.h5"),
         (truncated, "truncated.h5"),
         (spot, "spot"),
         (renamed, "LF_hip"),
     ):
-        assert npmp_imitate(given, earlier, "seed=5") == 2
+        assert npmp_imitate(args, earlier, "seed=5") == 2
         assert words in error_line(capfd)
         assert (earlier / "config.yaml").read_bytes() == (trained / "config.yaml").read_bytes()
         assert [entry.name for entry in earlier.iterdir()] == ["config.yaml"]

@@ -38,10 +38,10 @@ def spoil(path: Path, how: str) -> None:
 
 
 def test_a_sound_dataset_has_no_problems(data: Path, inspected: Inspects) -> None:
-    found, printed = inspected(data)
-    assert "problems" not in found
-    assert found["kind"] == "reference motions"
-    assert [clip["frames"] for clip in found["clips"]] == [100, 150]
+    result, printed = inspected(data)
+    assert "problems" not in result
+    assert result["kind"] == "reference motions"
+    assert [clip["frames"] for clip in result["clips"]] == [100, 150]
     assert not any(line.startswith("problems") for line in printed.splitlines())
 
 
@@ -62,13 +62,13 @@ def test_a_broken_dataset_says_what_is_wrong(
     path = tmp_path / "motions.h5"
     shutil.copy(data, path)
     spoil(path, how)
-    found, printed = inspected(path, code=2)
+    result, printed = inspected(path, code=2)
     last = printed.splitlines()[-1]
     assert last.startswith("problems: ") and message in last
-    assert len(found["problems"]) == 1  # said once, not per clip
-    assert found["kind"] == "reference motions"
-    assert len(found["clips"]) == 2
-    assert len(found["joint_names"]) == 12
+    assert len(result["problems"]) == 1  # said once, not per clip
+    assert result["kind"] == "reference motions"
+    assert len(result["clips"]) == 2
+    assert len(result["joint_names"]) == 12
 
 
 def rewrite(path: Path, **changes: Any) -> None:
@@ -104,27 +104,27 @@ def test_modules_and_policies(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained / "module" if kind == "module" else policy, folder)
-    found, _ = inspected(folder)
-    assert "problems" not in found
-    assert found["kind"] == ("skill module" if kind == "module" else "policy")
-    assert found["robot"] == "anymal_b" and found["weights"] > 100
+    result, _ = inspected(folder)
+    assert "problems" not in result
+    assert result["kind"] == ("skill module" if kind == "module" else "policy")
+    assert result["robot"] == "anymal_b" and result["weights"] > 100
     change(folder / f"{kind}.safetensors", folder / f"{kind}.json")
-    found, printed = inspected(folder, code=2)
+    result, printed = inspected(folder, code=2)
     last = printed.splitlines()[-1]
     assert last.startswith("problems: ") and message in last
     assert "kind: " in printed
 
 
 def test_runs(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
-    found, _ = inspected(trained)
-    assert found["kind"] == "run folder of npmp imitate"
-    assert "tracked_fraction" in found["last metrics"]
+    result, _ = inspected(trained)
+    assert result["kind"] == "run folder of npmp imitate"
+    assert "tracked_fraction" in result["last metrics"]
     broken = tmp_path / "broken"
     shutil.copytree(trained, broken)
     (broken / "config.yaml").write_text("a: [")
     (broken / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
-    found, printed = inspected(broken, code=2)
-    assert len(found["problems"]) == 2
+    result, printed = inspected(broken, code=2)
+    assert len(result["problems"]) == 2
     last = printed.splitlines()[-1]
     assert "config.yaml" in last and "metrics.csv" in last
 

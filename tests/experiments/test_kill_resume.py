@@ -61,7 +61,7 @@ def starting_seconds_of(run: Path) -> float:
     return max(0.0, end - begin - seconds_of(run))
 
 
-def shown(run: Path) -> dict[int, float]:
+def rewards_of(run: Path) -> dict[int, float]:
     """What TensorBoard shows of the reward, by environment steps."""
     board = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = board.EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
@@ -78,13 +78,13 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
 ) -> None:
     verb = "reuse" if algorithm.startswith("reuse") else "imitate"
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    given = [f"data={data}", *COMMANDS[algorithm].split()]
+    args = [f"data={data}", *COMMANDS[algorithm].split()]
     if verb == "reuse":
-        given += [f"module={trained / 'module'}"]
-    killed(verb, 0, 0.0, [f"out={whole}", *given])
+        args += [f"module={trained / 'module'}"]
+    killed(verb, 0, 0.0, [f"out={whole}", *args])
     # in the mean each start lives to make its share of the iterations
     seconds = 2.0 * (starting_seconds_of(whole) + seconds_of(whole) / KILLS)
-    report = killed(verb, KILLS, seconds, [f"out={out}", *given])
+    report = killed(verb, KILLS, seconds, [f"out={out}", *args])
     print(json.dumps(report))
     for left in report["killed"]:  # a kill costs what came after the last checkpoint, no more
         assert left["rows"] - (left["checkpoint"] or 0) <= EVERY
@@ -98,10 +98,10 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     ):
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
     assert not list(out.rglob(".*-????????.*")), "halves of files are cleared away"
-    assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
+    assert rewards_of(out) == rewards_of(whole) and len(rewards_of(out)) == ITERATIONS
 
 
-def told(number: int, method: str, after: int, arguments: list[str]) -> int:
+def run_with_signal(number: int, method: str, after: int, arguments: list[str]) -> int:
     """The command, which gets a signal in that method of its trainer."""
     real = getattr(imitation.ModelBasedTrainer, method)
 
@@ -130,7 +130,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     iteration 3, or before the first."""
     out = tmp_path / "run"
     done = forked(
-        told,
+        run_with_signal,
         number,
         method,
         after,

@@ -17,9 +17,9 @@ from tests.experiments.command import Says
 
 
 def test_every_shipped_module_loads_and_has_a_card(printed: Says) -> None:
-    shown = printed("skill", "list")
+    output = printed("skill", "list")
     for name in modules.names():
-        assert name in shown
+        assert name in output
         assert SkillModule.load(modules.find(name)).contract.training["licences"]
         for word in ("Data", "Command", "Scores", "Limits", "licence"):
             assert word.lower() in modules.card(name).lower()
@@ -62,9 +62,9 @@ def test_add_makes_a_module_with_its_card(
         content |= {"seen_in_training": seen, "actuator": "runs/knee" if seen else "pd"}
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
-    given = [f"data={data}", scores, "limits='It cannot jump, nor swim.'"]
-    given += ["name=dog", "dtype=float16", f"out={tmp_path / 'dog'}"]
-    assert cli.main(["skill", "add", str(trained), *given]) == 0
+    args = [f"data={data}", scores, "limits='It cannot jump, nor swim.'"]
+    args += ["name=dog", "dtype=float16", f"out={tmp_path / 'dog'}"]
+    assert cli.main(["skill", "add", str(trained), *args]) == 0
     capsys.readouterr()
     card = (tmp_path / "dog" / "CARD.md").read_text()
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"

@@ -56,8 +56,8 @@ def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, refused: Say
     link = elsewhere / "link.npz"
     link.symlink_to(source)
     for out in ("a.npz", source, link):
-        for given in ("a.npz", ".", "a.npz@0:40"):
-            assert "is one of the recordings" in refused(f"source={given}", f"out={out}")
+        for args in ("a.npz", ".", "a.npz@0:40"):
+            assert "is one of the recordings" in refused(f"source={args}", f"out={out}")
     other = elsewhere / "notes.txt"
     other.write_text("mine")
     assert "is no dataset of motions" in refused("a.npz", f"out={other}")
@@ -72,9 +72,9 @@ def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
     save(elsewhere / "a.npz", walk)
     for _ in range(2):
         assert npmp_retarget("a.npz@0:40", "out=m.h5", "clean=false") == 0
-    shown = capsys.readouterr()
-    assert "1 motion of anymal_b from 40 frames" in shown.out and "!" not in shown.out
-    assert not shown.err
+    output = capsys.readouterr()
+    assert "1 motion of anymal_b from 40 frames" in output.out and "!" not in output.out
+    assert not output.err
 
 
 def test_wrong_units_are_warned_of(
@@ -82,9 +82,9 @@ def test_wrong_units_are_warned_of(
 ) -> None:
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "scale=100", "out=m.h5", "clean=false") == 0
-    shown = capsys.readouterr()
-    assert "a !" in shown.out and "! marks a recording that looks misread" in shown.out
-    (line,) = shown.err.strip().splitlines()
+    output = capsys.readouterr()
+    assert "a !" in output.out and "! marks a recording that looks misread" in output.out
+    (line,) = output.err.strip().splitlines()
     assert line.startswith("npmp: warning: a looks wrong: ")
     assert "units? scale= should be 100 times smaller" in line
     assert npmp_retarget("a.npz", "scale=100", "max_error_m=0.001", "out=n.h5") == 2
@@ -167,14 +167,14 @@ def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots
     listed = f"names=[{','.join(robot.joint_names)}]"
     command = ["retarget", "report=null", "clean=false", listed, "out=m.h5"]
     assert cli.main([*command, "source=[a.csv,walk_50hz.csv]"]) == 0
-    shown = capsys.readouterr()
-    named, silent = shown.err.strip().splitlines()
+    output = capsys.readouterr()
+    named, silent = output.err.strip().splitlines()
     assert named.startswith(
         "npmp: warning: walk_50hz looks wrong: a rate of 30 frames/s is assumed"
     )
     assert "source_rate_hz=50" in named
     assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
-    assert "assumed: quaternions as x, y, z, w (2 recordings do not say)" in shown.out
+    assert "assumed: quaternions as x, y, z, w (2 recordings do not say)" in output.out
     origins = json.loads(read_motions("m.h5").provenance["recordings"])
     assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
     assert cli.main(["inspect", "m.h5"]) == 0
@@ -193,9 +193,9 @@ def test_feet_that_never_stand_are_not_shown_as_good(
     positions[..., 0] -= belt
     save(elsewhere / "belt.npz", trot, positions)
     assert cli.main(["retarget", "source=belt.npz", "up=z", "out=m.h5"]) == 0
-    shown = capsys.readouterr()
-    assert "belt looks wrong: no foot stands: near the floor they move at " in shown.err
-    [row] = [line.split() for line in shown.out.splitlines() if " belt ! " in line]
+    output = capsys.readouterr()
+    assert "belt looks wrong: no foot stands: near the floor they move at " in output.err
+    [row] = [line.split() for line in output.out.splitlines() if " belt ! " in line]
     # seconds, RMS, largest, near the floor, slide
     assert row[2] == "2.0" and float(row[5]) == pytest.approx(100, abs=10) and row[6] == "-"
     [motion] = read_motions("m.h5").motions
@@ -263,10 +263,10 @@ def test_what_cleaning_does_is_shown_and_kept(
     save(elsewhere / "hop.npz", walk, positions)
     save(elsewhere / "walk.npz", walk)
     assert npmp_retarget("source=.", "out=m.h5", "mirrors=left_right", "validation=0.3") == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     motions = read_motions("m.h5")
-    assert "feet far from the ground" in shown
-    assert f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
+    assert "feet far from the ground" in output
+    assert f"{len(motions.motions)} motions of anymal_b from 360 frames" in output
     assert {motion.recording for motion in motions.motions} == {"hop", "walk"}
     assert {motion.mirror for motion in motions.motions} == {"", "left_right"}
     held = {motion.recording for motion in motions.motions if motion.split == "validation"}
@@ -293,8 +293,10 @@ def test_a_misread_clip_does_not_spoil_the_others(
     assert npmp_retarget(f"source={folder}", "out=alone.h5", "clean=false") == 0
     save(folder / "over.npz", walk, walk.positions * [1.0, -1.0, -1.0])
     assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
-    said = capsys.readouterr().err
-    assert "over looks wrong" in said and "upside down" in said and "good looks" not in said
+    message = capsys.readouterr().err
+    assert (
+        "over looks wrong" in message and "upside down" in message and "good looks" not in message
+    )
     motions, alone = read_motions("m.h5"), read_motions("alone.h5")
     assert motions.names == ("good", "over")
     np.testing.assert_array_equal(motions["good"].qpos, alone["good"].qpos)
@@ -374,13 +376,13 @@ def test_what_is_left_out_is_named_last(
     assert npmp_retarget(f"source={folder / 'good.npz'}", f"out={folder / 'ours.h5'}") == 0
     capfd.readouterr()
     assert npmp_retarget(f"source={folder}", "out=m.h5") == 0
-    shown = capfd.readouterr()
-    lines = shown.err.strip().splitlines()
+    output = capfd.readouterr()
+    lines = output.err.strip().splitlines()
     assert lines[0].startswith("npmp: warning: over looks wrong: ") and len(lines) == 4
     assert all(line.startswith("npmp: left out: ") for line in lines[1:])
     assert lines[1].count("cut.npz") == 1 and "cut short" in lines[1] and "x.bvh" in lines[2]
     assert lines[3] == "npmp: left out: over: nothing kept (far from the recording 1.5 s)"
-    assert "!" not in shown.out
+    assert "!" not in output.out
     motions = read_motions("m.h5")
     assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
 

@@ -101,8 +101,8 @@ def test_finding_the_way_by_commands(module: Path, tmp_path: Path) -> None:
     """A walking policy in the module's place; what finds the way is evaluated with it."""
     walker, out = tmp_path / "walk", tmp_path / "way"
     assert reuse(module, walker, "algo=vmpo", "steps=128") == 0
-    given = (f"walker={walker / 'policy'}", "algo=clone", "task.terrain_fields=2")
-    assert reuse(module, out, "task=navigate", *given, "steps=128") == 0
+    args = (f"walker={walker / 'policy'}", "algo=clone", "task.terrain_fields=2")
+    assert reuse(module, out, "task=navigate", *args, "steps=128") == 0
     policy = HighLevelPolicy.load(out / "policy", module=out / "module")
     assert policy.latent_dim == 3 and policy.contract.camera is not None
     assert policy.contract.task == "navigate"

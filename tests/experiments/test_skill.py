@@ -14,8 +14,8 @@ from tests.experiments.command import Says
 
 
 def test_info(trained: Path, data: Path, tmp_path: Path, printed: Says) -> None:
-    given = [str(trained / "module"), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]
-    shown = printed("skill", "info", *given)
+    args = [str(trained / "module"), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]
+    output = printed("skill", "info", *args)
     figures = json.loads((tmp_path / "read" / "info.json").read_text())
     latents = figures["latents"]
     assert figures["robot"] == "anymal_b"
@@ -25,7 +25,7 @@ def test_info(trained: Path, data: Path, tmp_path: Path, printed: Says) -> None:
     assert sum(kl) == pytest.approx(latents["kl_nats_per_step"], rel=1e-4)
     sha256 = figures["file"]["sha256"]
     for words in ("licences", "observation: joint_pos_minus_home 12", sha256, "kl nats"):
-        assert words in shown
+        assert words in output
 
 
 def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]) -> None:

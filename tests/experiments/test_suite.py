@@ -39,17 +39,19 @@ def test_who_does_not_pass_exits_with_three(
     assert suite(policy, tmp_path / "out", chosen, *short, "task.terrain_fields=2") == 3
     expected = {".hydra", "config.yaml", "suite.json", "suite.html"}
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == expected
-    found = json.loads((tmp_path / "out/suite.json").read_text())
+    result = json.loads((tmp_path / "out/suite.json").read_text())
     expected = ["flat_forward", "stairs_up", "strong_push"]
-    assert [row["name"] for row in found["scenarios"]] == expected
-    row = found["scenarios"][0]
+    assert [row["name"] for row in result["scenarios"]] == expected
+    row = result["scenarios"][0]
     expected = (4, pytest.approx([0.8, 0, 0]), True, 0.9)
     assert (row["trials"], row["command"], row["scaled"], row["pass_mark"]) == expected
-    assert not row["passed"] and not found["passed"] and row["low"] <= row["success"] <= row["high"]
-    said = capsys.readouterr().out
-    assert "0 of 3 scenarios passed" in said and "not passed" in said
-    assert "dead zone: forward +" in said
-    assert found["dead_zones"][0]["up_to"] == pytest.approx(0.5)
+    assert (
+        not row["passed"] and not result["passed"] and row["low"] <= row["success"] <= row["high"]
+    )
+    message = capsys.readouterr().out
+    assert "0 of 3 scenarios passed" in message and "not passed" in message
+    assert "dead zone: forward +" in message
+    assert result["dead_zones"][0]["up_to"] == pytest.approx(0.5)
     page = (tmp_path / "out/suite.html").read_text()
     assert all(words in page for words in ("Red flags", "Dead zones", "stairs_up"))
 

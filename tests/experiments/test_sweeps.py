@@ -114,8 +114,8 @@ def test_a_wrong_job_is_refused_before_the_first_starts(
     arguments: str, message: str, refused: Says
 ) -> None:
     data = [] if arguments == "data=" else ["data=x.h5", arguments]
-    said = refused("imitate", "-m", "seed=1,2", "out=s", *data)
-    assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
+    text = refused("imitate", "-m", "seed=1,2", "out=s", *data)
+    assert message in text and len(text.splitlines()) == 1 and not Path("s").exists()
 
 
 def test_verbs_that_have_no_sweeps(capsys: CaptureFixture[str]) -> None:
@@ -129,9 +129,9 @@ def test_a_launcher_takes_settings(
     scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launchers, "workers_of", lambda sweep: scripted(j0=[GOOD], j1=[GOOD]))
-    given = ["hydra/launcher=ray", "hydra.launcher.cores=2", "+hydra.launcher.resources.a100=1"]
-    given += ["seed=1,2", f"out={tmp_path / 's' / 'm.h5'}"]
-    assert cli.main(["retarget", "-m", *given]) == 0
+    args = ["hydra/launcher=ray", "hydra.launcher.cores=2", "+hydra.launcher.resources.a100=1"]
+    args += ["seed=1,2", f"out={tmp_path / 's' / 'm.h5'}"]
+    assert cli.main(["retarget", "-m", *args]) == 0
     launcher = Sweep.load(tmp_path / "s").launcher
     assert (launcher.kind, launcher.cores, launcher.resources) == ("ray", 2, {"a100": 1.0})
     # as Hydra records a job
@@ -144,10 +144,10 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     out = tmp_path / "a sweep" / "m.h5"
     assert cli.main([*CLIPS, f"out={out}"]) == 0
     assert "seed=2: finished" in capsys.readouterr().err
-    found = json.loads((out.parent / "sweep.json").read_text())
-    assert [job["overrides"] for job in found["jobs"]] == [["seed=1"], ["seed=2"]]
+    result = json.loads((out.parent / "sweep.json").read_text())
+    assert [job["overrides"] for job in result["jobs"]] == [["seed=1"], ["seed=2"]]
     assert states(out.parent) == ["finished"] * 2
-    assert all(job["seconds"] > 0 for job in found["jobs"])
+    assert all(job["seconds"] > 0 for job in result["jobs"])
     assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2))
     assert cli.main([*CLIPS, f"out={out}"]) == 2
     assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
@@ -213,8 +213,8 @@ def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
     Path("s/jobs.json").write_text(json.dumps(content))
     Path("s/sweep.json").write_text(json.dumps(state))
     before = sorted(Path().rglob("*"))
-    said = refused("sweeps", "resume", "s")
-    assert message in said and len(said.splitlines()) == 1 and sorted(Path().rglob("*")) == before
+    text = refused("sweeps", "resume", "s")
+    assert message in text and len(text.splitlines()) == 1 and sorted(Path().rglob("*")) == before
 
 
 def test_a_link_out_of_a_sweep(tmp_path: Path, refused: Says) -> None:
@@ -280,8 +280,10 @@ def test_a_full_disk_does_not_end_the_sweep(
         "failed",
         "finished",
     ]
-    found = capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left")
-    assert found == 1
+    result = capsys.readouterr().err.count(
+        "sweep.json is not up to date: sweep.json: No space left"
+    )
+    assert result == 1
 
 
 def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
@@ -342,8 +344,8 @@ def test_the_best_of_a_sweep_is_an_experiment(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refused: Says) -> None:
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
-    said = refused("retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}")
-    assert "seed=1 holds something already" in said
+    message = refused("retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}")
+    assert "seed=1 holds something already" in message
     assert not (tmp_path / "s" / "sweep.json").exists()
     assert not (tmp_path / "s" / "jobs.json").exists()
 
@@ -412,7 +414,7 @@ def trained(folder: Path, seed: int) -> list[bytes]:
 @pytest.mark.slow
 def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
     assert cli.main(["retarget", "report=false", f"out={tmp_path / 'm.h5'}"]) == 0
-    given = [
+    args = [
         "imitate",
         "-m",
         f"data={tmp_path / 'm.h5'}",
@@ -421,11 +423,9 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
         "checkpoint_every=1",
         "seed=0,1",
     ]
-    assert cli.main([*given, "hydra/launcher=basic", f"out={tmp_path / 'whole'}"]) == 0
+    assert cli.main([*args, "hydra/launcher=basic", f"out={tmp_path / 'whole'}"]) == 0
     cut = tmp_path / "cut"
-    driver = SERVER.Process(
-        target=cli.main, args=([*given, "hydra.launcher.jobs=1", f"out={cut}"],)
-    )
+    driver = SERVER.Process(target=cli.main, args=([*args, "hydra.launcher.jobs=1", f"out={cut}"],))
     driver.start()
 
     def kept() -> int:
@@ -433,11 +433,11 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
         return max((int(path.stem.rpartition("_")[2]) for path in done), default=0)
 
     wait_for(lambda: kept() > 0)
-    found = subprocess.run(
+    result = subprocess.run(
         ["pgrep", "-f", f"sweeping.job {cut} 0"], capture_output=True, text=True, check=False
     )
-    if found.stdout.split():  # it may have ended meanwhile
-        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    if result.stdout.split():  # it may have ended meanwhile
+        os.kill(int(result.stdout.split()[0]), signal.SIGKILL)
     killed_at = kept()
     wait_for(lambda: kept() > killed_at or states(cut)[0] == "finished")
     driver.kill()
