@@ -58,11 +58,11 @@ class FitActuator(_OfLog):
     # pd (closed form), hybrid (pd and a network that corrects it), mlp, conv (recurrent on its own
     # torque) or vae (an mlp with a latent per actuator)
     model: str = "mlp"
-    # what is kept aside to judge the model by
+    # the held-out part, to evaluate the model on
     validation: HeldOut = field(default_factory=HeldOut)
     # inputs beside effort and velocity, of temperature and voltage
     channels: list[str] = field(default_factory=list)
-    # how the model is fitted
+    # settings of the fit
     fitting: FitConfig = field(default_factory=FitConfig)
     # the model's folder
     out: Path | None = Path(f"runs/actuator/{NOW}")

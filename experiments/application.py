@@ -41,7 +41,7 @@ class HydraTask:
     """The function that Hydra runs: a command with composed settings."""
 
     command: Any  # npmp.experiments.command.Verb
-    # what a single run ended with: its exit code, or its error
+    # of a single run: its exit code, or its error
     code: int = OK
     error: Exception | None = field(default=None, repr=False)
 
@@ -66,14 +66,14 @@ class HydraTask:
         return self.code
 
     def score(self, job: Job) -> float | None:
-        """What sweepers compare: the latest score of a training run."""
+        """The score for sweepers: the latest of a training run."""
         score = score_of(job.verb, job.chosen.get("task"))
         if score is None:
             return None
         return SweepProgress.of(Path(job.values["out"]) / "metrics.csv", score[0], None).score
 
     def job(self, config: DictConfig, *, in_sweep: bool) -> Job:
-        """The job of a composed config, in a sweep with a folder of its own. Raises InputError."""
+        """The job of a composed config, in a sweep with its folder. Raises InputError."""
         command = self.command
         whole: Any = OmegaConf.merge(HydraConfig.instance().cfg, config)
         job = Job.of(command.name, command.keys, whole)
@@ -215,6 +215,6 @@ def _job_name(overrides: str, number: int) -> str:
     return overrides.replace("/", "_").replace("'", "") or str(number)
 
 
-# what the store's hydra.sweep interpolates
+# resolvers of the store's hydra.sweep
 OmegaConf.register_new_resolver("npmp.sweep_folder", _sweep_folder, replace=True)
 OmegaConf.register_new_resolver("npmp.job_name", _job_name, replace=True)

@@ -48,7 +48,7 @@ class ShowArtefact(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class _NewModule(Keys):
-    """How a module is stored."""
+    """Keys of commands that write a module."""
 
     # the new module's folder
     out: Path | None = None
@@ -65,7 +65,7 @@ class PackModule(_NewModule):
 
     # a shipped module or a folder
     target: str
-    # how weights are stored
+    # the type of stored weights
     dtype: Dtype = "float16"
 
 
@@ -78,11 +78,11 @@ class AddModule(_NewModule):
 
     # the folder of an npmp imitate run
     target: str
-    # what to call the module; null: the run folder's name
+    # the module's name; null: the run folder's
     name: str | None = None
     # the module's folder; null: modules/NAME
     out: Path | None = None
-    # how weights are stored; null: as the run wrote them
+    # the type of stored weights; null: the run's
     dtype: Dtype | None = None
     # evaluation.json files of npmp evaluate, or their folders, for the card's scores
     evaluations: list[Path] | None = None
@@ -154,7 +154,7 @@ def pack_module(config: PackModule, run: Run) -> None:
 
 
 def add_module(config: AddModule, run: Run) -> None:
-    """The module of a run with its card, in a folder of its own."""
+    """Write the module of a run with its card to a new folder."""
     folder = Path(config.target)
     if not (folder / "module" / "module.json").is_file():
         raise InputError(

@@ -154,7 +154,7 @@ def help_text_of(arguments: Sequence[str]) -> str | None:
 
 
 def set_environment() -> None:
-    """What libraries read when they are loaded."""
+    """Set variables that libraries read at import."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
     # torch's idle threads spin by default and take the CPUs from the simulator's threads: on two

@@ -38,7 +38,7 @@ NOW = "${now:%Y-%m-%d_%H-%M-%S}"
 
 @dataclass(frozen=True)
 class Run:
-    """What a command gets besides its settings."""
+    """The arguments of a command's function beside its settings."""
 
     verb: str
     # the run folder (exists), the file to write, or None where the command needs none
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where environments compute, as `TaskEnv` takes it."""
+        """Device and threads, as `TaskEnv` takes them."""
         return {"device": self.device, "num_threads": self.threads}
 
     @property
@@ -83,9 +83,9 @@ def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """What every command takes."""
+    """Keys of every command."""
 
-    # where the result goes
+    # the place of the result
     out: Path | None = None
     # random seed; the same seed gives the same numbers on the CPU
     seed: int = 0
@@ -102,11 +102,11 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class Computing(Keys):
-    """What commands take that simulate or learn."""
+    """Keys of commands that simulate or learn."""
 
     # CPU threads of the simulator, which no result depends on; null: all that this process may use
     threads: int | None = None
-    # of torch; more pay only for larger networks than the default's; null: all
+    # CPU threads of torch; more pay only for networks larger than the default's; null: all
     torch_threads: int | None = 1
 
 
@@ -148,13 +148,13 @@ class Verb:
             with contextlib.ExitStack() as held:
                 config, run = _prepared(self, job, new_folders, held)
                 code = self.function(config, run) or OK
-                # of a command without inputs to look at, so of none that resumes
+                # for commands that do not call it
                 if run.resume is None:
                     run.begin()
         except BrokenPipeError:
             raise
         except USER_ERRORS:
-            # of a run that failed before it had a result
+            # a run that failed without a result
             remove_bare(new_folders, CONFIG, HYDRA)
             raise
         # not every command writes something

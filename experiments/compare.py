@@ -40,7 +40,7 @@ WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(Keys):
-    """Training runs side by side: those that differ in their seed alone make a group; scores over
+    """Training runs side by side: runs that differ only in their seed make a group; scores over
     minutes and over environment steps, as a table and a plot.
 
     npmp evaluate compare runs/fast runs/published out=runs/comparison
@@ -59,7 +59,7 @@ class Compare(Keys):
     minutes: float | list[float] | None = None
     # the same in environment steps
     env_steps: float | list[float] | None = None
-    # of the plot; null: the score's name
+    # title of the plot; null: the score's name
     title: str | None = None
     # the folder for comparison.json and comparison.png
     out: Path | None = Path(f"runs/compare/{NOW}")

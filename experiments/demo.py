@@ -198,14 +198,14 @@ def jobs_of(
         verb, settings = stages[name]
         small = sizes(verb.name, config.debug)
         below = [setting for setting in below if setting.partition("=")[0] not in small]
-        if any(setting.startswith("algo=") for setting in own[name]):  # with values of its own
+        if any(setting.startswith("algo=") for setting in own[name]):  # which has other keys
             settings = [setting for setting in settings if setting != "experiment=module"]
             below = [setting for setting in below if not setting.startswith("algo.")]
         place = [] if verb is retarget.main else [f"out={quoted(str(out / name))}"]
         jobs[name] = compose(verb.name, verb.keys, [*below, *settings, *own[name], *place])
     jobs["retarget"].values["source"] = config.source
     for job in jobs.values():
-        _ = job.config  # of the right types
+        _ = job.config  # checks types
     return jobs
 
 
@@ -278,7 +278,7 @@ def _learn(lstm: torch.nn.LSTM, inputs: torch.Tensor) -> None:
 
 
 def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
-    """How long the demo takes and what comes out, and what that rests on."""
+    """The expected time and result of the demo, and their basis."""
     second = yardstick()
     if config.source != SYNTHETIC or config.imitate or config.reuse or config.debug != "none":
         learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)

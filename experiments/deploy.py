@@ -51,7 +51,7 @@ ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
 @dataclass(frozen=True, kw_only=True)
 class Deploy(Keys):
-    """Run a bundle on a robot: stand up, do what the policy says, damp at the end or when a
+    """Run a bundle on a robot: stand up, act by the policy, damp at the end or when a
     watchdog trips. Everything is logged. It ends with 0 where the time was over, else with 3.
 
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
@@ -72,11 +72,11 @@ class Deploy(Keys):
     # the command, in its task's units, clamped to the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
     command: float | list[float] | str | None = None
-    # of the policy, then the robot is damped
+    # duration of the policy [s]; then the robot is damped
     seconds: float = 30.0
-    # how it stands up and how often it writes
+    # standing up, and the rate of writing
     controller: ControllerConfig = field(default_factory=ControllerConfig)
-    # what ends in damping; torque_share and command_ramp_s also limit what is sent
+    # conditions of damping; torque_share and command_ramp_s also limit what is sent
     safety: SafetyConfig = field(default_factory=SafetyConfig)
     # the folder of a fitted model, whose gains a bundle has that was exported with it; null: the
     # gains of the robot's description
@@ -153,7 +153,7 @@ def run(config: Deploy, run: Run) -> int:
 
 
 class RunEnd(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     failure: BaseException | None
     figures: dict[str, Any]  # of deploy.json
@@ -266,7 +266,7 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
 def _deadman(
     config: Deploy, contract: BundleContract, *, watched: bool
 ) -> Iterator[Deadman | None]:
-    """What damps the robot when this process falls silent, ready to; None where nothing does."""
+    """The process that damps the robot when this one falls silent; None without one."""
     if not watched:
         if config.robot != "sim" and not config.dry:
             warn(

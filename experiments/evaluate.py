@@ -45,10 +45,10 @@ class Evaluate(Simulating):
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
     out=runs/slalom"""
 
-    # a policy to judge: its folder, or a shipped one's name (npmp skill list); null: a module's
+    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); null: a module's
     # imitation
     policy: str | None = None
-    # what a policy is judged at; null: its own task
+    # the task of a policy's evaluation; null: its own
     task: Any = group(None)
     # a skill module: its folder, or a shipped one's name; of a policy, null: found by its checksum
     module: str | None = None
@@ -62,11 +62,11 @@ class Evaluate(Simulating):
     # m: only clips that never lift the sole of a foot higher, which leaves out rearing and leaping;
     # null: all
     max_foot_height: float | None = None
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # random start frames beside each clip's first
     starts: int = 64
-    # how much a policy is tried
+    # trials of a policy
     evaluation: PolicyEvaluationConfig = field(default_factory=PolicyEvaluationConfig)
     # the evaluation folder
     out: Path | None = Path(f"runs/evaluate/{NOW}")

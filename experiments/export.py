@@ -40,7 +40,7 @@ class ExportPolicy(Simulating):
     task: str | None = None
     # bundle, or mjlab: one obs with base_lin_vel in the accelerometer's place
     format: Literal["bundle", "mjlab"] = "bundle"
-    # of the golden rollout
+    # the randomization of the golden rollout
     randomization: Any = group("paper")
     # control steps of the golden rollout, 100 to 10,000
     steps: int = 1200

@@ -22,7 +22,7 @@ from retarget.time_scaling import with_tempos
 
 @dataclass(frozen=True)
 class ImitationEvaluation:
-    """How the module is judged while it learns. Raises: ValueError for values out of range."""
+    """Evaluations during training. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
     every: int = 50
@@ -45,9 +45,9 @@ class ImitateKeys(Training):
     npmp imitate sweep=fig7 data=motions.h5 out=runs/fig7
     """
 
-    # what is imitated
+    # the imitation task
     task: Any = group("imitation")
-    # how it is learned
+    # the algorithm
     algo: Any = group("world_model")
     # sizes of the module's networks
     net: Any = group("small")
@@ -63,14 +63,14 @@ class ImitateKeys(Training):
     tempos: list[float] = field(default_factory=list)
     # environment steps in all
     steps: int = 1_500_000
-    # how the module is judged while it learns
+    # evaluations during training
     evaluation: ImitationEvaluation = field(default_factory=ImitationEvaluation)
     # the run folder
     out: Path | None = Path(f"runs/imitate/{NOW}")
 
 
 def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
-    """What the library takes. Raises InputError for settings out of range."""
+    """The library's settings. Raises InputError for settings out of range."""
     settings = ImitationSettings(
         net=config.net,
         task=config.task,

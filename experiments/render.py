@@ -79,7 +79,7 @@ class Render(Simulating, Reading):
     story: Path | None = None
     # s of the motion, from where it is filmed
     start: float = 0.0
-    # of film; null: the whole motion, ten seconds of a policy, the time that a path takes
+    # length of the film [s]; null: the whole motion, ten seconds of a policy, or a path's time
     seconds: float | None = None
     # s, of a still (out=FILE.png); null: its middle
     at: float | None = None
@@ -105,9 +105,9 @@ class Render(Simulating, Reading):
     fps: float = 25.0
     # millions of bytes at most: quality is reduced for it, then frames; null: no limit
     max_mb: float | None = None
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # the file; its name says as what: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
+    # the file, by its suffix: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
     out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:

@@ -27,13 +27,13 @@ from npmp.tasks.inputs import SETTINGS
 
 @dataclass(frozen=True)
 class ReuseEvaluation:
-    """How the policy is judged while it learns. Raises: ValueError for values out of range."""
+    """Evaluations during training. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
     every: int = 50
     # the same commands and first starts at every evaluation
     robots: int = 64
-    # of each evaluation
+    # length of each evaluation
     seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ class Reuse(Training):
     npmp reuse resume=runs/reuse steps=5000000
     """
 
-    # what is learned
+    # the task
     task: Any = group("walk")
-    # how it is learned
+    # the algorithm
     algo: Any = group("world_model")
     # sizes of the policy's network
     high_level: Any = group("small")
@@ -79,7 +79,7 @@ class Reuse(Training):
     split: str | None = None
     # environment steps in all; vmpo takes several times as many
     steps: int = 800_000
-    # how the policy is judged while it learns
+    # evaluations during training
     evaluation: ReuseEvaluation = field(default_factory=ReuseEvaluation)
     # iterations between checkpoints
     checkpoint_every: int = 100

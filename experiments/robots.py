@@ -64,7 +64,7 @@ class AddRobot(Keys):
 
     # the model's file, or menagerie:FOLDER/FILE.xml
     target: str
-    # of the robot; null: the model's
+    # the robot's name; null: the model's
     name: str | None = None
     # the folder; null: robots/NAME, where robot=NAME finds it
     out: Path | None = None
@@ -75,7 +75,7 @@ class AddRobot(Keys):
 
 
 def run_list(config: ListRobots, run: Run) -> None:
-    """A line per packaged robot and per one of one's own."""
+    """A line per robot of the package and of the user."""
     columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
     rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
     show_table(columns, rows, right=("joints", "kg", "feet"), **LOOK)

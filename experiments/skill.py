@@ -30,7 +30,7 @@ class _OfModule(Simulating):
     split: str | None = None
     # robots at once
     envs: int = 64
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # the folder for the figures (JSON), rollouts.h5 and report.html; null: only printed
     out: Path | None = None

@@ -38,7 +38,7 @@ class Suite(Simulating):
     npmp evaluate suite policy=op3_walk scenario.strong_push.push.force_n=8 out=runs/suite
     """
 
-    # what all scenarios share, where they say nothing else
+    # the task of all scenarios, below their own settings
     task: Any = group("walk")
     # the scenarios
     scenario: Any = group("practice")
@@ -51,14 +51,14 @@ class Suite(Simulating):
     recovery: str | None = None
     # which of the group scenario: [flat_forward,slope_up]; null: all
     scenarios: str | list[str] | None = None
-    # of each, at once; fewer say less [practice: 100]
+    # trials of each scenario, at once [practice: 100]
     trials: int = 100
     # a trial that never falls succeeds where its mean velocity over the last seconds is near its
     # command [D]
     success: suite.SuccessConfig = field(default_factory=suite.SuccessConfig)
-    # where red flags begin [D]
+    # limits of red flags [D]
     flags: suite.FlagConfig = field(default_factory=suite.FlagConfig)
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # the folder for suite.json and suite.html
     out: Path | None = Path(f"runs/suite/{NOW}")

@@ -38,7 +38,7 @@ class ResumeSweep(ShowSweep):
 
     # a task of your own, whose file is run; null: one of this package
     task: str | None = None
-    # what runs the jobs from now on; null: as before
+    # the workers from now on; null: as before
     launcher: Literal["local", "ray"] | None = None
 
 

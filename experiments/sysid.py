@@ -62,9 +62,9 @@ class FitJoints(_OnStand):
     truth: Path | None = None
     # the preset's randomization of everything but joints
     randomization: Any = group("paper")
-    # how it is estimated
+    # the estimator
     identification: IdentificationConfig = field(default_factory=IdentificationConfig)
-    # how wide the preset is about the estimate
+    # width of the preset around the estimate
     preset: PresetConfig = field(default_factory=PresetConfig)
     # the folder for sysid.json, the preset (randomization/) and report.html
     out: Path | None = Path(f"runs/sysid/{NOW}")
@@ -77,9 +77,9 @@ class ExciteJoints(_OnStand):
     npmp sysid excite robot=anymal_b out=runs/excite
     """
 
-    # sums of sines, all joints at once, those of a limb at frequencies of their own [D]
+    # sums of sines, all joints at once, the joints of a limb at different frequencies [D]
     excitation: ExcitationConfig = field(default_factory=ExcitationConfig)
-    # of commands and readings; null: the robot's control rate
+    # rate of commands and readings [Hz]; null: the robot's control rate
     rate_hz: float | None = None
     # true: the log has the drives' torques too, with 1 % of noise
     torque: bool = False

@@ -31,9 +31,9 @@ class Training(Simulating):
     experiment: str | None = None
     # several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
-    # collectors: null, the learner's process; ray, processes of their own; inline, for tests
+    # collectors: null, the learner's process; ray, other processes; inline, for tests
     actors: str | None = None
-    # of them
+    # number of collectors
     num_actors: int = 2
     # true: nothing is collected while the learner learns, and runs repeat bit for bit
     actors_sync: bool = False
@@ -55,7 +55,7 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     """
     if config.actors is None:
         if "actors" not in run.overridden:
-            why = "is for collectors of their own: actors=ray, or actors=inline"
+            why = "needs actors=ray, or actors=inline"
             refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
         return None
     return CollectorsConfig(

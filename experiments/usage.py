@@ -21,19 +21,19 @@ SOURCES = (
 
 
 def overview() -> str:
-    """What `npmp --help` prints."""
+    """The text of `npmp --help`."""
     return OVERVIEW.read_text(encoding="utf-8").rstrip()
 
 
 def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
-    """What `npmp VERB --help` prints where the verb has actions; commands: `Verb`s by full name."""
+    """The text of `npmp VERB --help` for a verb with actions; commands: by full name."""
     rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
     more = f"npmp {verb} ACTION --help says which keys it takes."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 
 
 def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
-    """What `npmp VERB ACTION --help` prints: with a choice (algo=vmpo) its keys, with a key
+    """The text of `npmp VERB ACTION --help`: with a choice (algo=vmpo) its keys, with a key
     (algo.passes) this key only."""
     from npmp.experiments import store
     from npmp.experiments.application import composed

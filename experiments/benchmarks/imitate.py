@@ -1,4 +1,4 @@
-"""Where the time of imitation learning goes, against the bare physics on the same states.
+"""The time of imitation learning by part, against the bare physics on the same states.
 
 Iterations are timed as `npmp imitate` makes them. The bare physics (`bare`) then takes the steps
 that the simulator was asked for.

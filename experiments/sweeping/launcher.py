@@ -1,4 +1,4 @@
-"""Hydra's launchers `local` and `ray`: a sweep's jobs in processes of their own.
+"""Hydra's launchers `local` and `ray`: a sweep's jobs in separate processes.
 
 Each job has its own cores, or is a task on a Ray cluster. A job that was killed resumes from its
 checkpoint; `npmp sweeps` shows a sweep and resumes it.

@@ -31,19 +31,19 @@ SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
 
 @dataclass(frozen=True)
 class Launcher:
-    """What runs a sweep's jobs: processes of this machine, or tasks of Ray on a cluster."""
+    """Settings of a sweep's workers."""
 
     # local (processes of this machine) or ray (tasks on the cluster of RAY_ADDRESS, or on one here)
     kind: str = "local"
     # CPU cores of each job; also its threads and torch_threads, where they are null
     cores: int = 1
-    # of each job, with kind=ray
+    # GPUs of each job, with kind=ray
     gpus: float = 0.0
-    # of each job as Ray names them, with kind=ray: {"a100": 1}
+    # other resources of each job by Ray's names, with kind=ray: {"a100": 1}
     resources: dict[str, float] = field(default_factory=dict)
-    # at once, at most; null: as many as there are cores for
+    # largest number of jobs at once; null: as many as fit on the cores
     jobs: int | None = None
-    # how often a job that died is started again, from its checkpoint
+    # restarts of a job that died, from its checkpoint
     retries: int = 3
     # the column of metrics.csv that jobs are compared by; null: the verb's
     score: str | None = None
@@ -221,7 +221,7 @@ class Sweep:
         return self.folder / self.jobs[i].name
 
     def log(self, i: int) -> Path:
-        """What job i printed."""
+        """The output of job i."""
         return self.folder / LOGS / f"{self.jobs[i].name}.log"
 
     def progress(self, i: int) -> SweepProgress:
@@ -295,7 +295,7 @@ class SweepProgress:
 
 
 def failure(log: Path) -> str:
-    """How a job's log ends: with its error, or its last line."""
+    """The error in a job's log, or its last line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

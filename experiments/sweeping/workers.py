@@ -1,4 +1,4 @@
-"""What runs a sweep's jobs: processes on this machine's cores, or Ray's tasks on a cluster's."""
+"""Workers of a sweep: processes on this machine's cores, or Ray's tasks on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npmp.experiments.sweeping.sweep import Launcher
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt at a job ended."""
+    """The end of an attempt at a job."""
 
     # its exit code, below zero for a signal; None: unknown, its worker is gone
     code: int | None
@@ -61,7 +61,7 @@ def begin(
 
 
 class Local:
-    """Processes, each on cores of its own, that run jobs of one sweep, by number."""
+    """Processes on separate cores that run jobs of one sweep, by number."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         self.folder = folder
@@ -77,7 +77,7 @@ class Local:
 
     @property
     def slots(self) -> int:
-        """How many jobs to have started at once, at most."""
+        """The largest number of jobs at once."""
         return len(self.free) + len(self.running)
 
     def start(self, number: int, log: Path) -> None:
@@ -87,7 +87,7 @@ class Local:
         self.running[number] = process, cpus
 
     def ended(self, number: int) -> Ended | None:
-        """How a job that was started ended; None: it runs or waits for a place."""
+        """The end of a started job; None: it runs or waits."""
         process, cpus = self.running[number]
         if (code := process.poll()) is None:
             return None
