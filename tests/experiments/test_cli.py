@@ -153,9 +153,8 @@ def test_debug_tiny_gives_way_to_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("debug", ["none", "tiny"])
-def test_every_command_composes(name: str, debug: str) -> None:
-    assert settings(name, f"debug={debug}")["debug"] == debug
+def test_every_command_composes(name: str) -> None:
+    assert settings(name, "debug=tiny")["debug"] == "tiny"
 
 
 @pytest.mark.parametrize("kind", ["experiment", "sweep"])
