@@ -193,11 +193,8 @@ def test_a_motor_of_a_g1_is_as_warm_as_its_warmer_sensor() -> None:
     ("changed", "why"),
     [
         ({"crc": [1]}, "checksum"),
-        ({"crc": [0]}, "checksum"),
-        ({"imu_state.quaternion": [0.0] * 4}, "quaternion"),
         ({"imu_state.quaternion": [np.nan] * 4}, "quaternion"),
         ({"tick": 4}, "out of order"),
-        ({"tick": 5}, "out of order"),
         ({"tick": 0}, "out of order"),
     ],
 )
@@ -490,11 +487,7 @@ def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyP
     ("settings", "message"),
     [
         (["robot=unitree_go2"], "robot=unitree_go2 needs interface="),
-        (["robot=unitree_go2", "dry=true"], "robot=unitree_go2 needs interface="),
-        (["robot=sim", "interface=lo"], "interface="),
-        (["robot=sim", "dry=true"], "dry="),
         (["robot=sim", "command=remote"], "command=remote"),
-        (["robot=unitree_go2", "interface=lo", "command=go"], "command=go"),
         (["robot=unitree_g1", "interface=lo"], "the bundle is of 'unitree_go2'"),
     ],
 )

@@ -163,23 +163,6 @@ def test_no_robot_has_more_than_its_share_of_the_gradient() -> None:
     torch.testing.assert_close(state.grad[:, 0], torch.tensor([1.0, 0.2, 0.2, 0.2, 0.2]))
 
 
-def test_latents_follow_eq_3_through_the_rollout() -> None:
-    seen: list[Tensor] = []
-
-    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
-        seen.append(z)
-        return torch.zeros(1, 12), memory
-
-    policy = Constants(torch.full((1, 4), 0.1), torch.full((1, 4), 0.2), 0.9)
-    start = start_of(still(1), torch.full((1, 4), 2.0), torch.zeros(1, 1))
-    toy_imagination(policy, decode)(start, 3, torch.Generator().manual_seed(7))
-    g, z = torch.Generator().manual_seed(7), torch.full((1, 4), 2.0)
-    noise = torch.randn(3, 1, 4, generator=g)
-    for k, found in enumerate(seen):
-        z = 0.9 * z + 0.1 + 0.2 * noise[k]
-        torch.testing.assert_close(found, z)
-
-
 @pytest.mark.parametrize("frees", [True, False])
 def test_robots_that_act_from_the_prior_by_hand(frees: bool) -> None:
     """Two robots, two steps: the first is asked something, the second is free.
