@@ -12,7 +12,7 @@ import yaml
 
 from npmp import robots
 from npmp.robots.check import HUMANOID_MARKERS, QUADRUPED_MARKERS
-from npmp.robots.proposal import Proposal, _propose_name, propose
+from npmp.robots.proposal import Proposal, propose
 from tests.refusals import refusal
 from tests.robots.models import LEGS, dog, person
 
@@ -294,22 +294,6 @@ def test_menageries_anymal_c(shared: Path) -> None:
     assert text["symmetries"].keys() == ours["symmetries"].keys()
 
 
-def test_a_head_on_a_waist_of_three_hinges(tmp_path: Path) -> None:
-    """It hangs on nothing that the arms do not hang on, too."""
-    waist = '<joint name="waist" axis="0 0 1" range="-60 60"/>'
-    links = "".join(
-        f'<body name="waist_{axis}"><joint name="waist_{axis}" axis="{hinge}" range="-30 30"/>'
-        '<geom size="0.03"/>'
-        for axis, hinge in (("roll", "1 0 0"), ("pitch", "0 1 0"))
-    )
-    head = '<body name="head" pos="0 0 0.4"><geom size="0.08"/></body>'
-    mjcf = person().replace('<body name="torso" pos="0 0 0.1">', f'{links}<body name="torso">')
-    mjcf = mjcf.replace(waist, waist + head)
-    end = mjcf.index('<body name="left_hip"')
-    text = content(proposal(tmp_path, mjcf[:end] + "</body></body>" + mjcf[end:]))
-    assert text["markers"]["R_hand"]["body"] == "right_forearm"
-
-
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     tied = '<equality><joint joint1="FL_hip_joint" joint2="FR_hip_joint"/></equality>'
     tendon = '<tendon><fixed name="t"><joint joint="FL_calf_joint" coef="1"/></fixed></tendon>'
@@ -361,19 +345,6 @@ def test_what_is_welded_to_a_shank_is_no_limb(tmp_path: Path) -> None:
     assert legs == "2 of 6 joints: L left_foot, R right_foot"
 
 
-def test_soles_of_turned_feet_have_their_size(tmp_path: Path) -> None:
-    """Boxes of 200 x 80 mm on frames rolled by 90 degrees: spheres of 5 mm leave 190 x 70."""
-    mjcf = person()
-    for side in ("left", "right"):
-        old = f'<body name="{side}_foot">'
-        mjcf = mjcf.replace(old, old.replace(">", ' quat="0.70710678 0.70710678 0 0">'))
-    box = '<geom type="box" size="0.1 0.04 0.015" pos="0.03 0 -0.06"/>'
-    mjcf = mjcf.replace(box, '<geom type="box" size="0.1 0.015 0.04" pos="0.03 -0.06 0"/>')
-    found = proposal(tmp_path, mjcf)
-    (feet,) = (finding.value for finding in found.findings if finding.topic == "feet")
-    assert feet == "left_foot, right_foot: soles of 190 x 70 mm"
-
-
 def test_legs_without_an_ankle_end_in_spheres(tmp_path: Path) -> None:
     """Box ends of 20 x 20 mm: no sole stays level on them, so the knees bend and the foot is the
     sphere with a cap of height h = 5 and half-width a: a stands askew, so up to 10 sqrt 2."""
@@ -389,21 +360,6 @@ def test_legs_without_an_ankle_end_in_spheres(tmp_path: Path) -> None:
     home = [joint["home"] for name, joint in content(found)["joints"].items() if "calf" in name]
     assert max(home) < -0.8
     assert all(check.passed for check in found.checks), found.checks
-
-
-@pytest.mark.parametrize(
-    ("file", "own", "name"),
-    [
-        # copied models keep their first name
-        ("laikago.urdf", "plane", "laikago"),
-        ("b1/urdf/robot.urdf", "ngr", "b1"),
-        ("robot.urdf", "ngr", "ngr"),
-        ("go2/scene.xml", "go2 scene", "go2_scene"),
-        ("spot.xml", "MuJoCo Model", "spot"),
-    ],
-)
-def test_a_name_that_fits_the_file(file: str, own: str, name: str) -> None:
-    assert _propose_name(Path("/models") / file, own) == name
 
 
 def test_placeholders_of_torque_are_guessed(tmp_path: Path) -> None:

@@ -132,13 +132,8 @@ def suite(folder: Path, robot: Robot, motions: MotionSet) -> Path:
 PAGES = {
     "run": run_report,
     "retargeting": retargeting,
-    "drives": drives,
-    "stand": stand,
     "module": written_by("report.html", "evaluate", "module=anymal_b_gaits", "data=DATA"),
     "policy": written_by("report.html", "evaluate", "policy=anymal_b_walk", "task=walk"),
-    "grid": grid,
-    "suite": suite,
-    "wander": written_by("report.html", "skill", "wander", "anymal_b_gaits", "data=DATA"),
 }
 
 
