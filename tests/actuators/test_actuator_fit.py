@@ -12,7 +12,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.actuators import Trace
 from npmp.actuators.actuator_fit import FitConfig, fit, static_law
-from npmp.actuators.evaluation import evaluate, position_errors
+from npmp.actuators.evaluation import evaluate
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, inputs_of
 from npmp.actuators.servo import PDParameters
 from tests.actuators.servos import log_of, servo, swung
@@ -69,15 +69,6 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
 
 
-def test_of_several_searches_the_best_stays() -> None:
-    """On what they were fitted to; the first of them is the single search."""
-    log = log_of(swung(SWUNG, 1.0, 150), rate_hz=100.0)
-    one, two = (position_errors(fit("pd", log, FitConfig(searches=n)), log).mean() for n in (1, 2))
-    assert two <= 1.05 * one < 0.01
-    with pytest.raises(ValueError, match="searches"):
-        FitConfig(searches=0)
-
-
 def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
     """Of a torque T a part tanh(T) Nm is lost; what is added is the less the more it costs."""
     traces = [servo(PDParameters(40.0, 0.5), samples=600, seed=seed) for seed in (0, 3, 9)]
@@ -104,17 +95,6 @@ def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
     monkeypatch.setattr("npmp.actuators.servo_fit.MAX_SAMPLES", 500)
     traces = [servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", seed=3) for stiff in (20.0, 60.0)]
     assert pd_fitted(*traces).parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
-
-
-def test_constant_gains_without_a_lag_are_recovered() -> None:
-    trace = servo(PDParameters(1.0, 0.0), samples=400)
-    trace = replace(trace, torque=40 * trace.position_error - trace.velocity)
-    model = pd_fitted(trace)
-    found = model.parameters_of
-    assert int(model.delay) == 0
-    assert (found.stiffness, found.damping) == pytest.approx((40.0, 1.0), rel=1e-3)
-    figures = evaluate(model, log_of(trace)).figures
-    assert figures["rollout_rmse_nm"] < 1e-3 * figures["torque_std_nm"]
 
 
 def test_a_log_of_constant_torques_is_refused() -> None:

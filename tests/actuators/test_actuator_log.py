@@ -121,9 +121,7 @@ def test_a_csv_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
     [
         ("time_s;velocity;torque", "columns time_s;velocity;torque"),
         ("time_s,velocity,torque,torque", "columns"),
-        ("time_s,velocity,torque", "log.csv"),
         ("time_s,velocity,torque\n0,1_000,0", "line 2: velocity='1_000'"),
-        ("time_s,velocity,torque\n0,1", "line 2"),
     ],
 )
 def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path) -> None:
@@ -135,18 +133,9 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
     ("change", "message"),
     [
         ({"torque": None}, "run lacks torque"),
-        ({"position_error": None}, "position_error"),
         ({"velocity": np.zeros(49)}, "run/velocity"),
-        ({"velocity": np.full(50, np.nan)}, "velocity"),
-        ({"torque": np.full(50, 1e200)}, "torque"),
-        ({"torque": np.array(["x"] * 50)}, "run/torque"),
         ({"time_s": np.zeros(50)}, "time_s"),
-        ({"time_s": None}, "time_s"),
-        ({"actuators": np.array(["a", "b"])}, "actuators"),
-        ({"kp": np.ones(3)}, "run/kp"),
-        ({"actuators": np.array("knee")}, "actuators"),
         ({"time_s": np.append(np.arange(49) / 100, 0.59)}, "0.11 s after 0.48 s"),
-        ({"position": np.array(1.0)}, "run/position"),
         ({"limit": np.array(-1.0)}, "limit=-1"),
         ({"inertia": np.array(0.1), "gravity": np.array(1.0)}, "inertia"),
     ],
@@ -237,7 +226,6 @@ def test_a_stand_log_comes_back_and_is_a_log_of_actuators_where_all_is_known(
     ("change", "message"),
     [
         ({"log/position": None}, "log lacks position"),
-        ({"log/position": np.full((21, 2), np.nan)}, "log/position"),
         ({"actuators": None}, "actuators"),
         (
             {"log/actuators": np.array(["a", "c"]), "b/command": COMMAND, "b/position": COMMAND},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from pathlib import Path
@@ -10,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mocap_data.errors import InputError
 from npmp.actuators import ActuatorLog, HeldOut
 from npmp.actuators.actuator_fit import FitConfig, fit, static_law
 from npmp.actuators.evaluation import evaluate
 from npmp.actuators.importers import (
     GRAVITY,
-    IMPORTERS,
     STS3215_STALL_NM,
     anydrive,
     anydrive_network,
@@ -217,37 +214,3 @@ BAD = {
     "dates": np.array(["2020-01-01"] * 50, dtype="M8[D]"),
     "structures": np.zeros(50, dtype=[("a", "f4")]),
 }
-
-
-def arrays_of(kind: str) -> dict[str, np.ndarray]:
-    """The smallest sound file of a kind."""
-    pair = np.stack((TIME, TIME), -1)
-    if kind == "hwangbo":
-        rows = dict.fromkeys(("position_error", "velocity", "torque"), TIME)
-        return {"rate_hz": np.array(400.0), **rows}
-    if kind == "sage":
-        rows = dict.fromkeys(("command", "position", "velocity", "torque"), pair)
-        rows |= dict.fromkeys(("time_s", "command_time_s"), TIME)
-        return {"joints": np.array(["Jaw", "b"]), **{f"x/{k}": v for k, v in rows.items()}}
-    if kind == "bam":
-        names = ("timestamp", "position", "goal_position", "input_volts", "temp", "load")
-        return {f"l/{name}": TIME + 1 for name in names}
-    sizes = {"weight_ih": (16, 2), "weight_hh": (16, 4), "bias_ih": (16,), "bias_hh": (16,)}
-    lstm = {f"lstm.{name}_l0": np.zeros(size, np.float32) for name, size in sizes.items()}
-    linear = {"linear.weight": np.ones((1, 4)), "linear.bias": np.zeros(1)}
-    return {"in_scale": np.ones(2), "out_scale": np.ones(()), **linear, **lstm}
-
-
-@pytest.mark.parametrize("kind", list(IMPORTERS))
-def test_arrays_of_another_kind_are_refused_by_name(kind: str, tmp_path: Path) -> None:
-    path, sound = tmp_path / "log.npz", arrays_of(kind)
-    about = {"log": "l", "trajectory": "sine", "mass": 0.5, "length": 0.1, "kp": 8}
-    path.with_suffix(".json").write_text(json.dumps([about]))
-    for name in sound:
-        for bad in BAD.values():
-            np.savez(path, **(sound | {name: bad}))
-            # what a sound file might hold, too, is read
-            with contextlib.suppress(InputError):
-                IMPORTERS[kind](path)
-        np.savez(path, **{k: v for k, v in sound.items() if k != name})
-        refusal("", IMPORTERS[kind], path)

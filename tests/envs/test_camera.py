@@ -151,10 +151,3 @@ def test_cameras_by_name_file_and_mapping(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"size": [100_000, 100_000]}, {"size": [8, 257]}])
 def test_no_image_is_larger_than_a_policy_takes(wrong: dict[str, Any]) -> None:
     refusal("camera: size must be at most 256", camera_of, wrong)
-
-
-def test_images_that_no_memory_holds_are_refused() -> None:
-    slow = DepthCamera(CameraConfig(size=(256, 256), rate_hz=1000.0, delay_s=10.0))
-    # 1001 images of 262 KB for each robot: 263 MB
-    message = r"task.camera.size=\[256,256\]: 1001 images of 1,000,000 robots .* GiB"
-    refusal(message, slow.allocate, 10**6, 0.01, torch.device("cpu"))
