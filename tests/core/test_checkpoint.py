@@ -78,14 +78,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "[]",
-        "{}",
-        '{"step": "2", "sha256": 5, "values": {}}',
-        "[" * 9000,
-        '{"step": -1, "sha256": "", "values": {}}',
-        '{"step": 1, "sha256": "", "values": []}',
-    ],
+    ["[]", '{"step": "2", "sha256": 5, "values": {}}', '{"step": 1, "sha256": "", "values": []}'],
 )
 def test_a_description_of_another_shape_is_passed_over(tmp_path: Path, text: str) -> None:
     checkpoint.save(tmp_path, 2, content(2), {"v": 2}).with_suffix(".json").write_text(text)

@@ -158,9 +158,7 @@ def test_an_algorithm_of_another_run_is_named() -> None:
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
 
 
-@pytest.mark.parametrize(
-    "name", ["num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every"]
-)
+@pytest.mark.parametrize("name", ["num_envs", "checkpoint_every"])
 def test_settings_out_of_range_are_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
         ImitationSettings(**{name: 0})  # type: ignore[arg-type]
