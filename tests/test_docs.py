@@ -151,16 +151,6 @@ def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.Mo
             known_to_compose.add(tuple(words))
 
 
-WRONG = (
-    "imitat data=x",
-    "imitate dato=x",
-    "imitate data=x algo=sac",
-    "imitate data=x seed=a",
-    "imitate",
-    "imitate -m data=x algo=ppo,sac",
-)
-
-
 @pytest.mark.parametrize("document", PAGES, ids=named)
 def test_verbs_in_the_text_exist(document: Path) -> None:
     names = set(re.findall(r"`npmp ([a-z][\w-]*)", document.read_text(encoding="utf-8")))

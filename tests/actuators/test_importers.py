@@ -198,19 +198,3 @@ def test_convolutions_on_their_own_torques_beat_the_closed_form_on_the_knee(shar
     config = FitConfig(updates=1000, unroll=6, learning_rate=5e-3)
     figures = evaluate(fit("conv", first, config), last).figures
     assert figures["rmse_nm"] < figures["rollout_rmse_nm"] < 0.6 * 0.683
-
-
-TIME = np.arange(50) / 100
-BAD = {
-    "scalar": np.array(1.0),
-    "empty": np.zeros(0),
-    "no columns": np.zeros((50, 0)),
-    "three columns": np.zeros((50, 3)),
-    "short": TIME[:7],
-    "nan": np.full(50, np.nan),
-    "text": np.array(["a"] * 50),
-    "complex": TIME + 1j,
-    "cube": np.zeros((50, 2, 2)),
-    "dates": np.array(["2020-01-01"] * 50, dtype="M8[D]"),
-    "structures": np.zeros(50, dtype=[("a", "f4")]),
-}

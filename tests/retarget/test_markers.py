@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from mocap_data import rotations
 from mocap_data.clip import Clip
 from npmp import robots
-from retarget import Options, inverse_kinematics, kinematics
+from retarget import Options, kinematics
 from retarget.markers import MarkerLayout
 from retarget.offsets import offset_jacobian
 from retarget.pipeline import fit_subject
 from retarget.prepared_robot import PreparedRobot
 from retarget.subjects import subjects_of
-from tests.retarget.test_inverse_kinematics import places, solved
 
 
 @pytest.fixture(scope="module")
@@ -102,24 +99,6 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
     qpos[:, 3:7] = rotations.exp(0.1 * rng.normal(size=(frames, 3)))
     qpos[:, 7:] = robot.home_joints + 0.2 * rng.normal(size=(frames, 12))
     return qpos
-
-
-def problem_of(
-    prepared: PreparedRobot, theta: np.ndarray, regularization: float
-) -> inverse_kinematics.Problem:
-    weight = np.ones(len(prepared.layout.names))
-    return replace(prepared.problem(theta), regularization=regularization, weight=weight)
-
-
-def objective(
-    prepared: PreparedRobot, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float
-) -> float:
-    """Eq. 8 at the best poses for offsets theta."""
-    problem = problem_of(prepared, theta, reg)
-    moved = targets + prepared.layout.displacement(theta, heading)
-    qpos = solved(problem, moved, tolerance=1e-8)
-    squares = np.square(places(problem, qpos) - moved).sum()
-    return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
 
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
