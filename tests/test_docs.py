@@ -59,8 +59,8 @@ def typed(block: str) -> Iterator[list[str]]:
     put in."""
     variables: dict[str, str] = {}
     for line in block.replace("\\\n", " ").splitlines():
-        if found := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line.strip()):
-            variables[found[1]] = found[2].strip('"')
+        if result := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line.strip()):
+            variables[result[1]] = result[2].strip('"')
             continue
         for name, value in variables.items():
             line = re.sub(rf"\${name}\b", lambda _, value=value: value, line)
@@ -243,8 +243,8 @@ def test_every_scenario_and_mode_is_in_its_table() -> None:
 @pytest.mark.parametrize("card", sorted((ROOT / "npmp").glob("[mp]o*/*/*.md")), ids=named)
 def test_the_commands_of_cards_compose(card: Path) -> None:
     """With every key that they name; a shell puts their variables in."""
-    said = 'npmp() { printf "%s\\0" "$@"; printf "\\n\\0"; }; D=dog C=cmu\n'
-    script = said + "\n".join(block for _, block in blocks(card.read_text(encoding="utf-8")))
+    message = 'npmp() { printf "%s\\0" "$@"; printf "\\n\\0"; }; D=dog C=cmu\n'
+    script = message + "\n".join(block for _, block in blocks(card.read_text(encoding="utf-8")))
     shell = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     for words in shell.stdout.split("\0\n\0")[:-1]:
         name, rest = cli.named(words.split("\0"))

@@ -32,18 +32,18 @@ def pd_fitted(*traces: Trace) -> PD:
 
 def test_the_best_constant_gains_are_found() -> None:
     """Without delay, lag and friction a servo is its gains."""
-    found = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
-    assert found == pytest.approx([40.0, 1.5, 0.3], rel=1e-3)
+    result = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
+    assert result == pytest.approx([40.0, 1.5, 0.3], rel=1e-3)
 
 
 def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
     true = PDParameters(40.0, 1.5, 0.2, lag_s=0.012, coulomb=0.3, stiction=0.2, stribeck=0.5)
     model = pd_fitted(servo(true, 3, noise=0.02), servo(true, 3, seed=5, noise=0.02))
-    found = model.parameters_of
-    assert int(model.delay) == 3 and found.stiffness == pytest.approx(40.0, rel=0.02)
-    assert (found.damping, found.lag_s) == pytest.approx((1.5, 0.012), rel=0.05)
-    assert found.offset == pytest.approx(0.2, abs=0.02)
-    sliding = found.coulomb + found.load * 1.0  # at small torques
+    result = model.parameters_of
+    assert int(model.delay) == 3 and result.stiffness == pytest.approx(40.0, rel=0.02)
+    assert (result.damping, result.lag_s) == pytest.approx((1.5, 0.012), rel=0.05)
+    assert result.offset == pytest.approx(0.2, abs=0.02)
+    sliding = result.coulomb + result.load * 1.0  # at small torques
     assert sliding == pytest.approx(0.3, abs=0.05)
     figures = evaluate(model, log_of(servo(true, 3, seed=9))).figures
     assert figures["rollout_rmse_nm"] < 0.06 < 0.5 < figures["baseline_rmse_nm"]
@@ -57,10 +57,10 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     true = replace(SWUNG, coulomb=0.01, load=0.3, load_at_rest=0.15)
     model = fit("hybrid", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
     assert isinstance(model, Hybrid)
-    found = model.parameters_of
-    assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
-    assert found.stiffness == pytest.approx(1.0, rel=0.03)
-    assert (found.load, found.load_at_rest) == pytest.approx((0.3, 0.15), abs=0.025)
+    result = model.parameters_of
+    assert result.armature == model.armature == pytest.approx(0.003, rel=0.1)
+    assert result.stiffness == pytest.approx(1.0, rel=0.03)
+    assert (result.load, result.load_at_rest) == pytest.approx((0.3, 0.15), abs=0.025)
     last, other = (swung(p, 0.5) for p in (true, replace(true, load_at_rest=0.0)))
     figures = evaluate(model, log_of(last, rate_hz=100.0)).figures
     without = np.abs(other.others["position"] - last.others["position"]).mean()
@@ -83,9 +83,9 @@ def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
 
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:
     true = PDParameters(60.0, 0.0, limit=2.5, limit_slope=0.4)
-    found = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
-    assert found.limit == pytest.approx(2.5, rel=0.03)
-    assert found.limit_slope == pytest.approx(0.4, rel=0.1)
+    result = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
+    assert result.limit == pytest.approx(2.5, rel=0.03)
+    assert result.limit_slope == pytest.approx(0.4, rel=0.1)
 
 
 def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(

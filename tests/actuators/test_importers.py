@@ -45,16 +45,18 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
     about = {"log": "00", "trajectory": "sine", "mass": 0.5, "length": 0.1, "kp": 100}
     (tmp_path / "b.json").write_text(json.dumps([about, about | {"log": "07"}]))
     log = bam(tmp_path / "b.npz")
-    (found,) = log.traces
-    assert log.rate_hz == 200.0 and len(found) == pytest.approx(400, abs=1)
-    q = q[: len(found)]
+    (result,) = log.traces
+    assert log.rate_hz == 200.0 and len(result) == pytest.approx(400, abs=1)
+    q = q[: len(result)]
     torque = 0.5 * 0.01 * -4 * q + 0.5 * GRAVITY * 0.1 * np.sin(q)
     inside = slice(20, -20)  # no window over the ends
-    np.testing.assert_allclose(found.torque[inside], torque[inside], atol=1e-4)
+    np.testing.assert_allclose(result.torque[inside], torque[inside], atol=1e-4)
     # 100 / 256 of 4096 counts in a turn, of 885
-    assert found.kp == pytest.approx(100 / 256 * 4096 / (2 * math.pi) / 885) and found.limit == 1.0
-    assert (found.inertia, found.gravity) == pytest.approx((0.005, 0.5 * GRAVITY * 0.1))
-    np.testing.assert_allclose(found.position_error, 0.1, atol=1e-6)
+    assert (
+        result.kp == pytest.approx(100 / 256 * 4096 / (2 * math.pi) / 885) and result.limit == 1.0
+    )
+    assert (result.inertia, result.gravity) == pytest.approx((0.005, 0.5 * GRAVITY * 0.1))
+    np.testing.assert_allclose(result.position_error, 0.1, atol=1e-6)
     (tmp_path / "b.json").write_text("[{}]")
     refusal("mass, length, kp", bam, tmp_path / "b.npz")
 
@@ -90,9 +92,9 @@ def test_a_current_answers_a_command_a_moment_later(tmp_path: Path) -> None:
     path = saved_arm(
         tmp_path, ["A"], command=command, position=zero, velocity=zero, torque=0.1 + zero
     )
-    (found,) = sage(path).traces
-    np.testing.assert_allclose(found.position_error[3:8], [0.2, 0.2, 0.2, -0.2, -0.2], atol=1e-6)
-    np.testing.assert_allclose(found.torque[3:8], [0.1, 0.1, 0.1, -0.1, -0.1], atol=1e-6)
+    (result,) = sage(path).traces
+    np.testing.assert_allclose(result.position_error[3:8], [0.2, 0.2, 0.2, -0.2, -0.2], atol=1e-6)
+    np.testing.assert_allclose(result.torque[3:8], [0.1, 0.1, 0.1, -0.1, -0.1], atol=1e-6)
 
 
 def test_the_jaw_s_shares_become_rad(tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
 def test_every_joint_of_the_arm_moves_as_fast_as_it_says(shared: Path) -> None:
     """Positions rise by what the velocities of the moment after say, of all joints alike."""
     log = sage(shared / "actuators" / "sage_so101.npz")
-    for trace in (found for found in log.traces if found.recording == "frequency_sweep"):
-        rise, said = np.gradient(trace.others["position"])[:-1] * log.rate_hz, trace.velocity[1:]
-        assert (rise @ said) / (rise @ rise) == pytest.approx(1.0, abs=0.06), trace.actuator
+    for trace in (result for result in log.traces if result.recording == "frequency_sweep"):
+        rise, message = np.gradient(trace.others["position"])[:-1] * log.rate_hz, trace.velocity[1:]
+        assert (rise @ message) / (rise @ rise) == pytest.approx(1.0, abs=0.06), trace.actuator
 
 
 def test_the_anydrive_answers_as_its_publishers_probed(shared: Path) -> None:
@@ -158,18 +160,18 @@ def test_the_anydrive_answers_as_its_publishers_probed(shared: Path) -> None:
 
 def test_a_cubic_s_derivatives_are_exact() -> None:
     t = np.arange(50) / 100
-    for found, true in zip(smoothed(t**3, 100.0), (t**3, 3 * t**2, 6 * t), strict=True):
-        np.testing.assert_allclose(found, true, atol=1e-9)
+    for result, true in zip(smoothed(t**3, 100.0), (t**3, 3 * t**2, 6 * t), strict=True):
+        np.testing.assert_allclose(result, true, atol=1e-9)
 
 
 def test_a_pendulum_s_velocity_is_of_positions_before() -> None:
     """t^2 rises by 2 t - 0.08 per second over the 80 ms before t; later values do not count."""
     t = np.arange(50) / 100
-    found = causal_velocity(t**2, 100.0)
-    np.testing.assert_allclose(found[8:], (2 * t - 0.08)[8:], atol=1e-12)
-    np.testing.assert_allclose(found[:9], t[:9], atol=1e-12)  # (t^2 - 0) / t
+    result = causal_velocity(t**2, 100.0)
+    np.testing.assert_allclose(result[8:], (2 * t - 0.08)[8:], atol=1e-12)
+    np.testing.assert_allclose(result[:9], t[:9], atol=1e-12)  # (t^2 - 0) / t
     changed = causal_velocity(np.where(t > 0.3, 9.0, t**2), 100.0)
-    np.testing.assert_array_equal(changed[t <= 0.3], found[t <= 0.3])
+    np.testing.assert_array_equal(changed[t <= 0.3], result[t <= 0.3])
 
 
 def knee_of(shared: Path) -> tuple[ActuatorLog, ActuatorLog]:

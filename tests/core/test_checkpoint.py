@@ -29,11 +29,11 @@ def test_round_trip_of_all_types(tmp_path: Path) -> None:
         "view": torch.arange(12.0).view(3, 4).T,
     }
     checkpoint.save(tmp_path / "deep" / "er", 7, tensors, {"best": 0.5, "name": "x"})
-    step, found, values = checkpoint.load_latest(tmp_path / "deep" / "er")
+    step, result, values = checkpoint.load_latest(tmp_path / "deep" / "er")
     assert step == 7 and values == {"best": 0.5, "name": "x"}
-    assert set(found) == set(tensors)
+    assert set(result) == set(tensors)
     for name, value in tensors.items():
-        assert found[name].dtype == value.dtype and torch.equal(found[name], value), name
+        assert result[name].dtype == value.dtype and torch.equal(result[name], value), name
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:

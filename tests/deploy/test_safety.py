@@ -171,7 +171,7 @@ def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
     """A mean of n times the same differs in its last bit with n; and joints that still move excuse
     no IMU."""
     watchdog, rng = Watchdog(two_joints(), CONFIG), np.random.default_rng(0)
-    frame, said = np.array([0.1, -0.03, 9.79]), []
+    frame, message = np.array([0.1, -0.03, 9.79]), []
     for k in range(120):
         mean = np.mean([frame] * int(rng.integers(3, 6)), axis=0)
         moved = state_of(
@@ -180,9 +180,9 @@ def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
             gyro=np.zeros(3),
             accelerometer=mean,
         )
-        said.append(watchdog.trip(0.005 * k, moved, 0))
+        message.append(watchdog.trip(0.005 * k, moved, 0))
     assert len({tuple(np.mean([frame] * n, axis=0)) for n in (3, 4, 5)}) > 1
-    assert said[:100] == [""] * 100 and "equal for" in said[101]
+    assert message[:100] == [""] * 100 and "equal for" in message[101]
 
 
 def test_a_clock_that_steps_back_is_no_overload() -> None:
@@ -238,7 +238,7 @@ def moved(
     """What 100 readings at 50 Hz trip, the knee's angle, target, velocity and torque as they
     say."""
     watchdog = Watchdog(two_joints(), CONFIG)
-    said = []
+    message = []
     for k in range(100):
         state = state_of(
             0.02 * k,
@@ -247,16 +247,16 @@ def moved(
             joint_torque=pair(0.0, torque(k)),
         )
         sent = pair(0.0, target(k)) if target is not None and k >= first else None
-        said.append(watchdog.trip(0.02 * k, state, 0, sent))
-    return said
+        message.append(watchdog.trip(0.02 * k, state, 0, sent))
+    return message
 
 
 def test_an_angle_that_freezes_while_the_joint_should_move_trips() -> None:
     """A target that moves by 1 rad/s is further than 0.1 rad from the sixth reading on, and 0.2 s
     later that has lasted for too long."""
-    said = moved(lambda k: 0.2, lambda k: 0.02 * k)
-    assert said[:16] == [""] * 16
-    assert "knee: stuck at 0.200 rad" in said[17]
+    message = moved(lambda k: 0.2, lambda k: 0.02 * k)
+    assert message[:16] == [""] * 16
+    assert "knee: stuck at 0.200 rad" in message[17]
     assert "knee: stuck at" in moved(lambda k: 0.2, None, velocity=1.0)[20]
     swings = moved(lambda k: 0.2, None, velocity=1.0, torque=lambda k: 0.1 * k)
     assert "knee: stuck at" in swings[20]
@@ -350,9 +350,9 @@ def test_an_imu_of_another_unit_sign_or_axis_trips_within_two_seconds(
     watchdog = Watchdog(two_joints(), CONFIG)
     # degrees of much more would be more than any gyro measures
     states = (rocking(k, 0.05 if wrong is np.degrees else 0.2) for k in range(100))
-    found = [
+    result = [
         watchdog.trip(state.time_s, state._replace(**{name: wrong(getattr(state, name))}), 0)
         for state in states
     ]
-    assert found[:50] == [""] * 50
-    assert found[-1].startswith(said) if said else set(found) == {""}
+    assert result[:50] == [""] * 50
+    assert result[-1].startswith(said) if said else set(result) == {""}

@@ -246,8 +246,8 @@ def test_unrolling_a_module_equals_single_steps_and_eq_6(robot: Robot, motions: 
     for one, other in zip((end.z, *end.lower), (z, *memory), strict=True):
         torch.testing.assert_close(one, other)
     weights = list(skill.parameters())
-    found = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
-    for gradient, expected in zip(found, torch.autograd.grad(by_hand, weights), strict=True):
+    result = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
+    for gradient, expected in zip(result, torch.autograd.grad(by_hand, weights), strict=True):
         torch.testing.assert_close(gradient, expected)
     torch.testing.assert_close(std, torch.full_like(std, 0.2))
 

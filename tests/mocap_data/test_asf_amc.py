@@ -147,8 +147,8 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     shin = thigh * c * Rotation.from_euler("z", rows[:, 9:], degrees=True) * c.inv()
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
-    got = bone_ends(skeleton, angles)[:, 2]
-    np.testing.assert_allclose(got, knee + shin.apply([0, -1, 0]), atol=1e-12)
+    result = bone_ends(skeleton, angles)[:, 2]
+    np.testing.assert_allclose(result, knee + shin.apply([0, -1, 0]), atol=1e-12)
 
 
 def test_the_skeleton_beside_a_motion(tmp_path: Path, amc: Path) -> None:

@@ -124,5 +124,5 @@ def test_hips_and_ankles_are_where_axes_meet() -> None:
                 for name in joints:
                     joint = data.joint(f"{side}_{name}")
                     # the yaw axis passes 0.1 mm behind the other two, so at a half turn 0.2 mm
-                    found = np.cross(point - joint.xanchor, joint.xaxis)
-                    np.testing.assert_allclose(found, 0, atol=2.1e-4)
+                    result = np.cross(point - joint.xanchor, joint.xaxis)
+                    np.testing.assert_allclose(result, 0, atol=2.1e-4)

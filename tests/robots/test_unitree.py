@@ -96,9 +96,9 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_proposed_gains_are_near_what_users_run(shared: Path, name: str) -> None:
     """Of the maker's own model, whose motors say no stiffness: within a factor of two."""
-    found = propose(makers(shared, name))
-    assert all(line.passed for line in found.checks)
-    for joint, kp in zip(found.robot.joint_names, found.robot.kp, strict=True):
+    result = propose(makers(shared, name))
+    assert all(line.passed for line in result.checks)
+    for joint, kp in zip(result.robot.joint_names, result.robot.kp, strict=True):
         for kind, (low, high) in PUBLISHED[name].items():
             if kind in joint:
                 assert 0.5 * low <= kp <= 2.0 * high, (joint, kp)

@@ -48,8 +48,8 @@ def test_nothing_varies_by_default(robot: Robot) -> None:
     physics.draw(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
-        found = getattr(sim.batch.get_model(1), name)
-        np.testing.assert_array_equal(found, getattr(sim.model, name))
+        result = getattr(sim.batch.get_model(1), name)
+        np.testing.assert_array_equal(result, getattr(sim.model, name))
 
 
 def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
@@ -80,8 +80,8 @@ def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
     np.testing.assert_allclose(model.actuator_biasprm[4, 2], -robot.kd[4])
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], 1.2 * robot.torque_limit)
     np.testing.assert_allclose(model.geom_friction[physics._foot_geoms, 0], 0.4)
-    found = model.body_ipos[1] - nominal.body_ipos[1]
-    np.testing.assert_allclose(found, [0.05, 0.0, -0.025], atol=1e-12)
+    result = model.body_ipos[1] - nominal.body_ipos[1]
+    np.testing.assert_allclose(result, [0.05, 0.0, -0.025], atol=1e-12)
     assert physics.joint_offset[1].tolist() == pytest.approx([0, -0.05] + [0] * 10)
     # derived constants follow
     assert model.body_subtreemass[1] == pytest.approx(model.body_mass.sum())
@@ -135,8 +135,8 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     expected[trunk] += 0.4
     np.testing.assert_allclose(drawn.body_mass, expected)
     np.testing.assert_allclose(drawn.body_inertia, 0.7 * nominal.body_inertia)
-    found = drawn.body_ipos[trunk] - nominal.body_ipos[trunk]
-    np.testing.assert_allclose(found, [0.0, 0.0, 0.01], atol=1e-12)
+    result = drawn.body_ipos[trunk] - nominal.body_ipos[trunk]
+    np.testing.assert_allclose(result, [0.0, 0.0, 0.01], atol=1e-12)
     # derived constants follow
     assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())
     np.testing.assert_array_equal(

@@ -122,8 +122,8 @@ def test_fields_lie_side_by_side_each_continued() -> None:
             far = edge.clone()
             far[:, axis] += PERIOD_M
             # corners are rounded to 1e-6 m, and walls rise by 0.5 m in 0.05
-            found = terrain.height_at(corner + edge)
-            torch.testing.assert_close(found, terrain.height_at(corner + far), atol=2e-4, rtol=0)
+            result = terrain.height_at(corner + edge)
+            torch.testing.assert_close(result, terrain.height_at(corner + far), atol=2e-4, rtol=0)
         assert here.abs().max() < 2.0
 
 

@@ -42,9 +42,9 @@ def address() -> Iterator[str]:
     try:
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=30)
-        assert process.returncode == 143 and out == "", said
-        assert "Traceback" not in said
+        out, message = process.communicate(timeout=30)
+        assert process.returncode == 143 and out == "", message
+        assert "Traceback" not in message
     finally:
         process.kill()
 

@@ -71,9 +71,9 @@ def told(
 ) -> dict[str, Any]:
     """The next thing of a kind that a viewer is told, of which something holds."""
     for _ in range(400):
-        said: dict[str, Any] = json.loads(viewer.recv(timeout=20))
-        if said["type"] == kind and until(said):
-            return said
+        message: dict[str, Any] = json.loads(viewer.recv(timeout=20))
+        if message["type"] == kind and until(message):
+            return message
     raise AssertionError(f"never told such a {kind}")
 
 
@@ -141,9 +141,9 @@ def test_a_name_that_points_here_is_not_enough(bound: str) -> None:
 
 def test_malformed_requests_are_no_news(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
     for port in (served.port, served.scene.port):
-        for said in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"", b"\0" * 9000):
+        for message in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"", b"\0" * 9000):
             with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
-                line.sendall(said)
+                line.sendall(message)
                 line.shutdown(socket.SHUT_WR)
                 with suppress(ConnectionError):
                     while line.recv(4096):

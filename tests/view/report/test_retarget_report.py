@@ -224,10 +224,10 @@ def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[st
     points = keypoint_overlay.keypoints_of(part, clips[motion.name])[::10]
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
-    found = points - points.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(found, shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
-    found = points[..., :2].mean(axis=(0, 1))
-    np.testing.assert_allclose(found, part.qpos[::10, :2].mean(axis=0), atol=0.05)
+    result = points - points.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(result, shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
+    result = points[..., :2].mean(axis=(0, 1))
+    np.testing.assert_allclose(result, part.qpos[::10, :2].mean(axis=0), atol=0.05)
     half = keypoint_overlay.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 
