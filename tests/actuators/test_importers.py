@@ -136,7 +136,7 @@ def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
         assert 0.01 < trace.position_error.std() < 1.0 and trace.velocity.std() > 0.5
     for name, shape in (("bias_ih_l0", (3,)), ("weight_hh_l0", (3,)), ("weight_hh_l0", (0, 0))):
         np.savez(tmp_path / "b.npz", **arrays | {f"lstm.{name}": np.zeros(shape, np.float32)})
-        refusal("is not the network of an ANYdrive", anydrive, tmp_path / "b.npz")
+        refusal("ANYdrive", anydrive, tmp_path / "b.npz")
 
 
 def test_every_joint_of_the_arm_moves_as_fast_as_it_says(shared: Path) -> None:

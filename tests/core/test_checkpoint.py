@@ -171,16 +171,16 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(28, "No space left on device"), (27, "File too large")]
+    ("number", "reason"), [(28, "No space left on device"), (27, "File too large")]
 )
 def test_a_disk_that_is_full_is_an_error_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     def full(*_: object) -> None:
-        raise SafetensorError(f"Error while serializing: I/O error: {said} (os error {number})")
+        raise SafetensorError(f"Error while serializing: I/O error: {reason} (os error {number})")
 
     monkeypatch.setattr(artifact, "save_file", full)
-    message = rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"
+    message = rf"\[Errno {number}\] {reason}.*checkpoint_0000000002\.safetensors'$"
     with pytest.raises(OSError, match=message):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())

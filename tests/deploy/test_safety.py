@@ -212,7 +212,7 @@ def test_overload_trips_when_it_lasts(field: str, least: float, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "reason"),
     [
         (0.32, ""),
         # 3 times 5 rad/s for 20 ms are 0.3 rad; readings may be 2 ms further apart: 0.33
@@ -220,12 +220,12 @@ def test_overload_trips_when_it_lasts(field: str, least: float, name: str) -> No
         (-0.34, "knee: jumped by 0.34 rad in 20 ms"),
     ],
 )
-def test_an_angle_that_jumps_trips(step: float, said: str) -> None:
+def test_an_angle_that_jumps_trips(step: float, reason: str) -> None:
     watchdog = Watchdog(two_joints(), CONFIG)
     angles = pair(0.0)  # which the driver fills anew
     assert watchdog.trip(0.0, state_of(0.0, joint_pos=angles), 0) == ""
     angles[1] = step
-    assert watchdog.trip(0.02, state_of(0.02, joint_pos=angles), 0) == said
+    assert watchdog.trip(0.02, state_of(0.02, joint_pos=angles), 0) == reason
 
 
 def moved(
@@ -285,7 +285,7 @@ def test_an_encoder_at_rest_may_repeat_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("degrees", "said"),
+    ("degrees", "reason"),
     [
         (lambda t: 30.0 + 2.9 * t, ""),
         (lambda t: 30.0 + round(2.9 * t), ""),
@@ -297,7 +297,7 @@ def test_an_encoder_at_rest_may_repeat_itself() -> None:
         (lambda t: 60.0 if t < 3.0 else 0.0, ""),
     ],
 )
-def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> None:
+def test_a_motor_warms_slowly(degrees: Callable[[float], float], reason: str) -> None:
     """15 degrees in 5 s are 3 a second."""
     watchdog = Watchdog(two_joints(), CONFIG)
     trips = [
@@ -305,7 +305,7 @@ def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> N
         for k in range(600)
     ]
     first = next(filter(None, trips), "")
-    assert first.startswith(said) if said else first == ""
+    assert first.startswith(reason) if reason else first == ""
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def rocking(k: int, most: float) -> State:
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    ("name", "wrong", "reason"),
     [
         ("accelerometer", lambda a: a, ""),
         ("accelerometer", lambda a: -a, "accelerometer: mean differs"),
@@ -345,7 +345,7 @@ def rocking(k: int, most: float) -> State:
     ],
 )
 def test_an_imu_of_another_unit_sign_or_axis_trips_within_two_seconds(
-    name: str, wrong: Callable[[np.ndarray], np.ndarray], said: str
+    name: str, wrong: Callable[[np.ndarray], np.ndarray], reason: str
 ) -> None:
     watchdog = Watchdog(two_joints(), CONFIG)
     # degrees of much more would be more than any gyro measures
@@ -355,4 +355,4 @@ def test_an_imu_of_another_unit_sign_or_axis_trips_within_two_seconds(
         for state in states
     ]
     assert result[:50] == [""] * 50
-    assert result[-1].startswith(said) if said else set(result) == {""}
+    assert result[-1].startswith(reason) if reason else set(result) == {""}

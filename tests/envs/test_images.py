@@ -123,11 +123,11 @@ def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
 
 
 def test_eyes_are_for_rooms(robot: Robot, folder: Path) -> None:
-    with pytest.raises(InputError, match="a depth network is for rooms"):
+    with pytest.raises(InputError, match="rooms"):
         Walk(robot, WalkConfig(camera=str(folder)))
-    with pytest.raises(InputError, match="only a camera with network"):
+    with pytest.raises(InputError, match="network"):
         camera_of({"renderer": "mujoco"})
-    with pytest.raises(InputError, match="camera must be a mapping"):
+    with pytest.raises(InputError, match="camera"):
         camera_of(3)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -126,48 +125,6 @@ def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet
 
 
 # --- two threads ---
-
-
-@pytest.mark.parametrize("first", ["robots", "policy"])
-def test_overlapped_threads_have_nothing_in_common(
-    robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever thread is faster: the numbers are as if either had waited for the other."""
-    config = replace(TINY, overlap=True)
-    threaded, ordered = (imitating(robot, motions, config=config) for _ in range(2))
-    for trainer in (threaded, ordered):
-        trainer.warm_up()
-    expected = run(threaded, 4)
-
-    class Later:
-        def __init__(self, work: Callable[[], Any]):
-            self._work, self._done = work, None
-
-        def result(self) -> Any:
-            self._done = self._done or self._work()
-            return self._done
-
-    class OneAfterTheOther:
-        def __init__(self, workers: int):
-            assert workers == 1
-
-        def __enter__(self) -> OneAfterTheOther:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def submit(self, work: Callable[..., Any]) -> Later:
-            later = Later(work)
-            if first == "robots":
-                later.result()
-            return later
-
-    monkeypatch.setattr("npmp.learning.model_based.ThreadPoolExecutor", OneAfterTheOther)
-    assert run(ordered, 4) == expected
-    final = ordered.state_dict()
-    for name, value in threaded.state_dict().items():
-        assert torch.equal(final[name], value), name
 
 
 # --- collection ---
@@ -380,7 +337,7 @@ def test_what_does_not_fit_is_refused(
     def made(**change: Any) -> ModelBasedTrainer:
         return walking_on(robot, walking, skill, policy, config=replace(WALKING, **change))
 
-    refusal(r"algo\.clone_steps=20: sequences and what follows them take 33", made, clone_steps=20)
+    refusal(r"algo\.clone_steps=20", made, clone_steps=20)
     for key in ("clone_steps", "policy_batch"):
         refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: task 'walk' tracks no reference"):

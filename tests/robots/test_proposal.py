@@ -27,12 +27,12 @@ def proposal(folder: Path, mjcf: str) -> Proposal:
     return propose(folder / "model.xml")
 
 
-def content(found: Proposal) -> dict:
-    return yaml.safe_load(found.text)
+def content(result: Proposal) -> dict:
+    return yaml.safe_load(result.text)
 
 
-def guessed(found: Proposal) -> set[str]:
-    return {finding.topic for finding in found.findings if finding.guessed}
+def guessed(result: Proposal) -> set[str]:
+    return {finding.topic for finding in result.findings if finding.guessed}
 
 
 def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
@@ -280,14 +280,15 @@ def test_menageries_anymal_c(shared: Path) -> None:
     folder = shared / "robots" / "menagerie" / "anybotics_anymal_c"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
-    found = propose(folder / "anymal_c.xml")
-    assert all(check.passed for check in found.checks), found.checks
-    text, ours = content(found), yaml.safe_load(robots.find("anymal_c").read_text())
+    result = propose(folder / "anymal_c.xml")
+    assert all(check.passed for check in result.checks), result.checks
+    text = content(result)
+    ours = yaml.safe_load(robots.find("anymal_c").read_text())
     assert text["feet"]["bodies"] == ours["feet"]["bodies"]
     for foot, entry in ours["feet"]["at"].items():
         assert text["feet"]["at"][foot]["body"] == entry["body"]
-        result = text["feet"]["at"][foot]["position"]
-        np.testing.assert_allclose(result, entry["position"], atol=2e-6)
+        position = text["feet"]["at"][foot]["position"]
+        np.testing.assert_allclose(position, entry["position"], atol=2e-6)
     for name, marker in ours["markers"].items():
         assert text["markers"][name]["body"] == marker["body"]
         np.testing.assert_allclose(text["markers"][name]["position"], marker["position"], atol=2e-6)

@@ -219,13 +219,13 @@ def test_every_draw_changes_something(name: str) -> None:
             values[0] != values[1] for values in (*physics._fields.values(), physics.joint_offset)
         ]
         assert any(bool(values.any()) for values in changed), column
-    with pytest.raises(ValueError, match="3 numbers of drawn physics do not fit"):
+    with pytest.raises(ValueError, match="3 numbers"):
         physics.set(torch.arange(2), torch.zeros(2, 3))
 
 
 @pytest.mark.parametrize("wrong", [(-0.1, 0.5), (0.5, 0.1), (0.5,)])
 def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="payload must be two numbers"):
+    with pytest.raises(ValueError, match="payload"):
         PhysicsConfig(payload=wrong)  # type: ignore[arg-type]
 
 
@@ -336,7 +336,7 @@ def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
         with_nominal(flat_scene(robot), PhysicsConfig(nominal={"knee": JointPhysics()}))
     with pytest.raises(ValueError, match="kp must be above 0"):
         JointPhysics(kp=0.0)
-    with pytest.raises(ValueError, match="armature must be at least 0"):
+    with pytest.raises(ValueError, match="armature"):
         JointPhysics(armature=-0.1)
 
 

@@ -80,7 +80,7 @@ def test_in_joint_space_a_module_is_a_scale(
     loaded.check_robot(robot)
     refusal("tracks nothing", loaded.check_encoder, robot)
     change(tmp_path, decoder="magic")
-    refusal("decoder must be one of lstm, joints", SkillModule.load, tmp_path)
+    refusal("decoder", SkillModule.load, tmp_path)
     change(tmp_path, decoder="joints", net=dataclasses.asdict(NET))
     refusal("latent_dim 12, got 5", SkillModule.load, tmp_path)
 
@@ -115,7 +115,7 @@ def test_half_precision_is_stored_and_float32_comes_back(
     loaded.save(tmp_path / "again")  # nothing is rounded twice
     assert SkillModule.load(tmp_path / "again").contract.weights_dtype == "float32"
     torch.nn.init.constant_(module.decoder.head.weight, 1e5)
-    refusal("do not fit into float16", module.save, tmp_path / "half", dtype="float16")
+    refusal("float16", module.save, tmp_path / "half", dtype="float16")
     refusal("no dtype 'int8'", module.save, tmp_path / "half", dtype="int8")
 
 
