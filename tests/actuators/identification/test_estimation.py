@@ -15,8 +15,6 @@ from npmp.actuators.identification.estimation import (
     IdentificationConfig,
     Identified,
     ParameterPrior,
-    _correlation_time,
-    _saturated,
     identify,
 )
 from npmp.actuators.identification.preset import summary
@@ -132,32 +130,6 @@ def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
     assert identify(strong, log, once).saturated[0] == 0.0
     result = identify(weak, log, once)
     assert result.saturated[0] > 0.1 and "torque limit" in doubts(result)
-
-
-def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> None:
-    """Commands that jump by 0.3 rad: most is asked for right after, less at the next moment; the
-    limit is between."""
-    stand = arm("turning", mass=0.1)
-    quick = hidden * [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
-    command = np.repeat([0.0, 0.3, 0.0], 25)[:, None]
-    motions = [
-        stand.run(quick[None], command, command[0], torque=True, every_step=every)
-        for every in (False, True)
-    ]
-    peak = [np.abs(motion.torque).max() for motion in motions]
-    assert peak[0] < 0.95 * peak[1]
-    stand.torque_limit[:] = np.mean(peak)
-    assert _saturated(stand, (JointRecording("jumps", command, command),), quick)[0] > 0.0
-
-
-def test_correlation_time() -> None:
-    """White noise: 1. A moving average over 9: autocorrelations (9 - k) / 9, so 1 + 2 (8 + 7 + ...
-    + 1) / 9 = 9."""
-    noise = np.random.default_rng(0).normal(size=20_000)
-    assert _correlation_time(noise) == pytest.approx(1.0, abs=0.1)
-    averaged = np.convolve(noise, np.ones(9), "valid")
-    assert _correlation_time(averaged) == pytest.approx(9.0, rel=0.25)
-    assert _correlation_time(np.zeros(100)) == 1.0
 
 
 # --- a real servo
