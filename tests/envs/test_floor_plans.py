@@ -19,8 +19,9 @@ from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.images import finer
 from npmp.envs.floor_plans import FloorPlanRenderer
+from npmp.core.settings import changed
 from npmp.tasks.navigate import Guided, NavigateConfig
-env = TaskEnv(Guided(robots.load("anymal_b"), NavigateConfig(terrain_fields=2)), 6, num_threads=1)
+env = TaskEnv(Guided(robots.load("anymal_b"), changed(NavigateConfig(), terrain_fields=2)), 6, num_threads=1)
 eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
 plans = FloorPlanRenderer(CAMERAS["stereo"], eye)
 seen = state.root_pos, state.root_rot, env.ground.terrain, env.ground.field

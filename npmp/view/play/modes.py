@@ -228,7 +228,7 @@ class Mode:
     @property
     def house(self) -> bool:
         """Whether its ground is floor and walls."""
-        return getattr(getattr(self.task, "config", None), "terrain", "") == "rooms"
+        return self.env.task.parts.ground.terrain == "rooms"
 
     @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
