@@ -21,7 +21,8 @@ from npmp.envs.images import finer
 from npmp.envs.floor_plans import FloorPlanRenderer
 from npmp.core.settings import changed
 from npmp.tasks.navigate import Guided, NavigateConfig
-env = TaskEnv(Guided(robots.load("anymal_b"), changed(NavigateConfig(), terrain_fields=2)), 6, num_threads=1)
+task = Guided(robots.load("anymal_b"), changed(NavigateConfig(), terrain_fields=2))
+env = TaskEnv(task, 6, num_threads=1)
 eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
 plans = FloorPlanRenderer(CAMERAS["stereo"], eye)
 seen = state.root_pos, state.root_rot, env.ground.terrain, env.ground.field
