@@ -284,11 +284,14 @@ class TaskCommands:
 @dataclass(frozen=True)
 class ScriptedTeacher:
     """A teacher by its class, FILE.py:CLASS, which makes a policy of an environment and its
-    `config_type`."""
+    `config_type`. Raises InputError for a file or class that does not exist."""
 
     reference: str
     # of its `config_type`
     settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        plugins.find_class(self.reference)
 
     def policy(self, env: TaskEnv[Any]) -> Policy:
         """The teacher at an environment. Raises InputError."""
