@@ -33,7 +33,7 @@ from npmp.experiments.sweeping.sweep import Failed, SweepProgress, score_of
 from npmp.experiments.terminal import OK, USER_ERRORS, report_error
 
 # options of Hydra's that have no use where several commands share a program
-UNUSED = ("--shell-completion", "--experimental-rerun", "--version")
+UNUSED = ("--shell-completion", "--experimental-rerun", "--version", "--config-path", "-cp")
 
 
 @dataclass
@@ -167,9 +167,9 @@ def options(arguments: Sequence[str], positional: Sequence[str]) -> argparse.Nam
     """Hydra's options and overrides. Raises InputError for others."""
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
-    for option in UNUSED:
-        if option in arguments:
-            _refuse(f"unrecognized arguments: {option}")
+    for argument in arguments:
+        if argument.partition("=")[0] in UNUSED:
+            _refuse(f"unrecognized arguments: {argument}")
     args = parser.parse_intermixed_args(list(arguments))
     several = [f"--{name}" for name in ("run", "multirun", "cfg", "info") if getattr(args, name)]
     if len(several) > 1:

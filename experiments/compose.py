@@ -101,6 +101,11 @@ class Job:
             ):
                 values[key] = int(value)  # 1e6 for 1000000
         choices = config.hydra.runtime.choices
+        for key in store.GLOBAL:
+            if isinstance(values.get(key), dict):
+                raise InputError(
+                    f"{key}={choices[key]}: its file must begin with '# @package _global_'"
+                )
         values |= {key: choices[key] for key in store.GLOBAL if choices.get(key) and key in values}
         overridden = [parsed(entry).key_or_group for entry in config.hydra.overrides.task]
         return cls(verb, keys, {str(k): v for k, v in values.items()}, frozenset(overridden))

@@ -82,7 +82,9 @@ class SweepLauncher(HydraLauncher):
             configs = [self._config(i, one) for i, one in enumerate(each, initial_job_idx)]
             jobs = [self._job(config) for config in configs]
         names = [job_name(config) for config in configs]
-        if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
+        earlier = [] if self.sweep is None else [job.name for job in self.sweep.jobs]
+        unique = len({*names, *earlier}) == len(names) + len(earlier)
+        if not unique or max(map(len, names)) > LONGEST_NAME:
             names = [f"{config.hydra.job.num:03d}" for config in configs]
         swept = [SweptJob(n, self._own(c)) for n, c in zip(names, configs, strict=True)]
         sweep = self.sweep or self._new_sweep(jobs[0])
@@ -90,7 +92,7 @@ class SweepLauncher(HydraLauncher):
         with closing(workers_of(sweep)) as workers:
             sweep.add([job.values for job in jobs], swept)
             for i, config in enumerate(configs, initial_job_idx):
-                sweep.place(i).mkdir()
+                sweep.place(i).mkdir(exist_ok=True)
                 write_hydra(sweep.place(i), sweep.configs[i], config)
             code = run_sweep(sweep, workers, initial_job_idx)
         if code > USER_ERROR:

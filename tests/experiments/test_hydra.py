@@ -12,6 +12,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
+from mocap_data.errors import InputError
 from npmp.experiments import cli
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of, jobs_of
@@ -150,6 +151,24 @@ def test_a_sweeper_and_a_launcher(launcher: str, monkeypatch: pytest.MonkeyPatch
     datasets = sorted(Path("s").glob("*/m.h5"))
     assert len(datasets) == 2 and datasets[0].read_bytes() != datasets[1].read_bytes()
     assert Path("s/sweep.json").exists() == (launcher == "local")
+
+
+def test_an_experiment_without_a_package_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("verb: retarget\nseed: 7\n")
+    with pytest.raises(InputError, match="@package _global_"):
+        jobs_of("retarget", "--config-dir", str(tmp_path), "experiment=mine")
+
+
+def test_points_that_come_again_are_jobs_of_their_number() -> None:
+    args = ["-m", "seed=1,2,1", "hydra.sweeper.max_batch_size=2", "report=false", "stop=180"]
+    assert cli.main(["retarget", *args, "out=s/m.h5"]) == 0
+    assert len(list(Path("s").glob("*/m.h5"))) == 3
+
+
+@pytest.mark.parametrize("option", ["--config-path=x", "--experimental-rerun=x"])
+def test_options_without_use_are_refused(option: str) -> None:
+    assert cli.main(["retarget", option]) == 2
 
 
 @pytest.mark.slow
