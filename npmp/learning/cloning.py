@@ -106,7 +106,7 @@ def demonstration_of(
         with phase("warm-up: the module moves robots by its prior"):
             return demonstrate(wandering(skill, generator), env, steps, generator, noise=noise)
     with phase("warm-up: the module tracks recordings"):
-        other = env.beside(recordings, seed=seed)
+        other = env.for_task(recordings, seed=seed)
         return demonstrate(tracking(skill, generator), other, steps, generator, noise=noise)
 
 
@@ -226,7 +226,7 @@ def fit_behavior(
     """
     goal, sound = labelled(demonstration, task, window)
     before = RobotState.unpack(demonstration.before[: len(goal)])
-    observed_goal = task.see(before, goal) if prior.goal_width else goal
+    observed_goal = task.inputs_of(before, goal) if prior.goal_width else goal
     features = prior.features(before, observed_goal)
     sound = sound & prior.commanded(observed_goal[..., : prior.goal_width])
     count = len(goal)

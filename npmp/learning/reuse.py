@@ -313,7 +313,7 @@ def _plan(
         make=new_trainer,
         start=begin,
         evaluate=lambda trainer: trial(trained_policy(trainer)),
-        evaluation_keys=(*task.judged, "energy_j_per_m", *STEPS),
+        evaluation_keys=(*task.logged_figures, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: (
             _described(source.name, chosen, learner, task, before, latest) | taught_by
         ),

@@ -102,7 +102,7 @@ def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> 
             StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share)
         )
         assert share[:100].sum() == 0
-    refusal("every clip has the sampling weight 0", Reference, robot, weighted(motions, 0.0, 0.0))
+    refusal("sampling weight 0", Reference, robot, weighted(motions, 0.0, 0.0))
 
 
 def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:

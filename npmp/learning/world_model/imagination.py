@@ -16,7 +16,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.core.tree import map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
 from npmp.envs.policy import Observation
-from npmp.envs.sensing import Sensing, SensorDraws
+from npmp.envs.sensing import Sensing, SensorNoise
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.learning.rl.optimization import bounded_gradient
@@ -52,7 +52,7 @@ class Noise(NamedTuple):
     """Random numbers of a step, B robots; with a leading axis, of all steps of a rollout."""
 
     latent: Tensor  # (B, d) standard normal
-    sensors: SensorDraws
+    sensors: SensorNoise
     extras: Tensor  # (B, 2, e) standard normal, for `Task.imagine`
 
 
@@ -127,7 +127,7 @@ class Imagination:
         """One step of all robots. Returns what the next one needs, and the policy's latents."""
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
-        proprioception = sensing.shown(carry.history, draws.sensors)
+        proprioception = sensing.apply(carry.history, draws.sensors)
         task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
         observation = Observation(
             proprioception,
@@ -159,7 +159,7 @@ class Imagination:
         robots = len(start.z)
         extra = len(self.task.extra_inputs)
         latent = normal(horizon, *start.z.shape)
-        delay, noise = self.sensing.draw((horizon, robots), generator)
+        delay, noise = self.sensing.sample((horizon, robots), generator)
         extras = normal(horizon, robots, 2, extra)
         fixed = Constants(
             start.physics,
@@ -173,7 +173,7 @@ class Imagination:
         zs = [start.z]
         latents = []
         for k in range(horizon):
-            draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
+            draws = Noise(latent[k], SensorNoise(delay[k], noise[k]), extras[k])
             carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
@@ -244,7 +244,7 @@ class Imagination:
         prior = self.policy.upper.prior
         before = RobotState.unpack(trajectory.states[:-1])
         goals = torch.cat((start.goal[None], trajectory.goals[:-1]))
-        task = self.task.see(before, goals) if prior.observes_task else goals
+        task = self.task.inputs_of(before, goals) if prior.observes_task else goals
         observed = prior.observe(before, task)
         kl = prior.kl(Gaussian(trajectory.mean, trajectory.std), trajectory.z[:-1], observed)
         behaves = isinstance(prior, BehaviorPrior)
