@@ -187,7 +187,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
             None,
             HighLevelPolicy.for_task(skill, Walk(robot)).contract.input_settings,
         )
-    with pytest.raises(InputError, match="gives a command only"):
+    with pytest.raises(InputError, match="outputs only commands"):
         policy.for_other_task(Dribble(robot))
     timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
     slower = timed.for_other_task(Walk(robot, WalkConfig(clock_s=0.6)))
@@ -216,7 +216,7 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
     skill.save(tmp_path / "run" / "skills")
     module = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
     assert module == tmp_path / "run" / "skills"
-    message = r"the policy's skill module \(sha256 000000000000...\) is none of those shipped"
+    message = r"no skill module with sha256 000000000000... among the shipped ones"
     refusal(message, find_module, tmp_path / "run" / "policy", "0" * 64)
 
 

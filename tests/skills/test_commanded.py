@@ -120,7 +120,7 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
         found, mine = module.decode(z, seen, mine)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
         z_before = latent.mean
-    refusal("its latents are commands, and it tracks nothing", module.check_encoder, robot)
+    refusal("its latents are commands", module.check_encoder, robot)
     dribbles = policy.below(SCRIPT, Dribble(robot))
     refusal("without a script", over(dribbles, skill).as_module)
     refusal("over skills", over(policy, skill.in_joint_space()).as_module)
