@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "no algo 'guess'; there are:" in says(f"module={module}", RANGE, "algo=guess")
     assert "no task 'imitation'; there are:" in says(f"module={module}", "task=imitation")
-    expected = "judges a policy of walk by; available: dribble, navigate, recover, walk"
+    expected = "(npmp evaluate takes policies of walk for it); available: dribble, navigate, recover, walk"
     assert expected in says(f"module={module}", "task=path")
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(
@@ -231,7 +231,7 @@ def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
     assert own.latent_dim == small.latent_dim and "teacher" not in own.training
     capfd.readouterr()
     assert reuse(module, tmp_path / "no", teacher, "task.clock_s=0.5") == 2
-    assert "teacher= is of algo=clone" in capfd.readouterr().err
+    assert "teacher= needs algo=clone" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -419,7 +419,7 @@ def test_what_does_not_fit_is_refused(
     def made(**change: Any) -> ModelBasedTrainer:
         return walking_on(robot, walking, skill, policy, config=replace(WALKING, **change))
 
-    refusal(r"algo\.clone_steps=20: sequences and what follows them take 33", made, clone_steps=20)
+    refusal(r"algo\.clone_steps=20: must be at least 33", made, clone_steps=20)
     for key in ("clone_steps", "policy_batch"):
         refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: task 'walk' tracks no reference"):

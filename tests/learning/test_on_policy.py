@@ -307,7 +307,7 @@ def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None
 
 
 def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
-    with pytest.raises(InputError, match=r"algo\.minibatches=9 needs as many robots, there are 8"):
+    with pytest.raises(InputError, match=r"algo\.minibatches=9: must be at most num_envs=8"):
         imitating(robot, motions, config=dataclasses.replace(TINY, minibatches=9))
     trainer = imitating(robot, motions)
     state: dict[str, Tensor] = trainer.state_dict()
