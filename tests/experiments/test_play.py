@@ -53,7 +53,7 @@ def test_a_robot_plays_what_is_shipped_for_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["robot=unitree_h1"], "nothing is shipped for 'unitree_h1': give policy= or module="),
+        (["robot=unitree_h1"], "shipped for 'unitree_h1': give policy= or module="),
         (["mode=fly"], "no mode 'fly' with these; available: steer, navigate, dribble"),
         (["port=70000"], "from 0 (any that is free) to 65535"),
         (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),

@@ -259,7 +259,7 @@ def test_the_model_is_told_which_drives_a_robot_has(
     held = {key: value.clone() for key, value in alone.robots.state_dict().items()}
     alone.robots.load_state_dict(held)
     assert alone.robots.current_squares is None
-    with pytest.raises(ValueError, match=r"names each kind, as pd\+FOLDER; got 'pd\+'"):
+    with pytest.raises(ValueError, match=r"joined by \+; got 'pd\+'"):
         RobotBatchConfig(actuator="pd+")
 
 
@@ -321,7 +321,7 @@ def test_friction_that_was_measured_acts_once(
     assert (known.dof_armature[6:] == 0.003).all() and not known.dof_armature[:6].any()
     model_of("mlp").save(tmp_path)
     identified = {"LF_HAA": JointPhysics(kp=50.0)}
-    with pytest.raises(InputError, match="LF_HAA gives kp, which actuator= says by itself"):
+    with pytest.raises(InputError, match="LF_HAA sets kp, which the model of actuator= includes"):
         physics = PhysicsConfig(nominal=identified)
         like = RobotBatchConfig(actuator=str(tmp_path), physics=physics)
         imitation_env(robot, motions, 1, robots=like)
