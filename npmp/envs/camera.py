@@ -169,8 +169,8 @@ class DepthCamera(Sensor):
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Fill the images of robots ids (k,) with the start's; phases are random."""
-        draw = torch.rand(len(ids), generator=generator, device=ids.device)
-        self.age = self.age.index_copy(0, ids, (draw * self.period).long())
+        phase = torch.rand(len(ids), generator=generator, device=ids.device)
+        self.age = self.age.index_copy(0, ids, (phase * self.period).long())
         image = self._image(ids).unsqueeze(1).expand(-1, self.past.shape[1], -1)
         self.past = self.past.index_copy(0, ids, image)
 

@@ -38,7 +38,7 @@ def _window() -> Any:
     except (AttributeError, mujoco.FatalError) as error:
         raise InputError(
             f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')} ({error}): a camera with renderer=mujoco"
-            " draws in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
+            " renders in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
         ) from error
     atexit.register(window.free)
     return window

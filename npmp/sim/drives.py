@@ -165,9 +165,9 @@ class _ActuatorGroup:
     @property
     def current_squares(self) -> Tensor | None:
         """As `Drives.current_squares`."""
-        return (
-            self._squares / max(1, self._steps) if self._actuator.contract.current_scale else None
-        )
+        if not self._actuator.contract.current_scale:
+            return None
+        return self._squares / max(1, self._steps)
 
     @torch.inference_mode()
     def torque(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:

@@ -338,17 +338,17 @@ class Terrain:
         above = corner + y * (up - corner) + x * (over - up)
         return torch.where(x >= y, below, above)
 
-    def foot(self, field: Tensor, draw: Tensor) -> Tensor:
+    def foot(self, field: Tensor, uniform: Tensor) -> Tensor:
         """Start places (k, 2) [m] before slopes or stairs that rise along x, 0.4 to 0.9 m ahead.
 
         Args:
-          field: (k,). draw: (2, k) uniform in [0, 1).
+          field: (k,). uniform: (2, k) in [0, 1).
         """
         corner = self.corner[field]
         half = PERIOD_M / 2.0
         pyramid = self.height_at(corner + half) > self.height_at(corner)
-        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * draw[0]
-        return corner + torch.stack((along, half + draw[1] - 0.5), -1)
+        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * uniform[0]
+        return corner + torch.stack((along, half + uniform[1] - 0.5), -1)
 
     def way_back(self, place: Tensor, field: Tensor) -> Tensor:
         """Displacement (k, 2) [m] by whole periods that moves places (k, 2) into the period of

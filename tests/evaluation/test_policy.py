@@ -196,7 +196,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     )
     with pytest.raises(InputError, match=r"the policy's clock_s is 0.5, the task's 0.6"):
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
-    with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' gives forward_mps, "):
+    with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' has forward_mps, "):
         timed.for_other_task(Walk(robot))
     path = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
     trial = evaluate_policy(
@@ -205,7 +205,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
         PolicyEvaluationConfig(robots=2, seconds=0.2),
     )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
-    message = r"ground_LF_FOOT_-0.10_-0.05_m, .* \(99 in all\); task 'walk' gives forward_mps, "
+    message = r"ground_LF_FOOT_-0.10_-0.05_m, .* \(99 in all\); task 'walk' has forward_mps, "
     refusal(message, policy.check_task, Walk(robot))
 
 
