@@ -9,10 +9,10 @@ import pytest
 from mocap_data.errors import InputError
 
 
-def refusal(message: str, call: Callable[..., object], /, *given: object, **options: object) -> str:
-    """The line that `call(*given, **options)` is refused with; `message` is a pattern in it."""
+def refusal(message: str, call: Callable[..., object], /, *args: object, **options: object) -> str:
+    """The line that `call(*args, **options)` is refused with; `message` is a pattern in it."""
     with pytest.raises(InputError, match=message or None) as error:
-        call(*given, **options)
-    said = str(error.value)
-    assert len(said.splitlines()) == 1
-    return said
+        call(*args, **options)
+    line = str(error.value)
+    assert len(line.splitlines()) == 1
+    return line

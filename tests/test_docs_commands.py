@@ -233,8 +233,8 @@ def answer(line: str, path: str = "") -> str:
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with urlopen(f"{address}/{path}", timeout=PATIENCE_S) as found:
-                return str(found.read().decode())
+            with urlopen(f"{address}/{path}", timeout=PATIENCE_S) as result:
+                return str(result.read().decode())
         except OSError:
             if time.monotonic() > end:
                 raise
@@ -248,20 +248,20 @@ def asked(verb: str) -> Iterator[None]:
     if verb != "play":
         yield
         return
-    said, heard, over = io.StringIO(), list[str](), threading.Event()
+    message, heard, over = io.StringIO(), list[str](), threading.Event()
 
     def ask() -> None:
         while not over.wait(0.05):
-            if "\n" in said.getvalue():
+            if "\n" in message.getvalue():
                 try:
-                    heard.append(answer(said.getvalue(), "health"))
+                    heard.append(answer(message.getvalue(), "health"))
                 finally:
                     os.kill(os.getpid(), signal.SIGINT)
                 return
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(message):
         yield
     over.set()
     asking.join()

@@ -43,21 +43,23 @@ def test_no_branch_hangs_on_a_task() -> None:
         "Recover",
         "Walk",
     }
-    found = []
+    result = []
     for folder in ("npmp", "experiments"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if "tasks" in path.relative_to(ROOT).parts:
                 continue
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Compare):
-                    said = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
-                    if said & ({kind.name for kind in TASKS} - {"path"}):
-                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                    message = {
+                        part.value for part in ast.walk(node) if isinstance(part, ast.Constant)
+                    }
+                    if message & ({kind.name for kind in TASKS} - {"path"}):
+                        result.append(f"{path.relative_to(ROOT)}:{node.lineno}")
                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
                     kinds = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
                     if kinds & tasks - ({"Path"} if "pathlib" in path.read_text() else set()):
-                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert not found
+                        result.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not result
 
 
 def test_a_preset_says_only_what_differs() -> None:

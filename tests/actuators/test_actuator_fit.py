@@ -12,7 +12,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.actuators import Trace
 from npmp.actuators.actuator_fit import FitConfig, fit, static_law
-from npmp.actuators.evaluation import evaluate, position_errors
+from npmp.actuators.evaluation import evaluate
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, inputs_of
 from npmp.actuators.servo import PDParameters
 from tests.actuators.servos import log_of, servo, swung
@@ -32,18 +32,18 @@ def pd_fitted(*traces: Trace) -> PD:
 
 def test_the_best_constant_gains_are_found() -> None:
     """Without delay, lag and friction a servo is its gains."""
-    found = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
-    assert found == pytest.approx([40.0, 1.5, 0.3], rel=1e-3)
+    result = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
+    assert result == pytest.approx([40.0, 1.5, 0.3], rel=1e-3)
 
 
 def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
     true = PDParameters(40.0, 1.5, 0.2, lag_s=0.012, coulomb=0.3, stiction=0.2, stribeck=0.5)
     model = pd_fitted(servo(true, 3, noise=0.02), servo(true, 3, seed=5, noise=0.02))
-    found = model.parameters_of
-    assert int(model.delay) == 3 and found.stiffness == pytest.approx(40.0, rel=0.02)
-    assert (found.damping, found.lag_s) == pytest.approx((1.5, 0.012), rel=0.05)
-    assert found.offset == pytest.approx(0.2, abs=0.02)
-    sliding = found.coulomb + found.load * 1.0  # at small torques
+    result = model.parameters_of
+    assert int(model.delay) == 3 and result.stiffness == pytest.approx(40.0, rel=0.02)
+    assert (result.damping, result.lag_s) == pytest.approx((1.5, 0.012), rel=0.05)
+    assert result.offset == pytest.approx(0.2, abs=0.02)
+    sliding = result.coulomb + result.load * 1.0  # at small torques
     assert sliding == pytest.approx(0.3, abs=0.05)
     figures = evaluate(model, log_of(servo(true, 3, seed=9))).figures
     assert figures["rollout_rmse_nm"] < 0.06 < 0.5 < figures["baseline_rmse_nm"]
@@ -57,25 +57,16 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     true = replace(SWUNG, coulomb=0.01, load=0.3, load_at_rest=0.15)
     model = fit("hybrid", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
     assert isinstance(model, Hybrid)
-    found = model.parameters_of
-    assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
-    assert found.stiffness == pytest.approx(1.0, rel=0.03)
-    assert (found.load, found.load_at_rest) == pytest.approx((0.3, 0.15), abs=0.025)
+    result = model.parameters_of
+    assert result.armature == model.armature == pytest.approx(0.003, rel=0.1)
+    assert result.stiffness == pytest.approx(1.0, rel=0.03)
+    assert (result.load, result.load_at_rest) == pytest.approx((0.3, 0.15), abs=0.025)
     last, other = (swung(p, 0.5) for p in (true, replace(true, load_at_rest=0.0)))
     figures = evaluate(model, log_of(last, rate_hz=100.0)).figures
     without = np.abs(other.others["position"] - last.others["position"]).mean()
     assert figures["position_mae_rad"] < 0.002 < 0.005 < without
     # the torque at the pendulum, which lacks what the rotor took
     assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
-
-
-def test_of_several_searches_the_best_stays() -> None:
-    """On what they were fitted to; the first of them is the single search."""
-    log = log_of(swung(SWUNG, 1.0, 150), rate_hz=100.0)
-    one, two = (position_errors(fit("pd", log, FitConfig(searches=n)), log).mean() for n in (1, 2))
-    assert two <= 1.05 * one < 0.01
-    with pytest.raises(ValueError, match="searches"):
-        FitConfig(searches=0)
 
 
 def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
@@ -92,9 +83,9 @@ def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
 
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:
     true = PDParameters(60.0, 0.0, limit=2.5, limit_slope=0.4)
-    found = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
-    assert found.limit == pytest.approx(2.5, rel=0.03)
-    assert found.limit_slope == pytest.approx(0.4, rel=0.1)
+    result = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
+    assert result.limit == pytest.approx(2.5, rel=0.03)
+    assert result.limit_slope == pytest.approx(0.4, rel=0.1)
 
 
 def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
@@ -104,17 +95,6 @@ def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
     monkeypatch.setattr("npmp.actuators.servo_fit.MAX_SAMPLES", 500)
     traces = [servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", seed=3) for stiff in (20.0, 60.0)]
     assert pd_fitted(*traces).parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
-
-
-def test_constant_gains_without_a_lag_are_recovered() -> None:
-    trace = servo(PDParameters(1.0, 0.0), samples=400)
-    trace = replace(trace, torque=40 * trace.position_error - trace.velocity)
-    model = pd_fitted(trace)
-    found = model.parameters_of
-    assert int(model.delay) == 0
-    assert (found.stiffness, found.damping) == pytest.approx((40.0, 1.0), rel=1e-3)
-    figures = evaluate(model, log_of(trace)).figures
-    assert figures["rollout_rmse_nm"] < 1e-3 * figures["torque_std_nm"]
 
 
 def test_a_log_of_constant_torques_is_refused() -> None:

@@ -51,8 +51,8 @@ def test_single_precision_keeps_six_digits_of_a_control_steps_turn(angle: float)
 
 def test_exp_undoes_log_and_gives_rotations() -> None:
     rotation = geometry.exp_so3(vectors(2.0))
-    found = geometry.exp_so3(geometry.log_so3(rotation))
-    torch.testing.assert_close(found, rotation, atol=1e-12, rtol=0)
+    result = geometry.exp_so3(geometry.log_so3(rotation))
+    torch.testing.assert_close(result, rotation, atol=1e-12, rtol=0)
     identity = torch.eye(3, dtype=torch.float64).expand(64, 3, 3)
     torch.testing.assert_close(rotation @ rotation.transpose(-1, -2), identity, atol=1e-12, rtol=0)
     torch.testing.assert_close(torch.linalg.det(rotation), torch.ones(64, dtype=torch.float64))
@@ -81,8 +81,8 @@ def test_quaternions_give_mujocos_matrices() -> None:
     expected = np.zeros((50, 9))
     for row, quat in zip(expected, quats, strict=True):
         mujoco.mju_quat2Mat(row, quat)
-    found = geometry.matrix_from_quat(torch.from_numpy(quats))
-    np.testing.assert_allclose(found.numpy(), expected.reshape(50, 3, 3), atol=1e-14)
+    result = geometry.matrix_from_quat(torch.from_numpy(quats))
+    np.testing.assert_allclose(result.numpy(), expected.reshape(50, 3, 3), atol=1e-14)
 
 
 def test_frames_and_yaw() -> None:
@@ -90,16 +90,16 @@ def test_frames_and_yaw() -> None:
     torch.testing.assert_close(geometry.to_local(rotation, geometry.to_world(rotation, v)), v)
     # a quarter turn about the vertical takes x to y
     quarter = geometry.yaw_matrix(torch.tensor(math.pi / 2))
-    found = geometry.to_world(quarter, torch.tensor([1.0, 0.0, 0.0]))
-    torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 0.0]))
+    result = geometry.to_world(quarter, torch.tensor([1.0, 0.0, 0.0]))
+    torch.testing.assert_close(result, torch.tensor([0.0, 1.0, 0.0]))
     yaw = torch.linspace(-3.0, 3.0, 7)
     torch.testing.assert_close(geometry.yaw_of(geometry.yaw_matrix(yaw)), yaw)
 
 
 def test_angle_between_is_the_length_of_the_relative_rotation_vector() -> None:
     a, w = geometry.exp_so3(vectors(1.0)), vectors(0.4).flip(0)
-    found = geometry.angle_between(a, a @ geometry.exp_so3(w))
-    torch.testing.assert_close(found, torch.full((64,), 0.4, dtype=torch.float64))
+    result = geometry.angle_between(a, a @ geometry.exp_so3(w))
+    torch.testing.assert_close(result, torch.full((64,), 0.4, dtype=torch.float64))
     assert geometry.angle_between(a, a).max() < 1e-6
 
 

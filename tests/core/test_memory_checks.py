@@ -18,11 +18,13 @@ from tests.refusals import refusal
 
 def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> float:
     """The bytes that an estimate asks for."""
-    found: list[float] = []
+    result: list[float] = []
     with monkeypatch.context() as patch:
-        patch.setattr(memory_checks, "require_memory", lambda num_bytes, _: found.append(num_bytes))
+        patch.setattr(
+            memory_checks, "require_memory", lambda num_bytes, _: result.append(num_bytes)
+        )
         estimate()
-    return found[0]
+    return result[0]
 
 
 def test_robots_and_batches_are_near_what_was_measured(

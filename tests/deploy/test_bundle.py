@@ -205,7 +205,6 @@ SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"schema": "npmp-policy"}, "schema"),
         ({"version": 2}, "version=2"),
         ({"joints": [HIP, HIP | {"name": "knee", "kp": "high"}]}, "kp"),
         # 10 Nm: at less than 0.005 rad, or at more than 50 rad
@@ -228,11 +227,8 @@ SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
         ({"commands": [SPEED | {"unit": "m"}]}, "forward_mps: unit="),
         ({"commands": [SPEED | {"name": "ball_m", "unit": "m", "range": [-101.0, 1.0]}]}, "ball_m"),
         ({"commands": [SPEED | {"range": [1.0, -1.0]}]}, "forward_mps: range="),
-        ({"imu_position": []}, "imu_position"),
         ({"control_rate_hz": 0.01}, "control_rate_hz"),
-        ({"physics_rate_hz": 1e9}, "physics_rate_hz"),
         ({"hold": "third_order"}, "hold"),
-        ({"observation": []}, "observation"),
         ({"extra_inputs": ["clock_sin", "clock_cos"]}, "extra_inputs"),
         ({"extra_inputs": ["depth_0_0_m"], "camera": {"size": [1, 1]}}, "extra_inputs"),
         ({"files": {GRAPH: "0"}}, "files="),
@@ -256,13 +252,9 @@ def test_a_graph_that_does_not_fit_is_refused(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"gyro": np.zeros((100, 2))}, r"gyro is \(100, 2\), expected \(100, 3\)"),
         ({"gyro": np.full((100, 3), np.nan)}, "gyro"),
         ({"command": np.zeros((100, 1), int)}, "command"),
-        ({"memory": np.zeros((100, 4))}, "memory"),
-        ({"reset": np.arange(100) % 50 == 1}, "reset"),
         ({"reset": np.arange(100) == 0}, "1 resets"),
-        ({"more": np.zeros(1)}, "arrays"),
         (toy_golden(99)._asdict(), "99 steps"),
         ({"reset": np.ones(20_001, bool)}, "20,001 steps"),
         ({"rounding": np.zeros(6)}, "rounding"),

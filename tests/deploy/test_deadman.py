@@ -287,18 +287,18 @@ def test_whatever_happens_the_robot_is_damped(happens: str, tmp_path: Path) -> N
     place, sent = driver(tmp_path)
     program = PROGRAM.format(hangs=happens == "a hang")
     arguments = ["bundle", f"robot={place}", *SETTINGS, f"out={tmp_path / 'out'}"]
-    with open(tmp_path / "said", "w") as said:
+    with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
-            stderr=said,
-            stdout=said,
+            stderr=log,
+            stdout=log,
             start_new_session=True,
             cwd=Path(__file__).parents[2],
         )
     try:
         until = time.monotonic() + 60.0
         while not (first := sent()) or first[-1][1] - first[0][1] < 0.5:
-            assert process.poll() is None and time.monotonic() < until, said
+            assert process.poll() is None and time.monotonic() < until, log
             time.sleep(0.01)
         began = time.monotonic()
         if happens != "a hang":

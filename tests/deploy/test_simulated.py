@@ -41,10 +41,10 @@ def test_its_sensors_are_those_that_policies_were_trained_on(kind: str) -> None:
     state = RobotState.still(*pose_from_qpos(states[0][0]))
     for qpos, qvel in states[1:]:
         state = arrive(state, qpos, qvel, state.joint_pos, 1 / robot.control_rate_hz, imu_cross)
-    found = simulated.sense(0.0)
-    assert found.gyro == pytest.approx(state.root_ang[0].numpy(), abs=1e-3)
-    assert found.accelerometer == pytest.approx(state.accel[0].numpy(), abs=0.02)
-    assert found.up == pytest.approx(state.root_rot[0, 2].numpy(), abs=1e-6)
+    result = simulated.sense(0.0)
+    assert result.gyro == pytest.approx(state.root_ang[0].numpy(), abs=1e-3)
+    assert result.accelerometer == pytest.approx(state.accel[0].numpy(), abs=0.02)
+    assert result.up == pytest.approx(state.root_rot[0, 2].numpy(), abs=1e-6)
 
 
 def test_targets_are_approached_along_a_line() -> None:

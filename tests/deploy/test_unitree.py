@@ -193,11 +193,8 @@ def test_a_motor_of_a_g1_is_as_warm_as_its_warmer_sensor() -> None:
     ("changed", "why"),
     [
         ({"crc": [1]}, "checksum"),
-        ({"crc": [0]}, "checksum"),
-        ({"imu_state.quaternion": [0.0] * 4}, "quaternion"),
         ({"imu_state.quaternion": [np.nan] * 4}, "quaternion"),
         ({"tick": 4}, "out of order"),
-        ({"tick": 5}, "out of order"),
         ({"tick": 0}, "out of order"),
     ],
 )
@@ -350,10 +347,10 @@ def test_a_command_is_in_the_order_of_the_motors(name: str) -> None:
     sent, stopped = robot.connection.sent  # type: ignore[attr-defined]
     for motor, joint in enumerate(MOTORS[name][1]):
         k = contract.joint_names.index(joint)
-        found = [
+        result = [
             sent[layout.at[f"motor_cmd.{field}"]][motor] for field in ("mode", "q", "kp", "kd")
         ]
-        assert found == [1, target[k], kp[k], kd[k]]
+        assert result == [1, target[k], kp[k], kd[k]]
     assert sum(sent[layout.at["motor_cmd.mode"]]) == len(contract.joints)
     assert sent[layout.at["crc"]] == [layout.crc(sent)]
     assert not any(stopped[layout.at["motor_cmd.kp"]])
@@ -456,7 +453,7 @@ def test_a_hostile_robot_is_refused_or_damped() -> None:
     """1,000 states with random numbers in one field, right checksums, new ticks."""
     rng, at = np.random.default_rng(0), MessageLayout("unitree_go.LowState").at
     worst = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e4]
-    found = {"rejected": 0, "damped": 0}
+    result = {"rejected": 0, "damped": 0}
     for k in range(1000):
         robot = robot_of("unitree_go2")
         watchdog = Watchdog(contract_of("unitree_go2"), SafetyConfig())
@@ -468,11 +465,11 @@ def test_a_hostile_robot_is_refused_or_damped() -> None:
         numbers[rng.integers(min(len(numbers), 12))] = worst[rng.integers(len(worst))]
         state = read(robot, at_home("unitree_go2", **{field: numbers}))
         if state is None:
-            found["rejected"] += 1
+            result["rejected"] += 1
         else:
             assert watchdog.trip(time.monotonic(), state, 0), (field, numbers)
-            found["damped"] += 1
-    assert min(found.values()) > 50
+            result["damped"] += 1
+    assert min(result.values()) > 50
 
 
 def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,11 +487,7 @@ def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyP
     ("settings", "message"),
     [
         (["robot=unitree_go2"], "robot=unitree_go2 needs interface="),
-        (["robot=unitree_go2", "dry=true"], "robot=unitree_go2 needs interface="),
-        (["robot=sim", "interface=lo"], "interface="),
-        (["robot=sim", "dry=true"], "dry="),
         (["robot=sim", "command=remote"], "command=remote"),
-        (["robot=unitree_go2", "interface=lo", "command=go"], "command=go"),
         (["robot=unitree_g1", "interface=lo"], "the bundle is of 'unitree_go2'"),
     ],
 )

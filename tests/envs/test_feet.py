@@ -28,9 +28,9 @@ def test_contact_points_are_where_mujoco_has_them(name: str) -> None:
             [data.body(body).xpos + data.body(body).xmat.reshape(3, 3) @ point for point in points]
             for body, points in zip(robot.foot_bodies, robot.foot_points, strict=True)
         ]
-        found = feet(*pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0)))
+        result = feet(*pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0)))
         expected = torch.tensor(np.array(wanted)).float()
-        torch.testing.assert_close(found[0], expected, atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(result[0], expected, atol=1e-5, rtol=0.0)
         lowest = np.array(wanted)[..., 2].min(-1) - robot.foot_radius
         np.testing.assert_allclose(feet.heights(data.qpos[None])[0], lowest, atol=1e-5)
 
@@ -53,15 +53,15 @@ def test_feet_move_as_their_places_change(name: str) -> None:
 def test_legs_may_have_fewer_joints_than_others(robot: robots.Robot) -> None:
     bodies = (*robot.foot_bodies[:2], "LH_THIGH", "RH_SHANK")
     pos, vel = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
-    found = Feet(replace(robot, foot_bodies=bodies)).moving(pos, vel)
-    for some, all_of in zip(found, Feet(robot).moving(pos, vel), strict=True):
+    result = Feet(replace(robot, foot_bodies=bodies)).moving(pos, vel)
+    for some, all_of in zip(result, Feet(robot).moving(pos, vel), strict=True):
         torch.testing.assert_close(some[:, :2], all_of[:, :2])
     data = mujoco.MjData(model := robot.model())
     data.qpos[:7], data.qpos[7:] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), pos[0]
     mujoco.mj_kinematics(model, data)
     thigh = data.body("LH_THIGH")
-    wanted = thigh.xpos + thigh.xmat.reshape(3, 3) @ robot.foot_points[2, 0]
-    np.testing.assert_allclose(found[0][0, 2, 0], wanted, atol=1e-6)
+    expected = thigh.xpos + thigh.xmat.reshape(3, 3) @ robot.foot_points[2, 0]
+    np.testing.assert_allclose(result[0][0, 2, 0], expected, atol=1e-6)
 
 
 def test_dragging_by_hand() -> None:
@@ -69,8 +69,10 @@ def test_dragging_by_hand() -> None:
     and above."""
     before, height = torch.zeros(5, 3), torch.tensor([-0.01, 0.0, 0.02, 0.04, 0.5])
     after = torch.tensor([0.006, 0.0, -0.008]).expand(5, 3)
-    found = dragging(before, after, height, 0.04, 0.02)
-    torch.testing.assert_close(found, torch.tensor([0.5, 0.5, 0.25, 0.0, 0.0]), atol=1e-3, rtol=0.0)
+    result = dragging(before, after, height, 0.04, 0.02)
+    torch.testing.assert_close(
+        result, torch.tensor([0.5, 0.5, 0.25, 0.0, 0.0]), atol=1e-3, rtol=0.0
+    )
 
 
 def test_unlifted_by_hand() -> None:
@@ -78,8 +80,8 @@ def test_unlifted_by_hand() -> None:
     beyond; the second robot makes half the way that counts as walking, the third stands."""
     height = torch.zeros(3, 3, 2, 2)
     height[1, :, 0], height[2, :, 1] = torch.tensor([0.02, 0.9]), torch.tensor([0.05, 0.06])
-    found = unlifted(height, torch.tensor([0.5, 0.075, 0.0]), 0.04, 1.0)
-    torch.testing.assert_close(found, torch.tensor([0.25, 0.125, 0.0]))
+    result = unlifted(height, torch.tensor([0.5, 0.075, 0.0]), 0.04, 1.0)
+    torch.testing.assert_close(result, torch.tensor([0.25, 0.125, 0.0]))
 
 
 def test_a_robot_that_turns_owes_for_its_feet_as_one_that_walks() -> None:

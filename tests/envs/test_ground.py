@@ -209,7 +209,7 @@ def test_shins_may_touch_where_they_are_allowed_to(
             )
             failed[may_touch, body] = bool(env.task.part(FloorContacts)(env.state, env.task.goal()))
     assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
-    with pytest.raises(ValueError, match="may_touch must be one of feet, legs"):
+    with pytest.raises(ValueError, match="may_touch"):
         WalkConfig(may_touch="hands")
 
 
@@ -298,7 +298,7 @@ def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
     higher = env.state.root_pos[:, :2] + torch.tensor([1.5, 0.0])
     rise = ground.terrain.height_at(higher) - ground.terrain.height_at(env.state.root_pos[:, :2])
     assert rise[climbs].min() > 0.1
-    with pytest.raises(ValueError, match="uphill is for slopes and stairs"):
+    with pytest.raises(ValueError, match="uphill"):
         WalkConfig(terrain="flat+perlin", terrain_starts="uphill")
 
 

@@ -58,10 +58,10 @@ def test_colors_by_hand() -> None:
     terrain = SimpleNamespace(heights=torch.tensor([0.0, 0.8]), height_at=height_at)
     point = torch.tensor([[[1.0, 0.0, 0.0], [2.01, 0.0, 0.4], [2.5, 1.0, 0.4], [9.0, 0.0, 0.5]]])
     ray, depth = point - torch.tensor([0.0, 0.0, 0.6]), torch.tensor([[1.0, 2.0, 2.5, 6.0]])
-    found = looks.paint(point, ray, depth, terrain)[0]  # type: ignore[arg-type]
+    result = looks.paint(point, ray, depth, terrain)[0]  # type: ignore[arg-type]
     # the third is met along y, on a face that the light passes by
     expected = torch.stack((floor * 0.45, wall * 0.8, wall * 0.5, sky))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
@@ -123,11 +123,11 @@ def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
 
 
 def test_eyes_are_for_rooms(robot: Robot, folder: Path) -> None:
-    with pytest.raises(InputError, match="a depth network is for rooms"):
+    with pytest.raises(InputError, match="rooms"):
         Walk(robot, WalkConfig(camera=str(folder)))
-    with pytest.raises(InputError, match="only a camera with network"):
+    with pytest.raises(InputError, match="network"):
         camera_of({"renderer": "mujoco"})
-    with pytest.raises(InputError, match="camera must be a mapping"):
+    with pytest.raises(InputError, match="camera"):
         camera_of(3)  # type: ignore[arg-type]
 
 
@@ -186,12 +186,12 @@ def test_an_earlier_picture_agrees_where_things_are(robot: Robot, turn: float) -
     level = level_of(fine, still[:, 2], scenes.height)
     for number, share in enumerate(SHARES):
         now, before = seen(0.4, share, still), seen(0.0, share, turned)
-        found = compared(fine, now, before, level)[0]
-        off = found[:-1].masked_fill(found[:-1] < 0.0, math.nan)
+        result = compared(fine, now, before, level)[0]
+        off = result[:-1].masked_fill(result[:-1] < 0.0, math.nan)
         mean = off[:, 12:28].flatten(1).nanmean(-1)
         best, second = mean.sort().values[:2]
         assert mean.argmin() == number and best < 0.7 * second and (turn or best < 0.03)
-        assert turn or (found[0] >= 0.0).all()
+        assert turn or (result[0] >= 0.0).all()
         back = compared(fine, before, now, level)[0]
         assert turn or ((back[0, -1] == -1.0).all() and (back[0, 9, 16:48] >= 0.0).all())
     alone = compared(fine, now, now, level)

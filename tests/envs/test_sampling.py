@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
 
-from mocap_data.store import MotionSet, write_motions
-from npmp.envs import load_motions
+from mocap_data.store import MotionSet
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.robots import Robot
@@ -102,16 +100,4 @@ def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> 
             StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share)
         )
         assert share[:100].sum() == 0
-    refusal("sampling weight 0", Reference, robot, weighted(motions, 0.0, 0.0))
-
-
-def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
-    first, second = motions.motions
-    split = (
-        dataclasses.replace(first, split="train"),
-        dataclasses.replace(second, split="validation"),
-    )
-    write_motions(tmp_path / "m.h5", dataclasses.replace(motions, motions=split))
-    assert load_motions(tmp_path / "m.h5", robot).names == motions.names
-    assert load_motions(tmp_path / "m.h5", robot, "validation").names == (second.name,)
-    refusal("test", load_motions, tmp_path / "m.h5", robot, "test")
+    refusal("weight", Reference, robot, weighted(motions, 0.0, 0.0))

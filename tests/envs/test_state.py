@@ -58,7 +58,7 @@ def assert_same(a: RobotState, b: RobotState, tolerance: float) -> None:
 
 def test_integrate_undoes_differentiate() -> None:
     before, after = random_state(64, 0, torch.float64), random_state(64, 1, torch.float64)
-    found = integrate(before, differentiate(before, after, DT), after.setpoint, DT)
+    result = integrate(before, differentiate(before, after, DT), after.setpoint, DT)
     for name in (
         "root_pos",
         "root_rot",
@@ -68,7 +68,7 @@ def test_integrate_undoes_differentiate() -> None:
         "root_ang_end",
         "joint_vel_end",
     ):
-        torch.testing.assert_close(getattr(found, name), getattr(after, name), atol=1e-10, rtol=0)
+        torch.testing.assert_close(getattr(result, name), getattr(after, name), atol=1e-10, rtol=0)
 
 
 def test_differentiate_undoes_integrate() -> None:
@@ -77,8 +77,8 @@ def test_differentiate_undoes_integrate() -> None:
         a.root_vel, a.root_ang, a.joint_vel, b.root_vel, b.root_ang, b.joint_vel
     )
     after = integrate(before, velocity, a.setpoint, DT)
-    for found, given in zip(differentiate(before, after, DT), velocity, strict=True):
-        torch.testing.assert_close(found, given, atol=1e-10, rtol=0)
+    for result, given in zip(differentiate(before, after, DT), velocity, strict=True):
+        torch.testing.assert_close(result, given, atol=1e-10, rtol=0)
 
 
 def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> None:
@@ -91,9 +91,9 @@ def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> 
     moving = geometry.to_world(ahead.root_rot, ahead.root_vel_end)
     qvel = torch.cat((moving, ahead.root_ang_end, ahead.joint_vel_end), -1)
     imu_cross = geometry.skew(torch.tensor([0.3, -0.2, 0.1]))
-    found = arrive(before, qpos, qvel, ahead.setpoint, DT, imu_cross)
+    result = arrive(before, qpos, qvel, ahead.setpoint, DT, imu_cross)
     integrated = integrate(before, differentiate(before, ahead, DT), ahead.setpoint, DT, imu_cross)
-    for name, x, y in zip(RobotState._fields, found, integrated, strict=True):
+    for name, x, y in zip(RobotState._fields, result, integrated, strict=True):
         # 1/DT of the rounding of poses and velocities of size 1 to 10
         torch.testing.assert_close(x, y, atol=2e-3, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 

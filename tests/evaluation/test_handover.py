@@ -163,8 +163,8 @@ def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_
     recovery.policy.lower.save(tmp_path / "out" / "module")
     settings = {"settings": {"joint_range_rad": {"HFE": 3.0}, "drops": 7}}
     recovery.policy.upper.save(tmp_path / "out" / "policy", training=settings)
-    found = load_recovery(tmp_path / "out" / "policy", robot)
-    assert found.task.drops == 7 and dict(found.task.joint_range_rad) == {"HFE": 3.0}
+    result = load_recovery(tmp_path / "out" / "policy", robot)
+    assert result.task.drops == 7 and dict(result.task.joint_range_rad) == {"HFE": 3.0}
 
 
 def test_who_is_wired_otherwise_or_does_something_else_is_refused(

@@ -179,9 +179,9 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     policy.check_task(sees)
     settled = Walk.resolve(WalkConfig(), None, policy.contract.input_settings)
     assert settled.sees_ground and settled.range == sees.config.range
-    with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
+    with pytest.raises(InputError, match=r"task.clock_s=0.5"):
         Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.input_settings)
-    with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
+    with pytest.raises(InputError, match=r"task.sees_ground=True"):
         Walk.resolve(
             WalkConfig(sees_ground=True),
             None,

@@ -109,8 +109,8 @@ def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
         shown.proprioception[:, robots], goal[:, robots], z_before=shown.z_before[:, robots]
     )
     latents, _ = policy.latents(given, policy.initial_state(64), shown.is_first[:, robots])
-    wanted = Normal(shown.mean[:, robots], shown.std[:, robots])
-    kl = kl_divergence(wanted, Normal(*latents)).sum(-1).mean()
+    expected = Normal(shown.mean[:, robots], shown.std[:, robots])
+    kl = kl_divergence(expected, Normal(*latents)).sum(-1).mean()
     # of each step, but for the constant log sqrt(2 pi)
     entropy = LATENTS * (torch.tensor(0.2).log() + 0.5)
     torch.testing.assert_close(torch.tensor(loss), kl.detach() + entropy, atol=1e-4, rtol=1e-4)

@@ -142,16 +142,6 @@ def test_collectors_continue_while_the_learner_learns(
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [0.0], [0.0], [1.0], [2.0], [3.0]]
 
 
-def test_an_update_takes_half_of_the_collectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedCollectors, "order", [0, 1, 2, 3, 4, 5] * 4)
-    monkeypatch.setattr(collectors, "RayCollectors", ScriptedCollectors)
-    trainer = DistributedTrainer(Counter(), making, CollectorsConfig("ray", 6), num_envs=8, seed=5)
-    figures = [trainer.iteration(0.0) for _ in range(6)]
-    assert [len(entry["by"]) for entry in trainer.learned] == [3] * 6
-    assert trainer.env_steps == 6 * 3 * 8
-    assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
-
-
 def test_stale_batches_are_discarded(paced: Callable[..., DistributedTrainer]) -> None:
     trainer = paced([0, 0, 0, 0, 1, 0], most_behind=3)
     figures = [trainer.iteration(0.0) for _ in range(5)]

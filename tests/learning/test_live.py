@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from npmp.core.progress import announce, counted, phase
 from npmp.learning import live
-from npmp.learning.live import LiveLine, live_line
+from npmp.learning.live import LiveLine
 from npmp.learning.run_files import RunLog
 
 
@@ -24,19 +23,6 @@ def test_the_line_keeps_the_latest_evaluation(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("iteration 3/3  ")
     assert " steps/s  0:00 left  tracked_s 1.5  kl 0.5" in line
-
-
-def test_the_text_of_the_line() -> None:
-    metrics = {
-        "kl": 0.5,
-        "tracked_s": 1.25,
-        "model_loss": math.nan,
-        "unknown": 1.0,
-        "loss_policy": -2.0,
-    }
-    expected = "iteration 7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
-    assert live_line(7, 10, 1234.5, metrics, 3723.0) == expected
-    assert live_line(1, 10, None, {}, None) == "iteration 1/10  estimating time left"
 
 
 def test_speed_excludes_warm_up_and_compilation(

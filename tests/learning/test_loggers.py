@@ -19,11 +19,6 @@ def test_unknown_and_missing_loggers_are_refused(monkeypatch: pytest.MonkeyPatch
     refusal("logger=wandb", loggers.check, "wandb")
 
 
-def test_none_writes_nothing(tmp_path: Path) -> None:
-    assert loggers.open_logger("none", tmp_path, settings={}, resume_env_steps=None) is None
-    assert not list(tmp_path.iterdir())
-
-
 def test_tensorboard_hides_events_after_the_checkpoint(tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for done, steps in ((None, (10, 20, 30)), (20, (30, 40))):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry
-from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs import RobotBatchConfig
 from npmp.envs.features import context_size
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.state import RobotState
@@ -24,15 +23,13 @@ from npmp.learning import cloning
 from npmp.learning.imitation import ImitationModelBasedConfig
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.reuse import ReuseModelBasedConfig
-from npmp.learning.world_model.model_fit import ModelFit
-from npmp.learning.world_model.replay import ReplayBuffer, Step
+from npmp.learning.world_model.replay import Step
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.skills.composition import TrackingPolicy
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import imitation_env, walk_env
@@ -120,23 +117,6 @@ def test_runs_of_walking_repeat_and_resume(
     assert named <= set(run(trainer, 1)[0])
 
 
-@pytest.mark.slow
-def test_runs_of_dribbling_repeat_and_resume(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
-) -> None:
-    """The script that the policy goes by stays what it was."""
-
-    def fresh(seed: int) -> ModelBasedTrainer:
-        task = Dribble(robot, DribbleConfig(episode_s=0.3, jump_period_s=0.1))
-        env = TaskEnv(task, 6, seed=seed, num_threads=1)
-        learner = policy.for_other_task(env.task)
-        return ModelBasedTrainer(env, learner, skill, WALKING, new=False, seed=seed)
-
-    trainer = check_repeats_and_resumes(fresh)
-    assert all(math.isfinite(value) for value in run(trainer, 1)[0].values())
-    assert trainer.policy.contract.script["reach"] == trainer.env.task.script.config.reach
-
-
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
     state = imitating(robot, motions).state_dict()
     refusal("the checkpoint", imitating(robot, motions, n=6).load_state_dict, state)
@@ -145,68 +125,6 @@ def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet
 
 
 # --- two threads ---
-
-
-def test_overlapped_updates_learn_from_the_iteration_before(
-    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy
-    of the beginning."""
-    trainer = imitating(robot, motions, config=replace(TINY, overlap=True))
-    trainer.warm_up()
-    seen: list[int] = []
-    fit = ModelFit.__call__
-
-    def watched(self: ModelFit, replay: ReplayBuffer, *given: Any) -> dict[str, float]:
-        seen.append(replay.filled)
-        return fit(self, replay, *given)
-
-    monkeypatch.setattr(ModelFit, "__call__", watched)
-    run(trainer, 2)
-    assert seen == [12, 16] and trainer.replay.filled == 20
-    assert trainer.env_steps == 12 * (12 + 2 * 4)
-
-
-@pytest.mark.parametrize("first", ["robots", "policy"])
-def test_overlapped_threads_have_nothing_in_common(
-    robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever thread is faster: the numbers are as if either had waited for the other."""
-    config = replace(TINY, overlap=True)
-    threaded, ordered = (imitating(robot, motions, config=config) for _ in range(2))
-    for trainer in (threaded, ordered):
-        trainer.warm_up()
-    expected = run(threaded, 4)
-
-    class Later:
-        def __init__(self, work: Callable[[], Any]):
-            self._work, self._done = work, None
-
-        def result(self) -> Any:
-            self._done = self._done or self._work()
-            return self._done
-
-    class OneAfterTheOther:
-        def __init__(self, workers: int):
-            assert workers == 1
-
-        def __enter__(self) -> OneAfterTheOther:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def submit(self, work: Callable[..., Any]) -> Later:
-            later = Later(work)
-            if first == "robots":
-                later.result()
-            return later
-
-    monkeypatch.setattr("npmp.learning.model_based.ThreadPoolExecutor", OneAfterTheOther)
-    assert run(ordered, 4) == expected
-    final = ordered.state_dict()
-    for name, value in threaded.state_dict().items():
-        assert torch.equal(final[name], value), name
 
 
 # --- collection ---
@@ -419,7 +337,7 @@ def test_what_does_not_fit_is_refused(
     def made(**change: Any) -> ModelBasedTrainer:
         return walking_on(robot, walking, skill, policy, config=replace(WALKING, **change))
 
-    refusal(r"algo\.clone_steps=20: must be at least 33", made, clone_steps=20)
+    refusal(r"algo\.clone_steps=20", made, clone_steps=20)
     for key in ("clone_steps", "policy_batch"):
         refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: must be 0 for task 'walk'"):
@@ -434,11 +352,8 @@ def test_what_does_not_fit_is_refused(
     ("change", "message"),
     [
         ({"replay_steps": 9}, "replay_steps"),
-        ({"warmup_steps": 8}, "warmup_steps"),
         ({"prior_share": 1.0}, "prior_share"),
-        ({"fresh_starts": 1.5}, "fresh_starts"),
         ({"beta": (-1.0, 0.0)}, "beta"),
-        ({"episode_s": 0.0}, "episode_s"),
     ],
 )
 def test_contradictory_settings_are_refused(change: dict[str, Any], message: str) -> None:

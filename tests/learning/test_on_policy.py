@@ -246,8 +246,8 @@ def test_unrolling_a_module_equals_single_steps_and_eq_6(robot: Robot, motions: 
     for one, other in zip((end.z, *end.lower), (z, *memory), strict=True):
         torch.testing.assert_close(one, other)
     weights = list(skill.parameters())
-    found = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
-    for gradient, expected in zip(found, torch.autograd.grad(by_hand, weights), strict=True):
+    result = torch.autograd.grad((weight * mean).sum() + kl.sum(), weights)
+    for gradient, expected in zip(result, torch.autograd.grad(by_hand, weights), strict=True):
         torch.testing.assert_close(gradient, expected)
     torch.testing.assert_close(std, torch.full_like(std, 0.2))
 
@@ -307,7 +307,7 @@ def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None
 
 
 def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
-    with pytest.raises(InputError, match=r"algo\.minibatches=9: must be at most num_envs=8"):
+    with pytest.raises(InputError, match=r"algo\.minibatches=9"):
         imitating(robot, motions, config=dataclasses.replace(TINY, minibatches=9))
     trainer = imitating(robot, motions)
     state: dict[str, Tensor] = trainer.state_dict()

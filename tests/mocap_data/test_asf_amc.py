@@ -147,14 +147,8 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     shin = thigh * c * Rotation.from_euler("z", rows[:, 9:], degrees=True) * c.inv()
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
-    got = bone_ends(skeleton, angles)[:, 2]
-    np.testing.assert_allclose(got, knee + shin.apply([0, -1, 0]), atol=1e-12)
-
-
-def test_frames_in_any_order_of_bones_read_alike(amc: Path) -> None:
-    usual = mocap_data.read(amc)
-    amc.write_text(AMC.replace("thigh 90 0 0\nshin 90\n", "shin 90\nthigh 90 0 0\n"))
-    np.testing.assert_array_equal(mocap_data.read(amc).positions, usual.positions)
+    result = bone_ends(skeleton, angles)[:, 2]
+    np.testing.assert_allclose(result, knee + shin.apply([0, -1, 0]), atol=1e-12)
 
 
 def test_the_skeleton_beside_a_motion(tmp_path: Path, amc: Path) -> None:
@@ -181,16 +175,9 @@ def test_the_skeleton_beside_a_motion(tmp_path: Path, amc: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
-        (ASF, "", "empty"),
-        (ASF, "text\n", "line 1:"),
-        ("    thigh shin\n", "", "'shin' is not in :hierarchy"),
         ("    thigh shin\n", "    thigh foot\n", "line 38: .*'foot'"),
         ("thigh shin\n", "thigh shin\n root shin\n", "'shin' has two parents"),
-        ("name shin", "name thigh", "'thigh'"),
         ("length 2", "length nan", "line 20: the length of 'thigh'"),
-        ("n 0 -1 0", "n 0 -1", "the direction of 'shin'"),
-        ("90 0 0 XYZ", "90 0 0 XYY", "'XYY'"),
-        ("dof rz", "dof rz rz", "dof of 'shin'"),
         ("angle deg", "angle gon", "'gon'"),
     ],
 )
@@ -204,13 +191,9 @@ def test_garbled_skeleton(amc: Path, old: str, new: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
-        (AMC, AMC[: AMC.index("1\nroot")], "no frames"),
         ("0\nshin 90\n", "0\n", "line 10: frame 2 has no 'shin'"),
-        ("thigh 0 0 0\n", "", "line 7: frame 1 has no 'thigh'"),
         ("thigh 0 0 0", "femur 0 0 0", "line 6: .*'femur'"),
-        ("thigh 0 0 0", "thigh 0 x 0", "line 6: 'x'"),
         ("thigh 0 0 0", "thigh 0 nan 0", "line 6: 'nan'"),
-        ("shin 0\n", "shin 0\nshin 0\n", "line 8: .*'shin'"),
     ],
 )
 def test_garbled_motion(amc: Path, old: str, new: str, key: str) -> None:

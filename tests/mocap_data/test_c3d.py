@@ -135,12 +135,9 @@ def test_garbled(tmp_path: Path) -> None:
     content = path.read_bytes()
     for data, key in (
         (b"", "no C3D"),
-        (b"text" * 1000, "no C3D"),
-        (content[:600], "no C3D"),
         (content[:-600], "2,400 bytes"),
         (content[:515] + b"\x55" + content[516:], "processor type is 85"),
         (content[:2] + struct.pack("<H", 4) + content[4:], "POINT:USED 3"),
-        (content[:516] + b"\x7f" + content[517:], "parameters"),
     ):
         path.write_bytes(data)
         assert str(path) in refusal(key, mocap_data.read, path)

@@ -104,7 +104,10 @@ def test_fetch_brings_what_is_missing_or_damaged(site: tuple[Path, str], tmp_pat
     which = entry(base, "a.bvh", Source("07/b.bvh", (base + "b.bvh",), sha(b"two"), 3))
     assert catalog.state_of(which, tmp_path) == (0, 2)
     report = catalog.fetch(which, cache=tmp_path)
-    assert [got.read_bytes() for got in report.fetched] == [b"one", b"two"] and not report.failed
+    assert [result.read_bytes() for result in report.fetched] == [
+        b"one",
+        b"two",
+    ] and not report.failed
     assert catalog.state_of(which, tmp_path) == (2, 2)
     again = catalog.fetch(which, cache=tmp_path)
     assert not again.fetched and len(again.present) == 2
@@ -121,7 +124,7 @@ def test_a_wrong_hash_fails_alone(site: tuple[Path, str], tmp_path: Path) -> Non
     report = catalog.fetch(which, cache=tmp_path)
     assert [path for path, _ in report.failed] == ["a.bvh", "missing.bvh"]
     assert "sha256" in report.failed[0][1] and "404" in report.failed[1][1]
-    assert [got.name for got in report.fetched] == ["b.bvh"]
+    assert [result.name for result in report.fetched] == ["b.bvh"]
 
 
 def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: Path) -> None:

@@ -55,16 +55,10 @@ def test_crop() -> None:
     ("change", "message"),
     [
         ({"positions": np.zeros((2, 3, 3))}, r"expected \(T, 2, 3\)"),
-        ({"positions": np.zeros((0, 2, 3))}, "no frames"),
         ({"positions": np.full((2, 2, 3), np.nan)}, "not finite at frame 0 of 2"),
-        ({"positions": "text"}, "positions"),
         ({"names": ("a", "a")}, "'a' appears more than once"),
         ({"rate_hz": 0.0}, "rate"),
-        ({"rate_hz": float("nan")}, "rate"),
-        ({"parents": (0,)}, "parents must be 2 indices"),
-        ({"parents": (-1, 2)}, "parents must be 2 indices"),
         ({"parents": (1, 0)}, "parents"),
-        ({"parents": (-1, 1)}, "parents"),
     ],
 )
 def test_bad_input(change: dict, message: str) -> None:

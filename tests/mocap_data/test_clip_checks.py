@@ -36,8 +36,6 @@ def test_generated_gaits_have_no_warnings() -> None:
         (100.0, "100 m across (units? scale= should be 100 times smaller)"),
         (1000.0, "1000 times smaller"),
         (0.01, "100 times larger"),
-        (0.001, "1e+03 times larger"),
-        (10.0, "10 times smaller"),
     ],
 )
 def test_wrong_units(walk: Clip, scale: float, message: str) -> None:

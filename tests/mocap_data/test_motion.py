@@ -73,19 +73,9 @@ def test_contacts_of_zeros_and_ones() -> None:
     ("change", "message"),
     [
         ({"contacts": np.zeros((39, 2), bool)}, "arrays differ in frames: .*contacts 39"),
-        ({"contacts": np.zeros(40, bool)}, r"contacts has shape \(40,\), expected \(T, F\)"),
         ({"contacts": np.zeros((40, 2))}, "contacts must be truth values"),
-        ({"contacts": np.full((40, 2), 3)}, "contacts must be truth values"),
-        ({"frame_quality": {"f": np.zeros(41)}}, "frame_quality 'f' 41"),
         ({"frame_quality": {"f": np.zeros((40, 1))}}, r"frame_quality 'f' has shape \(40, 1\)"),
-        (
-            {"frame_quality": {"f": np.full(40, np.inf)}},
-            "frame_quality 'f' has a value that is not finite",
-        ),
         ({"weight": -1.0}, "weight -1.0 must be 0, or from 1e-09 to "),
-        ({"weight": np.nan}, "weight nan"),
-        ({"weight": 1e308}, r"weight 1e\+308"),
-        ({"weight": 5e-324}, "weight 5e-324"),
         ({"start_s": np.inf}, "start_s inf is not finite"),
     ],
 )

@@ -171,17 +171,10 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
     ("old", "new", "key"),
     [
         ("Frames: 2", "Frames: 3", "2 frames"),
-        ("Frames: 2", "Frames: two", "line 17: .*'Frames:'"),
-        ("0.0166667", "0", "line 18: Frame Time"),
         (" 90 0 0 0 0 90", " 90 0", "line 20: 5 numbers"),
-        ("0 50 20", "0 fifty 20", "line 20: 'fifty'"),
         ("0 50 20", "0 nan 20", "line 20: 'nan'"),
-        ("HIERARCHY", "HIERARCHIE", "line 1: .*HIERARCHY"),
-        ("T 10 0 0", "T 10 0 inf", "line 8: OFFSET of 'Head'"),
-        ("CHANNELS 3", "CHANNELS 4", "line 10: joint 'Head'"),
         ("End Site", "End Sight", "line 10: .*SITE"),
         ("JOINT Head", "JOINT Hips", "'Hips'"),
-        ("MOTION", "MOTIONS", "MOTION"),
     ],
 )
 def test_garbled_bvh(bvh: Path, old: str, new: str, key: str) -> None:
@@ -298,12 +291,6 @@ def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     assert mocap_data.read(path, rate_hz=10).names == ("a",)
     with pytest.raises(MissingOptions, match="rate_hz="):
         mocap_data.read(path)
-    for text, key in (
-        ("frame,ax,ay,az\n1,1,2,3\n2,1,2\n", "line 3: 3 numbers"),
-        ("ax,ay,az,bx,by,bz\n1,1,2\n", "row of names has 6"),
-    ):
-        path.write_text(text)
-        refusal(key, mocap_data.read, path, rate_hz=10)
     for times in ((0, 1, 3, 4), (0, 1e-320)):
         path.write_text("time,ax,ay,az\n" + "".join(f"{time},1,2,3\n" for time in times))
         refusal("rate_hz=|frames/s", mocap_data.read, path)
@@ -321,14 +308,7 @@ def test_a_dataset_is_no_recording(tmp_path: Path, motions: MotionSet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("", "empty"),
-        ("1,2,3\n1,2\n", "line 2: 2 numbers"),
-        ("1,2\n", "2 numbers"),
-        ("x,y,z\n1,2,3\n", "line 1: 'x'"),
-        ("1,2,3\n1,nan,3\n", "line 2: 'nan'"),
-    ],
+    ("text", "key"), [("1,2,3\n1,2\n", "line 2: 2 numbers"), ("1,2,3\n1,nan,3\n", "line 2: 'nan'")]
 )
 def test_garbled_csv(tmp_path: Path, text: str, key: str) -> None:
     path = tmp_path / "bad.csv"
@@ -364,11 +344,7 @@ class Bomb:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"positions": None}, "'positions'"),
         ({"positions": np.ones((2, 2))}, "positions"),
-        ({"positions": np.ones((0, 2, 3))}, "no frames"),
-        ({"positions": np.full((2, 2, 3), np.inf)}, "frame 0"),
-        ({"names": np.array([1, 2])}, "names"),
         ({"fps": 0.0}, "rate of 0"),
         ({"parents": np.array([-1, 7])}, "parents"),
         ({"names": np.array([Bomb(), Bomb()], dtype=object)}, "pickle"),
@@ -388,16 +364,3 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(input_files, "available_memory", lambda: 1 << 20)
     refusal("positions, names, fps", mocap_data.read, path)
-
-
-def test_damaged_npz(tmp_path: Path) -> None:
-    path = tmp_path / "bad.npz"
-    np.savez(path, **GOOD)
-    content = path.read_bytes()
-    damaged = content[:200] + b"\xff" * 50 + content[250:]
-    for data in (b"", b"text", content[:100], content[:-30], damaged):
-        path.write_bytes(data)
-        assert refusal("", mocap_data.read, path).startswith(str(path))
-    with path.open("wb") as file:
-        np.save(file, np.ones(3))
-    refusal("npz", mocap_data.read, path)

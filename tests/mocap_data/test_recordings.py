@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import mocap_data
 from mocap_data.clip_checks import clip_warnings
@@ -51,18 +50,3 @@ def test_forward_kinematics_equals_the_published_keypoints(shared: Path) -> None
     assert ours.names == published.names
     shift = (ours.positions - published.positions).mean(axis=(0, 1)) * (1.0, 1.0, 0.0)  # horizontal
     np.testing.assert_allclose(ours.positions, published.positions + shift, atol=1e-5)
-
-
-def test_cmu_npz(shared: Path) -> None:
-    for name, frames, speed in (("07_01", 317, 1.4), ("09_11", 166, 3.5)):  # a walk and a run
-        clip = mocap_data.read(
-            shared / f"mocap/cmu_run_keypoints/{name}_cmu_worldpos.npz", scale=0.00056444
-        )
-        assert (clip.rate_hz, len(clip.names), clip.names[0]) == (120.0, 38, "Hips")
-        assert clip.num_frames == frames
-        assert clip.parents is not None and clip.parents[:4] == (-1, 0, 0, 0)
-        middle = clip.crop(10, frames - 10).positions[:, 0]  # the first frames are the rest pose
-        way = middle[-1] - middle[0]
-        # along the file's Z, our X
-        assert way[0] / ((len(middle) - 1) / 120.0) == pytest.approx(speed, rel=0.1)
-        assert 1.4 < clip.positions[..., 2].max() < 1.8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.spatial.transform import Rotation, RotationSpline
+from scipy.spatial.transform import Rotation
 
 from mocap_data import rotations as rot
 
@@ -189,16 +189,6 @@ def test_squad_converges_to_the_motion() -> None:
             errors.append(rot.angle(rot.squad(tumbling(times), times, new), tumbling(new)).max())
         assert errors[0] > 5.0 * errors[1] > 25.0 * errors[2]
         assert errors[2] < 5e-5
-
-
-def test_squad_agrees_with_scipys_spline() -> None:
-    """RotationSpline is another curve (twice differentiable) through the same knots; at 60 Hz they
-    are one to 1e-5."""
-    times = np.arange(300) / 60.0
-    new = np.random.default_rng(0).uniform(0.1, 4.8, 500)
-    spline = RotationSpline(times, to_scipy(tumbling(times)))
-    theirs = np.roll(spline(new).as_quat(), 1, axis=-1)
-    assert rot.angle(rot.squad(tumbling(times), times, new), theirs).max() < 1e-5
 
 
 def test_bad_calls() -> None:

@@ -18,15 +18,11 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(
     ("text", "key"),
     [
         (LAUGHS, r"\*a0"),
-        ("a: &a [*a]", r"\*a"),
         ("[" * 50_000, "nested"),
         ("a: " * 2, "YAML"),
-        ("a: " + "9" * 6000, "YAML"),
-        ("a: 2026-13-45", "YAML"),
-        ("? [a, {}]\n: 1", "YAML"),
+        ("a: " + "9" * 6000, "6,000 digits"),
+        ("a: " + "1:" * 3000 + "1", "digits"),
         ("a: !!python/object/apply:os.system ['true']", "YAML"),
-        ("a: !!int x", "YAML"),
-        ("a: \x00", "YAML"),
     ],
 )
 def test_refused_texts(text: str, key: str) -> None:

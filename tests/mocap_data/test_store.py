@@ -93,11 +93,8 @@ def test_layout(path: Path) -> None:
 @pytest.mark.parametrize(
     ("expected", "key"),
     [
-        ({"robot": "op3"}, "'op3'"),
         ({"model_sha256": "cd" * 32}, "model_sha256"),
         ({"joint_names": ("hip", "ankle")}, "joint 1 is 'knee', expected 'ankle'"),
-        ({"joint_names": ("hip",)}, "joint 1 is 'knee'"),
-        ({"joint_names": ("hip", "knee", "toe")}, "'toe'"),
         ({"body_names": ("base", "shank", "thigh")}, "body 1 is 'thigh', expected 'shank'"),
     ],
 )
@@ -117,16 +114,11 @@ def put(key: str, value: np.ndarray) -> Callable[[h5py.File], None]:
 
 
 SPOILT: dict[str, tuple[Callable[[h5py.File], object], str]] = {
-    "schema": (lambda file: file.attrs.__setitem__("schema", "other"), "schema"),
     "version": (lambda file: file.attrs.__setitem__("version", 4), "version"),
-    "provenance": (lambda file: file.attrs.__setitem__("provenance", "[1]"), "'provenance'"),
-    "robot": (lambda file: file.attrs.pop("robot"), "'robot'"),
-    "rate": (lambda file: file["walk"].attrs.pop("rate_hz"), "'walk': attribute 'rate_hz'"),
     "nan": (lambda file: file["walk/qpos"].__setitem__((3, 2), np.nan), "'walk': qpos .* frame 3"),
     "array": (lambda file: file.pop("a trot/qpos"), "clip 'a trot': qpos"),
     "columns": (put("walk/qpos", np.eye(10)[[3] * 50]), "'walk': qpos has 3 joints"),
     "stray": (put("stray", np.zeros(3)), "'stray'"),
-    "empty": (lambda file: [file.pop(name) for name in list(file)], "no motions"),
 }
 
 
@@ -187,8 +179,6 @@ def test_invalid_sets() -> None:
     ("change", "key"),
     [
         ({"qpos": np.zeros((50, 9))}, "quaternion"),
-        ({"qpos": np.zeros((50, 6))}, "6 columns"),
-        ({"qpos": np.zeros((50, 9, 1))}, r"\(T, nq\)"),
         ({"rate_hz": 1e-300}, "rate"),
         ({"qpos": np.full((50, 9), 1e308)}, "qpos .* frame 0"),
     ],
@@ -239,13 +229,7 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("contacts", np.zeros(50, np.uint8)),
-        ("contacts", np.zeros((49, 4), np.uint8)),
-        ("frame_quality", np.zeros(50)),
-        ("frame_quality/rms", np.full(50, np.nan)),
-    ],
+    ("key", "value"), [("contacts", np.zeros(50, np.uint8)), ("frame_quality", np.zeros(50))]
 )
 def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray) -> None:
     with h5py.File(path, "r+") as file:

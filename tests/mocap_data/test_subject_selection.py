@@ -94,14 +94,6 @@ def test_prefixes_of_one_body_are_no_subjects(first: str, second: str, tmp_path:
     assert (clip.names, clip.remarks) == (tuple(names), ())
 
 
-def test_sides_of_two_subjects(tmp_path: Path) -> None:
-    sides = ("left", "right")
-    names = [f"{who}:{side}:M{i}" for who in ("Ann", "Ben") for side in sides for i in range(8)]
-    path = tmp_path / "two.npz"
-    np.savez(path, positions=np.ones((2, 32, 3)), names=names, fps=10.0)
-    assert mocap_data.read(path, subject="Ben").names == tuple(names[16:])
-
-
 def test_names_of_a_c3d_are_of_any_subject(tmp_path: Path) -> None:
     write(tmp_path / "a.c3d", np.ones((2, 2, 3)), LABELS=["Ann:M0", "Ben:M0"])
     options = {"names": ["Ben:M0"], "subject": "Ann"}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -54,33 +52,6 @@ def test_periodic_up_to_the_way_travelled(gait: str) -> None:
     np.testing.assert_allclose(moved, first + (moved[0, 0] - first[0, 0]), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("gait", "speed"), [("walk", 0.5), ("walk", 0.6), ("trot", 0.9), ("trot", -0.5), ("walk", 0.0)]
-)
-def test_mean_speed(gait: str, speed: float) -> None:
-    strides = 5
-    clip = dog_gait(gait, speed_mps=speed, duration_s=strides * GAITS[gait].stride_s + 1 / 60)
-    # whole strides: every keypoint has gone the same way
-    way = clip.positions[-1] - clip.positions[0]
-    np.testing.assert_allclose(way[:, 0], speed * strides * GAITS[gait].stride_s, atol=1e-12)
-    np.testing.assert_allclose(way[:, 1:], 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("turn_rate", [-0.5, 0.5])
-def test_turns_follow_their_circle(turn_rate: float) -> None:
-    # half a turn: the trunk's centre ends a diameter to the left (right), 2 v / |w|, facing back
-    duration = math.pi / abs(turn_rate)
-    clip = dog_gait(
-        "turn", speed_mps=0.4, turn_rate=turn_rate, duration_s=duration + 0.01, rate_hz=100.0
-    )
-    hips, neck = (clip.positions[:, clip.index(name), :2] for name in ("Hips", "Neck"))
-    facing = (neck - hips)[-1] / np.linalg.norm((neck - hips)[-1])
-    np.testing.assert_allclose(facing, [-1.0, 0.0], atol=0.01)
-    spine = clip.positions[:, clip.index("Spine1"), :2]
-    # sway: 1.2 cm
-    np.testing.assert_allclose((spine[-1] - spine[0])[1], 2 * 0.4 / turn_rate, atol=0.03)
-
-
 @pytest.mark.parametrize("clip", demo_clips(), ids=lambda clip: clip.name)
 def test_demo_clips(clip: Clip) -> None:
     assert clip.names == DOG_NAMES
@@ -131,14 +102,7 @@ def test_left_and_right_are_half_a_stride_apart(gait: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gait": "gallop"}, "'gallop'"),
-        ({"speed_mps": 5.0}, "speed_mps="),
-        ({"speed_mps": float("nan")}, "must be finite"),
-        ({"duration_s": 0.0}, "duration_s="),
-        ({"rate_hz": -60.0}, "rate_hz="),
-    ],
+    ("options", "message"), [({"gait": "gallop"}, "'gallop'"), ({"speed_mps": 5.0}, "speed_mps=")]
 )
 def test_bad_input(options: dict, message: str) -> None:
     refusal(message, dog_gait, **options)

@@ -16,13 +16,7 @@ from tests.refusals import refusal
 
 @pytest.mark.parametrize(
     ("suffix", "message"),
-    [
-        (".FBX", "Blender"),
-        (".trb", "C3D"),
-        (".trc", "C3D"),
-        (".pkl", "numpy.savez"),
-        (".urdf", "npmp robots add"),
-    ],
+    [(".FBX", "Blender"), (".pkl", "numpy.savez"), (".urdf", "npmp robots add")],
 )
 def test_unsupported_formats(suffix: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / f"walk{suffix}"

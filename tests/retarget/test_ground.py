@@ -20,11 +20,6 @@ def paws() -> np.ndarray:
     return np.stack((x, np.zeros(80), z), axis=-1)[:, None]
 
 
-def test_runs() -> None:
-    assert ground.runs(np.array([True, True, False, True])) == [(0, 2), (3, 4)]
-    assert ground.runs(np.array([False, False])) == []
-
-
 def test_stance_is_slow_low_and_lasting() -> None:
     feet = paws()
     assert ground.runs(ground.stance(feet, 60.0)[:, 0]) == [
@@ -111,14 +106,6 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
     standing = ground.stance(feet, clip.rate_hz)
     assert (standing == (feet[..., 2] < 1e-6)).mean() > 0.9
     assert ground.floor_height(feet, standing) == pytest.approx(0.0, abs=1e-3)
-
-
-def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
-    for skeleton in skeletons.shipped_skeletons().values():
-        four_legged = set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
-        assert four_legged or set(skeleton.markers) <= set(skeletons.HUMANOID_MARKERS)
-        for weights in skeleton.markers.values():
-            assert sum(weights.values()) == pytest.approx(1.0)
 
 
 def test_markers_are_weighted_means() -> None:

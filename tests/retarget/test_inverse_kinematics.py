@@ -231,12 +231,6 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     [
         ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "free joint"),
         (
-            "<mujoco><worldbody><body><freejoint/><geom size='1'/>"
-            "<body name='rail'><joint type='slide'/>"
-            "<geom size='1'/></body></body></worldbody></mujoco>",
-            "'rail'",
-        ),
-        (
             "<mujoco><worldbody><body><freejoint/><geom size='1'/></body>"
             "<body><joint/><geom size='1'/></body>"
             "</worldbody></mujoco>",

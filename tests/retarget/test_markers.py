@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from mocap_data import rotations
 from mocap_data.clip import Clip
 from npmp import robots
-from retarget import Options, inverse_kinematics, kinematics
-from retarget.markers import MarkerLayout, layout_of
-from retarget.offsets import offset_jacobian, offset_step
+from retarget import Options, kinematics
+from retarget.markers import MarkerLayout
+from retarget.offsets import offset_jacobian
 from retarget.pipeline import fit_subject
 from retarget.prepared_robot import PreparedRobot
 from retarget.subjects import subjects_of
-from tests.refusals import refusal
-from tests.retarget.test_inverse_kinematics import places, solved
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +49,6 @@ def test_the_initial_offsets_are_the_robots_markers(
     np.testing.assert_allclose(points.local, expected, atol=1e-12)
     result = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
     np.testing.assert_array_equal(result, 0.0)
-
-
-def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
-    theta = np.random.default_rng(0).normal(size=6)
-    assert_symmetric(robot, prepared.layout, prepared.layout.offsets(theta), 0.0)
 
 
 def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
@@ -110,63 +101,6 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
     return qpos
 
 
-def problem_of(
-    prepared: PreparedRobot, theta: np.ndarray, regularization: float
-) -> inverse_kinematics.Problem:
-    weight = np.ones(len(prepared.layout.names))
-    return replace(prepared.problem(theta), regularization=regularization, weight=weight)
-
-
-def alternate(
-    prepared: PreparedRobot,
-    targets: np.ndarray,
-    heading: np.ndarray,
-    regularization: float,
-    rounds: int,
-) -> np.ndarray:
-    theta = prepared.layout.initial()
-    problem = problem_of(prepared, theta, regularization)
-    qpos = inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand)
-    for _ in range(rounds):
-        problem = problem_of(prepared, theta, regularization)
-        moved = targets + prepared.layout.displacement(theta, heading)
-        qpos = inverse_kinematics.solve_poses(problem, moved, qpos)
-        _, turned = kinematics.forward(prepared.tree, qpos)
-        jacobian = offset_jacobian(prepared.layout, turned, heading, np.ones(9))
-        system = inverse_kinematics.linearize(problem, qpos, moved)
-        theta = theta + offset_step(system, jacobian, theta, 0.0 * theta)
-    return theta
-
-
-def objective(
-    prepared: PreparedRobot, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float
-) -> float:
-    """Eq. 8 at the best poses for offsets theta."""
-    problem = problem_of(prepared, theta, reg)
-    moved = targets + prepared.layout.displacement(theta, heading)
-    qpos = solved(problem, moved, tolerance=1e-8)
-    squares = np.square(places(problem, qpos) - moved).sum()
-    return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
-
-
-def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: PreparedRobot) -> None:
-    rng = np.random.default_rng(5)
-    qpos = random_motion(robot, 60)
-    heading = np.zeros((60, 9))
-    targets = kinematics.positions_of(
-        prepared.layout.points(prepared.layout.initial()), *kinematics.forward(prepared.tree, qpos)
-    )
-    targets = targets + 0.02 * rng.normal(size=targets.shape)
-    theta = alternate(prepared, targets, heading, 0.01, rounds=12)
-    best = objective(prepared, theta, targets, heading, 0.01)
-    for p in range(6):
-        for sign in (-1.0, 1.0):
-            result = objective(
-                prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01
-            )
-            assert result > best
-
-
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
     qpos = random_motion(robot, 120)
     positions = kinematics.positions_of(
@@ -178,14 +112,6 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     [subject] = subjects_of([clip], tuple(robot.markers))
     body = fit_subject(subject, PreparedRobot.of(robot), Options())
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
-
-
-def test_invalid_layouts(robot: robots.Robot, prepared: PreparedRobot) -> None:
-    import dataclasses
-
-    refusal("no markers", layout_of, dataclasses.replace(robot, markers={}), prepared.tree)
-    strange = {"base": robots.Marker("wing", np.zeros(3))}
-    refusal("'wing'", layout_of, dataclasses.replace(robot, markers=strange), prepared.tree)
 
 
 def test_a_humanoids_markers_by_kind() -> None:
@@ -217,7 +143,3 @@ def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
     chosen = [list(prepared.robot.markers).index(name) for name in prepared.layout.names]
     expected = mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]]
     np.testing.assert_allclose(image, expected, atol=1e-7)
-
-
-def test_weights_by_part(prepared: PreparedRobot) -> None:
-    np.testing.assert_array_equal(prepared.weights, [3.0] * 5 + [1.0] * 4)

@@ -42,15 +42,6 @@ def test_the_choice(seconds: dict[str, np.ndarray], share: float, seed: int, ord
         assert abs(total - goal) <= nearest + 1e-9
 
 
-@given(seconds=RECORDINGS, seed=st.integers(0, 5))
-def test_the_share_is_met_as_far_as_recordings_allow(
-    seconds: dict[str, np.ndarray], seed: int
-) -> None:
-    goal = 0.3 * sum(seconds.values())
-    total = sum(seconds[name] for name in choose(seconds, 0.3, seed))
-    assert abs(total - goal) <= max(seconds.values())
-
-
 @given(data=st.data(), validation=st.floats(0.05, 0.5), seed=st.integers(0, 3))
 def test_chunks_and_mirrors_never_cross(data: st.DataObject, validation: float, seed: int) -> None:
     motions = []

@@ -81,8 +81,8 @@ def test_what_is_wrong_fails(
                 content[name][key] = value
     if clause == "markers":
         content["symmetries"] = {}
-    found = failing(load(tmp_path, **content))
-    assert clause in found and detail in found[clause], found
+    result = failing(load(tmp_path, **content))
+    assert clause in result and detail in result[clause], result
 
 
 def test_a_robot_that_diverges_leaves_nothing_behind(
@@ -121,8 +121,8 @@ def test_heavy_and_backwards(tmp_path: Path) -> None:
     markers = section("markers")
     for name in ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"):
         markers[name]["position"][0] *= -1
-    found = failing(load(tmp_path, dog(facing=-1.0), markers=markers))
-    assert "FL_foot" in found["axes"] and "X forward" in found["axes"]
+    result = failing(load(tmp_path, dog(facing=-1.0), markers=markers))
+    assert "FL_foot" in result["axes"] and "X forward" in result["axes"]
 
 
 def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="marker 'LF_foot'"):
         load(tmp_path, dog(shift=1e-3), symmetries=mirror)
     mirror["left_right"]["tolerance"] = 1.1e-3
-    found = failing(load(tmp_path, dog(shift=1e-3), symmetries=mirror))
-    assert "off by at most" in found["symmetry left_right"]
-    assert "tolerance" in found["symmetry left_right"]
+    result = failing(load(tmp_path, dog(shift=1e-3), symmetries=mirror))
+    assert "off by at most" in result["symmetry left_right"]
+    assert "tolerance" in result["symmetry left_right"]
     mirror["left_right"]["tolerance"] = 2.1e-3
     robot = load(tmp_path, dog(shift=1e-3), symmetries=mirror)
     assert failing(robot) == {} and robot.symmetries["left_right"].tolerance == 2.1e-3
@@ -187,8 +187,8 @@ def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
         np.testing.assert_allclose(alignment, 1.0, atol=1e-12)
         again = symmetry.mirror_body_quaternions(quaternions)
         np.testing.assert_allclose(np.abs(np.sum(again * data.xquat[1:], axis=-1)), 1.0, atol=1e-12)
-        found = symmetry.mirror_body_positions(positions, quaternions)
-        np.testing.assert_allclose(found, data.xpos[1:], atol=1e-12)
+        result = symmetry.mirror_body_positions(positions, quaternions)
+        np.testing.assert_allclose(result, data.xpos[1:], atol=1e-12)
 
 
 def test_checks_never_raise(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +56,6 @@ markers:
 symmetries:
   left_right: {normal: y, swap: [[l_, r_]]}
 """
-ROW = {"home": 0, "lower": -1, "upper": 1, "velocity": 1}
 
 
 def write(folder: Path, *, robot: str = ROBOT, mjcf: str = MJCF) -> Path:
@@ -86,10 +83,6 @@ def message(folder: Path, **files: str) -> str:
 
 
 # --- loading ---
-
-
-def test_names() -> None:
-    assert "anymal_b" in robots.names()
 
 
 def test_unknown_name_lists_what_exists() -> None:
@@ -177,11 +170,6 @@ def test_robot_is_read_only() -> None:
         anymal.markers["new"] = anymal.markers["base"]  # type: ignore[index]
 
 
-def test_no_torch() -> None:
-    code = "import sys, npmp.robots; npmp.robots.load('anymal_b'); sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
-
-
 # --- the model's hash ---
 
 
@@ -223,19 +211,11 @@ def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) ->
         ("colour", "red", "'colour'"),
         ("imu_site", "nose", "imu_site: no site 'nose'"),
         ("control_rate_hz", 60, "control_rate_hz=60"),
-        ("control_rate_hz", None, "control_rate_hz"),
-        ("mjcf", "gone.xml", "gone.xml"),
         ("joints r_hip", None, "joints lacks 'r_hip'"),
-        ("joints tail", {**ROW}, "joints: no name 'tail'"),
         ("joints l_hip home", 2, "joints.l_hip: home=2"),
-        ("feet bodies", ["paw"], "feet.bodies: no body 'paw'"),
-        ("feet radius", "2e-02", "2.0e-02"),
         ("feet points", {"l_leg": [[0, 0, 0]]}, "feet.points lacks 'r_leg'"),
-        ("markers left body", "arm", "markers.left.body: no body 'arm'"),
         ("markers left position", [0, 0, -0.2], "marker 'left'"),
-        ("symmetries left_right normal", "w", "normal='w'"),
         ("symmetries left_right swap", [["l_", "q_"]], "'q_hip'"),
-        ("symmetries left_right swap", [["l_", "r_"]] * 2, "swap="),
         ("imu", {"body": "base", "position": [0, 0, 0]}, "imu needs `drives:`"),
     ],
 )
@@ -250,12 +230,9 @@ DRIVE = '<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>
     ("old", "new", "expected"),
     [
         ("</mujoco>", "", "plank.xml: "),
-        ('mass="1"', 'mass="-1"', "plank.xml: "),
         ('<freejoint name="root"/>', "", "'root'"),
-        ('axis="1 0 0"', 'type="ball"', "joint 'l_hip'"),
         (DRIVE, "", "actuators: r_hip"),
         (DRIVE, DRIVE.replace('joint="l', 'joint="r'), "actuator 'l_hip'"),
-        ('forcerange="-5 5"', "", "actuator 'l_hip'"),
         ('axis="-1 0 0"', 'axis="0 1 0"', "'l_hip' and 'r_hip'"),
     ],
 )

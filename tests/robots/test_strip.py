@@ -127,9 +127,9 @@ def test_six_single_joints_are_a_floating_base(tmp_path: Path) -> None:
     mjcf = dog(meshes=False).replace("<freejoint/>", six)
     mjcf = mjcf.replace("0 0 0.3 1 0 0 0 ", "0 0 0.3 0 0 0 ")
     (tmp_path / "model.xml").write_text(mjcf)
-    found = propose(tmp_path / "model.xml")
-    np.testing.assert_allclose(found.robot.home_joints, [0, 0.8, -1.6] * 4)
-    assert ("home", "the model's keyframe") in [(f.topic, f.value) for f in found.findings]
+    result = propose(tmp_path / "model.xml")
+    np.testing.assert_allclose(result.robot.home_joints, [0, 0.8, -1.6] * 4)
+    assert ("home", "the model's keyframe") in [(f.topic, f.value) for f in result.findings]
 
     opened = f'<body name="slider">{SIX["x"]}<body>{SIX["y"]}{SIX["z"]}{SIX["ball"]}'
     nested = dog(meshes=False, key=False).replace("<freejoint/>", "")
@@ -158,14 +158,14 @@ def test_a_trunk_of_the_worlds_shapes_is_freed(tmp_path: Path) -> None:
     world += '<geom name="shell" type="box" size="0.15 0.06 0.05" mass="6"/>'
     fixed = mjcf[:start] + world + legs + mjcf[stop:]
     (tmp_path / "model.xml").write_text(fixed)
-    found = propose(tmp_path / "model.xml", name="dog")
-    assert found.robot.body_names[0] == "trunk"
-    assert found.robot.model().body("trunk").mass[0] == pytest.approx(6.0)
+    result = propose(tmp_path / "model.xml", name="dog")
+    assert result.robot.body_names[0] == "trunk"
+    assert result.robot.model().body("trunk").mass[0] == pytest.approx(6.0)
     # 6 + 4 legs of 1.8 kg
-    assert found.robot.model().body_mass.sum() == pytest.approx(13.2)
-    (value,) = (f.value for f in found.findings if f.topic == "root")
+    assert result.robot.model().body_mass.sum() == pytest.approx(13.2)
+    (value,) = (f.value for f in result.findings if f.topic == "root")
     assert "1 shapes of the world" in value
-    assert all(check.passed for check in found.checks), found.checks
+    assert all(check.passed for check in result.checks), result.checks
 
     (tmp_path / "model.xml").write_text(fixed.replace(world, ""))
     refusal("the trunk is fixed to the world", propose, tmp_path / "model.xml")

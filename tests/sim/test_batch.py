@@ -76,19 +76,6 @@ def test_threads_do_not_change_a_bit(robot: Robot) -> None:
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
-def test_looks_do_not_change_a_bit(robot: Robot) -> None:
-    bare, dressed = flat_scene(robot), robot.on_floor(visuals=True).compile()
-    assert dressed.ngeom > bare.ngeom
-    states = []
-    for model in (bare, dressed):
-        sim = BatchSim(model, 1, control_rate_hz=50.0, num_threads=1)
-        place(sim, robot, torch.arange(1))
-        for seed in range(5):
-            sim.step(wild(robot, 1, seed))
-        states.append(sim.qpos.clone())
-    assert torch.equal(*states)
-
-
 def test_sensors_by_name_and_at_rest(robot: Robot) -> None:
     sim = standing(robot, 2)
     for _ in range(50):

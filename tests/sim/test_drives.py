@@ -294,8 +294,8 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
         torque = sim.drives.controls(target, sim.qpos, sim.qvel)
         torch.testing.assert_close(torque, torch.full((1, 12), 41.0, dtype=torch.float64))
     torch.nn.init.constant_(model.head.bias, -0.1)
-    found = sim.drives.controls(target, sim.qpos, sim.qvel)
-    torch.testing.assert_close(found, torch.full((1, 12), 39.0, dtype=torch.float64))
+    result = sim.drives.controls(target, sim.qpos, sim.qvel)
+    torch.testing.assert_close(result, torch.full((1, 12), 39.0, dtype=torch.float64))
     # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
     sim.drives.begin(torch.tensor([0]))
     torque = sim.drives.controls(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))

@@ -23,11 +23,6 @@ def test_a_robot_gets_from_everywhere_to_everywhere(seed: int) -> None:
     assert sizes.max() > 0.98 * free.sum() and 0.2 < free.mean() < 0.8
 
 
-def test_houses_differ() -> None:
-    houses = {rooms(GRID, 1.0, None, np.random.default_rng(seed)).tobytes() for seed in range(8)}
-    assert len(houses) == 8
-
-
 def test_where_a_robot_can_be_by_hand() -> None:
     """A wall in columns 0 and 1 of 0.1 m: free from `BODY_M` of it on."""
     stands = np.zeros((3, 12), dtype=bool)

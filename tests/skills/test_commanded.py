@@ -117,10 +117,10 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
         command = 0.5 * (low + high) + 0.5 * (high - low) * z.clamp(-1.0, 1.0)
         latent, told = policy.step(Observation(seen, command, z_before=z_before), told)
         expected, below = skill.decode(latent.mean, seen, below)
-        found, mine = module.decode(z, seen, mine)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        result, mine = module.decode(z, seen, mine)
+        torch.testing.assert_close(result, expected, atol=1e-6, rtol=1e-5)
         z_before = latent.mean
-    refusal("its latents are commands", module.check_encoder, robot)
+    refusal("commands", module.check_encoder, robot)
     dribbles = policy.below(SCRIPT, Dribble(robot))
     refusal("without a script", over(dribbles, skill).as_module)
     refusal("over skills", over(policy, skill.in_joint_space()).as_module)

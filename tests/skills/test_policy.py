@@ -34,8 +34,8 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
     read = HighLevelPolicy.load(tmp_path / "policy")
     given = some_input(policy, 6)
     expected, _ = policy.step(given, policy.initial_state(6))
-    found, _ = read.step(given, read.initial_state(6))
-    assert torch.equal(expected.mean, found.mean) and torch.equal(expected.std, found.std)
+    result, _ = read.step(given, read.initial_state(6))
+    assert torch.equal(expected.mean, result.mean) and torch.equal(expected.std, result.std)
     assert read.contract.training == {"seed": 3} and read.contract.versions["torch"]
     assert read.contract.command_range == policy.contract.command_range
     wanted = ["policy.json", "policy.safetensors"]

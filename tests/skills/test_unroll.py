@@ -34,16 +34,3 @@ def test_it_equals_its_steps_and_the_cell_s(seed: int) -> None:
     assert torch.equal(whole, torch.cat(steps))
     assert all(torch.equal(a, b) for a, b in zip(last, state, strict=True))
     torch.testing.assert_close(whole, torch.stack(by_hand))
-
-
-def test_it_equals_torch_s_lstm_between_resets() -> None:
-    # Two episodes in one unroll are two separate runs of nn.LSTM: the stored state, then zeros.
-    cell, inputs, state, _ = _case(7)
-    resets = torch.zeros(T, B, dtype=torch.bool)
-    resets[4] = True
-    lstm = nn.LSTM(F, H)
-    lstm.load_state_dict({f"{name}_l0": tensor for name, tensor in cell.state_dict().items()})
-    first, _ = lstm(inputs[:4], (state[0][None], state[1][None]))
-    second, _ = lstm(inputs[4:])
-    found = unroll_lstm(cell, inputs, state, resets)[0]
-    torch.testing.assert_close(found, torch.cat([first, second]))

@@ -15,8 +15,6 @@ from npmp.actuators.identification.estimation import (
     IdentificationConfig,
     Identified,
     ParameterPrior,
-    _correlation_time,
-    _saturated,
     identify,
 )
 from npmp.actuators.identification.preset import summary
@@ -63,10 +61,10 @@ def test_all_but_the_share_of_damping_of_a_loaded_joint_is_identified(hidden: Fl
     """Four repeats: each of six parameters within three errors, and the errors as large as the
     misses are."""
     stand = arm()
-    found = [identify(stand, logged(stand, hidden, seed), QUICK) for seed in range(4)]
-    z = np.array([(f.estimate - hidden)[0, :6] / f.error[0, :6] for f in found])
+    result = [identify(stand, logged(stand, hidden, seed), QUICK) for seed in range(4)]
+    z = np.array([(f.estimate - hidden)[0, :6] / f.error[0, :6] for f in result])
     assert np.abs(z).max() < 3.5 and 0.5 < np.sqrt(np.square(z).mean()) < 1.5
-    first = found[0]
+    first = result[0]
     assert first.rms_after[0] == pytest.approx(5e-4, rel=0.1)
     assert first.rms_before[0] > 20 * first.rms_after[0]
     assert first.error[0, KP] < 0.44 and first.error[0, DELAY] < 2e-4
@@ -78,17 +76,17 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
     """About the vertical, of a link that weighs nothing, everything may be twice as large: the
     prior of kp decides, and armature / kp is known all the same."""
     stand = arm("turning", mass=1e-6)
-    found = identify(stand, logged(stand, hidden, 0), QUICK)
+    result = identify(stand, logged(stand, hidden, 0), QUICK)
     # what was known before, less what jumps feign
-    assert 0.5 * 0.12 * 40.0 < found.error[0, KP] < 0.121 * 40.0
+    assert 0.5 * 0.12 * 40.0 < result.error[0, KP] < 0.121 * 40.0
     # of a bias that does nothing only rounding shows: that is no jump
-    assert found.error[0, DELAY] < 3e-5
-    assert found.error[0, BIAS] == pytest.approx(0.03, rel=0.01)
-    assert abs(found.estimate[0, BIAS]) < 1e-6
-    assert found.correlation(0)[KP, ARMATURE] > 0.99
-    ratio = summary(found)["joints"]["a"]["armature_over_kp"]
+    assert result.error[0, DELAY] < 3e-5
+    assert result.error[0, BIAS] == pytest.approx(0.03, rel=0.01)
+    assert abs(result.estimate[0, BIAS]) < 1e-6
+    assert result.correlation(0)[KP, ARMATURE] > 0.99
+    ratio = summary(result)["joints"]["a"]["armature_over_kp"]
     assert abs(ratio["estimate"] - 0.08 / 44.0) < 3.0 * ratio["standard_error"] < 0.03 * 0.08 / 44.0
-    assert "only relative to kp" in doubts(found) and "bias" in doubts(found)
+    assert "only relative to kp" in doubts(result) and "bias" in doubts(result)
 
 
 def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: Floats) -> None:
@@ -100,18 +98,18 @@ def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: 
     for seed in range(3):
         noise = np.random.default_rng(seed).normal(size=true.shape)
         drift = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], noise, 0)
-        found = identify(stand, log_of(stand, command, true + 3e-3 * drift), QUICK)
-        z.append((found.estimate - hidden)[0, scale] / found.error[0, scale])
+        result = identify(stand, log_of(stand, command, true + 3e-3 * drift), QUICK)
+        z.append((result.estimate - hidden)[0, scale] / result.error[0, scale])
     assert 0.3 < np.sqrt(np.square(z).mean()) < 1.5
 
 
 def test_torques_tell_the_drive_from_the_joint(hidden: Floats) -> None:
     stand = arm("turning", mass=1e-6)
-    found = identify(stand, logged(stand, hidden, 0, torque=True), QUICK)
+    result = identify(stand, logged(stand, hidden, 0, torque=True), QUICK)
     known = [ARMATURE, DAMPING, FRICTION, DELAY, KP, KD]
-    assert (np.abs(found.estimate - hidden)[0, known] < 3.5 * found.error[0, known]).all()
-    assert found.error[0, KP] < 0.02 * 44.0 and 0.0 < found.error[0, KD] < 0.1
-    assert "on their sum" not in doubts(found)
+    assert (np.abs(result.estimate - hidden)[0, known] < 3.5 * result.error[0, known]).all()
+    assert result.error[0, KP] < 0.02 * 44.0 and 0.0 < result.error[0, KD] < 0.1
+    assert "on their sum" not in doubts(result)
 
 
 def test_a_drive_that_damps_less_than_the_model_s_has_the_rest(hidden: Floats) -> None:
@@ -119,9 +117,9 @@ def test_a_drive_that_damps_less_than_the_model_s_has_the_rest(hidden: Floats) -
     less = hidden.copy()
     less[0, DAMPING], less[0, KD] = 0.1, 0.5
     stand = arm()
-    found = identify(stand, logged(stand, less, 0), QUICK)
-    assert found.estimate[0, DAMPING] == 0.0
-    assert found.estimate[0, KD] == pytest.approx(0.6, abs=4 * found.error[0, DAMPING])
+    result = identify(stand, logged(stand, less, 0), QUICK)
+    assert result.estimate[0, DAMPING] == 0.0
+    assert result.estimate[0, KD] == pytest.approx(0.6, abs=4 * result.error[0, DAMPING])
 
 
 def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
@@ -130,34 +128,8 @@ def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
     weak.torque_limit[:] = 3.0
     log = logged(strong, hidden, 0)
     assert identify(strong, log, once).saturated[0] == 0.0
-    found = identify(weak, log, once)
-    assert found.saturated[0] > 0.1 and "torque limit" in doubts(found)
-
-
-def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> None:
-    """Commands that jump by 0.3 rad: most is asked for right after, less at the next moment; the
-    limit is between."""
-    stand = arm("turning", mass=0.1)
-    quick = hidden * [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
-    command = np.repeat([0.0, 0.3, 0.0], 25)[:, None]
-    motions = [
-        stand.run(quick[None], command, command[0], torque=True, every_step=every)
-        for every in (False, True)
-    ]
-    peak = [np.abs(motion.torque).max() for motion in motions]
-    assert peak[0] < 0.95 * peak[1]
-    stand.torque_limit[:] = np.mean(peak)
-    assert _saturated(stand, (JointRecording("jumps", command, command),), quick)[0] > 0.0
-
-
-def test_correlation_time() -> None:
-    """White noise: 1. A moving average over 9: autocorrelations (9 - k) / 9, so 1 + 2 (8 + 7 + ...
-    + 1) / 9 = 9."""
-    noise = np.random.default_rng(0).normal(size=20_000)
-    assert _correlation_time(noise) == pytest.approx(1.0, abs=0.1)
-    averaged = np.convolve(noise, np.ones(9), "valid")
-    assert _correlation_time(averaged) == pytest.approx(9.0, rel=0.25)
-    assert _correlation_time(np.zeros(100)) == 1.0
+    result = identify(weak, log, once)
+    assert result.saturated[0] > 0.1 and "torque limit" in doubts(result)
 
 
 # --- a real servo
@@ -204,11 +176,11 @@ def test_a_real_servo_is_predicted_better_than_by_its_data_sheet(shared: Path) -
     stand, recordings = pendulum(shared, 100)
     *known, other = sorted(recordings, key=lambda recording: "up_and_down" in recording.name)
     settings = IdentificationConfig(prior=ParameterPrior(kp=1.0), settle_s=0.3, iterations=8)
-    found = identify(stand, StandLog(188.0, stand.joints, tuple(known)), settings)
-    both = np.stack((found.nominal, found.estimate))
+    result = identify(stand, StandLog(188.0, stand.joints, tuple(known)), settings)
+    both = np.stack((result.nominal, result.estimate))
     read = stand.run(both, other.command, other.position[0]).position + both[:, None, :, BIAS]
     before, after = np.sqrt(np.square(read - other.position).mean((1, 2)))
     assert "up_and_down" in other.name and after < 0.06 and after < 0.25 * before
     # what the model lacks: the errors are widened for it
-    assert found.correlation_time[0] > 20
-    assert 0.1 < found.estimate[0, KP] < 0.3 and found.estimate[0, FRICTION] > 0.01
+    assert result.correlation_time[0] > 20
+    assert 0.1 < result.estimate[0, KP] < 0.3 and result.estimate[0, FRICTION] > 0.01

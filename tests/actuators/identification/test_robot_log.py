@@ -35,9 +35,9 @@ def changed(log: StandLog, factor: float, offset: float = 0.0) -> StandLog:
 
 def test_joints_come_in_the_robots_order(log: StandLog) -> None:
     robot = robots.load("anymal_b")
-    found = match_robot(log, robot)
-    assert found.joints == robot.joint_names
-    np.testing.assert_array_equal(found.recordings[0].command, log.recordings[0].command[:, ::-1])
+    result = match_robot(log, robot)
+    assert result.joints == robot.joint_names
+    np.testing.assert_array_equal(result.recordings[0].command, log.recordings[0].command[:, ::-1])
 
 
 def test_other_units_signs_and_no_motion_are_refused(log: StandLog) -> None:

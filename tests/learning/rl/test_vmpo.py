@@ -21,9 +21,6 @@ def _random_advantages(seed: int, shape: tuple[int, ...] = (8, 6, 3)) -> torch.T
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-# One objective, [T, B] = [2, 2]. The upper half of (ln 3, -1; 0, ln 2) is ln 3 and ln 2.
-A1 = torch.tensor([[LN3, -1.0], [0.0, LN2]]).unsqueeze(-1)
-
 # Three objectives, [T, B] = [4, 1]:
 #   k = 0, eta 1:  ln 2, ln 3, 0, -5         -> steps 1, 0: weights 3/5, 2/5
 #   k = 1, eta 2:  0, -1, 2 ln 4, 2 ln 5     -> steps 3, 2: weights 5/9, 4/9
@@ -162,9 +159,3 @@ def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     draws = Gaussian(mean.expand(20000, 4, 3), std).draw(g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)
     torch.testing.assert_close(draws.std(0), std, rtol=0.05, atol=0)
-
-
-def test_value_loss_by_hand() -> None:
-    # Errors 1, 2 and 3, 4 by objective: 1/2 (1 + 4), 1/2 (9 + 16) -> mean 7.5
-    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(1)
-    assert vmpo.value_loss(predictions, torch.zeros(2, 1, 2)).item() == pytest.approx(7.5)

@@ -42,9 +42,9 @@ def address() -> Iterator[str]:
     try:
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=30)
-        assert process.returncode == 143 and out == "", said
-        assert "Traceback" not in said
+        out, message = process.communicate(timeout=30)
+        assert process.returncode == 143 and out == "", message
+        assert "Traceback" not in message
     finally:
         process.kill()
 
@@ -57,8 +57,8 @@ class Visit:
         self.page.set_default_timeout(1000 * PATIENCE_S)
         self.page.on(
             "console",
-            lambda said: (
-                errors.append(f"{said.text} ({said.location})") if said.type == "error" else None
+            lambda entry: (
+                errors.append(f"{entry.text} ({entry.location})") if entry.type == "error" else None
             ),
         )
         self.page.on("pageerror", lambda error: errors.append(str(error)))

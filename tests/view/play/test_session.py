@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp.envs.policy import Observation, PolicyOutput
 from npmp.evaluation.handover import load_recovery
 from npmp.tasks import dribble
 from npmp.tasks.navigate import HousePlanner
@@ -199,35 +198,6 @@ def test_what_falls_is_put_back_where_it_fell(cast: Cast) -> None:
     session.steer(1.0, 0.0, 0.0)
     steps(session, 1.0)
     assert session.snapshot().achieved[0] > 0.5 and not session.snapshot().down
-
-
-class Rescuer:
-    """Holds the home pose, and counts."""
-
-    def __init__(self) -> None:
-        self.acted = 0
-
-    def initial_state(self, n: int) -> tuple[()]:
-        return ()
-
-    def step(self, observation: Observation, state: Any) -> tuple[PolicyOutput, Any]:
-        self.acted += 1
-        return PolicyOutput(torch.zeros(1, 12)), state
-
-
-def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
-    rescuer = Rescuer()
-    session = Session(cast)
-    session.mode.rescuer = rescuer
-    toppled(session)
-    steps(session, RESET_S + 1.0)
-    assert session.snapshot().down and rescuer.acted > 20
-    # as if it had got up: another second on its feet, and the policy goes on
-    session.mode.put_back()
-    steps(session, 1.0)
-    acted = rescuer.acted
-    steps(session, 0.5)
-    assert not session.snapshot().down and rescuer.acted == acted
 
 
 def test_what_has_fallen_gets_up_by_itself_and_walks_on(

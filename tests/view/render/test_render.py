@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,22 +132,6 @@ def test_ghost_and_arrows(filmed: tuple[Shot, Frames]) -> None:
     # bluish: the ghost's back, through which the background is seen
     assert pixel[2] > pixel[0] + 10
     assert GHOST[2] > GHOST[0]
-
-
-def test_the_projection_is_that_of_the_pinhole(robot: Robot, trot: ReplayClip) -> None:
-    shot = Shot(robot, trot, View(azimuth=0.0, elevation=0.0, distance=2.0))
-    camera = camera_of(shot, SIZE)
-    ahead = np.array(
-        [math.cos(math.radians(camera.azimuth)), math.sin(math.radians(camera.azimuth)), 0.0]
-    )
-    left = np.array([-ahead[1], ahead[0], 0.0])
-    points = camera.lookat[:, None] + np.stack(
-        (0 * ahead, left, 0.5 * np.array([0, 0, 1.0]), ahead + left)
-    )
-    pixels = project(camera, points) - [96.0, 64.0]
-    focal = 64.0 / math.tan(math.radians(16.0))  # half the picture's height is 16 degrees
-    expected = [[0, 0], [-focal / 2.0, 0], [0, -0.5 * focal / 2.0], [-focal / 3.0, 0]]
-    np.testing.assert_allclose(pixels, np.broadcast_to(expected, pixels.shape), atol=1e-6)
 
 
 def test_the_camera_fits_and_follows_smoothly(robot: Robot, trot: ReplayClip) -> None:

@@ -8,20 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from mocap_data.store import MotionSet, write_motions
-from npmp.actuators import write_log
-from npmp.actuators.servo import PDParameters
 from npmp.experiments import cli
 from npmp.robots import Robot
 from npmp.view import report
-from npmp.view.report import parts, retarget_page, suite_page
-from npmp.view.report.gait_section import grid_section
+from npmp.view.report import retarget_page
 from npmp.view.report.motion_table import COLUMNS
 from npmp.view.report.retarget_page import RetargetReport
 from retarget import clean
-from tests.actuators.servos import log_of, servo
 from tests.view.report.test_report import full
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -29,8 +24,8 @@ playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-PRACTICE = Path(report.__file__).parents[2] / "conf" / "scenario" / "practice.yaml"
-SCENARIOS = sorted(yaml.safe_load(PRACTICE.read_text(encoding="utf-8")).keys() - {"for"})
+
+
 # sections, tables and drawings that are wider than their place, with all folds open
 WIDER = """() => {
   document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
@@ -72,73 +67,11 @@ def written_by(page: str, *command: str) -> Callable[[Path, Robot, MotionSet], P
     return build
 
 
-def stand(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    excite = ["sysid", "excite", "robot=anymal_b", "debug=tiny", f"out={folder / 'excite'}"]
-    assert cli.main(excite) == 0
-    log = f"data={folder / 'excite' / 'log.npz'}"
-    return written_by("report.html", "sysid", "fit", "robot=anymal_b", log)(folder, robot, motions)
-
-
-def drives(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    log = folder / "servos.npz"
-    write_log(log, log_of(servo(PDParameters(20.0, 1.0), name="knee", samples=300)))
-    command = ["actuator", "fit", f"data={log}", "model=pd", "debug=tiny", f"out={folder / 'pd'}"]
-    assert cli.main(command) == 0
-    return folder / "pd" / "report.html"
-
-
-def grid(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    """Two commands, one of them with each fault."""
-    each = dict.fromkeys(("lift_m", "stance_mps", "step_rate_hz", "phase"), [0.123] * 4)
-    row = each | {"command": [-0.5, 0.25, 1.0], "achieved": [-0.4, 0.2, 0.9], "dead": False}
-    row |= {"joint_speed_share": 0.5, "opposite_correlation": -0.25, "falls": 12}
-    row |= {"module": each | {"opposite_correlation": 0.5}, "roll_rms_rad": 0.1, "pitch_rad": 0.1}
-    row |= {"recorded": row["module"], "faults": ["off by 0.10 m/s", "a foot lifts by 1.2 cm"] * 3}
-    rows = [row, row | {"command": [0.5, 0.25, 1.0], "faults": []}]
-    sections = [grid_section(rows, robot.foot_bodies)]
-    return parts.assemble(folder / "grid.html", title="grid", sections=sections)
-
-
-def suite(folder: Path, robot: Robot, motions: MotionSet) -> Path:
-    """Every scenario of practice, none passed; every flag raised."""
-    push = {"force_n": 50.0, "count": 8, "every_s": 1.0, "duration_s": 0.5}
-    settings = {"task": {"terrain": "stairs"}, "physics": {}, "sensors": {}, "push": push}
-    row = dict.fromkeys(("success", "low", "high", "pass_mark", "fell", "off_command"), 0.123)
-    row |= dict.fromkeys(("error_mps", "error_rps", "bound_mps", "bound_rps"), 0.123)
-    row |= {"command": [0.5, -0.25, 1.0], "source": "P", "cure": "train on it", "scaled": True}
-    row |= {"passed": False, "settings": settings | {"seconds": 10.0}}
-    flag = {"value": 0.123, "from": 0.1, "raised": True, "symptom": "skates", "cure": "lift"}
-    names = ("jerk", "slip_mps", "spread_mps", "start_falls", "speed")
-    side = {"axis": "forward", "sign": -1.0, "up_to": 0.1}
-    side["achieved"] = [(0.05 * i, 0.05 * i) for i in range(1, 11)]
-    speeds = {"limit_rps": 7.5, "p999_rps": 8.0, "max_rps": 12.0}
-    result = {
-        "policy": robot.name,
-        "robot": robot.name,
-        "trials": 100,
-        "seed": 0,
-        "randomization": "none",
-        "actuator": "none",
-        "teacher": None,
-        "success": {"last_s": 3.0},
-        "scenarios": [row | {"name": name} for name in SCENARIOS],
-        "red_flags": [flag | {"name": name} for name in names],
-        "dead_zones": [side],
-        "joint_speeds": dict.fromkeys(robot.joint_names, speeds),
-    }
-    return suite_page.write(folder / "suite.html", robot, result, {}, {})
-
-
 PAGES = {
     "run": run_report,
     "retargeting": retargeting,
-    "drives": drives,
-    "stand": stand,
     "module": written_by("report.html", "evaluate", "module=anymal_b_gaits", "data=DATA"),
     "policy": written_by("report.html", "evaluate", "policy=anymal_b_walk", "task=walk"),
-    "grid": grid,
-    "suite": suite,
-    "wander": written_by("report.html", "skill", "wander", "anymal_b_gaits", "data=DATA"),
 }
 
 
