@@ -223,7 +223,7 @@ def test_eyes_are_of_one_camera(folder: Path) -> None:
     assert DepthNetwork.load(folder).contract.channels == 8
     with pytest.raises(InputError, match=r"pitch_deg 35.0, not 20.0"):
         ImageCamera(replace(known, pitch_deg=20.0), 0.5)
-    with pytest.raises(InputError, match=r"0.50 m above the floor, .* at 0.30 m: train"):
+    with pytest.raises(InputError, match=r"0.50 m above the floor, .* at 0.30 m; train"):
         ImageCamera(known, 0.3)
     with pytest.raises(InputError, match=r"eyes\.json"):
         ImageCamera(replace(known, network=str(folder / "none")), 0.5)

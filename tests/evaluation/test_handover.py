@@ -174,7 +174,7 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
     refusal("trained for task 'walk'", load_recovery, tmp_path / "alone", robot)
     refusal("trained for task 'walk'", get_up, over(policy, skill))
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
-    message = "hold is first_order for the walking policy, zero_order for the rec"
+    message = "it is first_order for the walking policy, zero_order for the rec"
     refusal(message, check_compatible, over(policy, other), recovery.policy)
 
 

@@ -219,7 +219,7 @@ def test_every_draw_changes_something(name: str) -> None:
             values[0] != values[1] for values in (*physics._fields.values(), physics.joint_offset)
         ]
         assert any(bool(values.any()) for values in changed), column
-    with pytest.raises(ValueError, match="3 numbers"):
+    with pytest.raises(ValueError, match="3 samples"):
         physics.set(torch.arange(2), torch.zeros(2, 3))
 
 
