@@ -180,7 +180,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
         if low < least or high > most:
             say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
     figures = ", ".join(
-        f"{name} {result[name]:.3f}" for name in evaluation.task.judged if name in result
+        f"{name} {result[name]:.3f}" for name in evaluation.task.logged_figures if name in result
     )
     say(f"{evaluation.task.name}: {figures}; {run.folder / 'report.html'}")
     if "grid" in result:

@@ -128,7 +128,7 @@ def contract_of(
         raise InputError("the policy estimates depths from images, which cannot be exported")
     gains = _gains(own.training, module, drives)
     if drives is not None:
-        golden = golden | {"actuator": RobotBatchConfig(actuator=drives).drives_noted()}
+        golden = golden | {"actuator": RobotBatchConfig(actuator=drives).drives_record()}
     meaning = conventions(skill.hold, skill.accelerometer)
     if (radius := getattr(task.config, "radius_m", None)) is not None:
         least, most = radius

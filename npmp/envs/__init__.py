@@ -1,7 +1,7 @@
 """Environments: torch functions on the simulator's arrays.
 
-`TaskEnv` is the one environment, of any `Task` (`npmp.tasks`). Its pieces (state, features,
-sensors) serve imagination as well.
+`TaskEnv` is the environment of any `Task` (`npmp.tasks`). Imagination uses the same states,
+features and sensors.
 """
 
 from npmp.envs.motions import load_motions

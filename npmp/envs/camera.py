@@ -1,9 +1,9 @@
-"""A depth camera on a robot, over ground that has one height at each place.
+"""A depth camera on a robot, rendered over a height field.
 
-Along a bearing the steepest sight of the ground so far grows with distance, so a ray ends where
-that first is as steep as the ray, as in games that drew landscapes without a graphics card. An
-image costs heights at `BEARINGS` times `DISTANCES` places and a search, not a march along each ray.
-What is narrower than 8 % of its distance may be missed.
+Along a bearing the steepest elevation of the ground up to a distance (the horizon) never decreases.
+A ray ends at the first distance whose horizon is as steep as the ray. An image costs heights at
+`BEARINGS` times `DISTANCES` places and a binary search, not a march along each ray. Objects
+narrower than 8 % of their distance may be missed.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from npmp.core.settings import from_mapping, to_plain
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
 
-BEARINGS = 64  # at least, and two per column of an image
+BEARINGS = 64  # at least; two per column of an image
 DISTANCES = 64  # a power of 2
 MOST_PIXELS = 256  # columns or rows of an image
-AT_ONCE = 8  # images, so that they fit into a processor's cache
-HALVINGS = 3  # of the stretch between two distances where a ray ends
-_FIRST_M = 0.05  # the nearest of the distances
+CHUNK = 8  # images rendered at once, so that they fit into the CPU's cache
+HALVINGS = 3  # bisections between the two distances at a ray's end
+_FIRST_M = 0.05  # the shortest distance
 
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """A depth camera, its frame and its faults. Raises ValueError for values out of range."""
+    """A depth camera: its pose, noise and delay. Raises ValueError for values out of range."""
 
     # columns, rows
     size: tuple[int, int] = (16, 9)
-    # of view, across and from top to bottom
+    # horizontal and vertical field of view
     fov_deg: tuple[float, float] = (87.0, 58.0)
-    # forwards, to the left and above the root's origin [m]: on an ANYmal
+    # position in the root frame [m]: forwards, to the left, up; on an ANYmal
     place_m: tuple[float, float, float] = (0.45, 0.0, 0.1)
-    # the optical axis, downwards from forwards
+    # angle of the optical axis below the horizontal
     pitch_deg: float = 35.0
-    # nearest and farthest depth that it tells [m]
+    # nearest and farthest depth [m]
     range_m: tuple[float, float] = (0.2, 4.0)
-    # deviation of a depth: of stereo of its square [1/m], of time of flight of itself
+    # standard deviation of a depth: stereo, times its square [1/m]; time of flight, times depth
     noise_stereo: float = 0.004
     noise_flight: float = 0.0
-    # share of pixels that know nothing, which say the farthest depth
+    # share of pixels without a reading, which get the farthest depth
     holes: float = 0.02
     rate_hz: float = 10.0
-    # from an image's moment until a policy has it
+    # from exposure until a policy observes the image
     delay_s: float = 0.1
     # folder of a network that estimates depths from colour images (`ImageCamera`); "": measured
     network: str = ""
-    # of these images: generated (`Appearances`), or mujoco (by its renderer)
+    # renderer of these images: generated (`Appearances`) or mujoco
     renderer: str = "generated"
 
     def __post_init__(self) -> None:
@@ -74,10 +74,10 @@ class CameraConfig:
         if self.renderer != "generated" and not self.network:
             raise ValueError(f"renderer={self.renderer}: only a camera with network= has images")
         if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
-            raise ValueError("fov_deg must be below 170, range_m must rise")
+            raise ValueError("fov_deg must be below 170, range_m must be [nearest, farthest]")
 
 
-# by name [D: the makers' data sheets]
+# by name [D: the manufacturers' data sheets]
 CAMERAS = {
     "stereo": CameraConfig(),
     "flight": CameraConfig(
@@ -86,13 +86,13 @@ CAMERAS = {
 }
 
 
-# settings of cameras by their names in files of before; `recorded` still writes "eyes"
+# names of settings in older files; `recorded` still writes "eyes"
 _OLD_NAMES = {"eyes": "network", "look": "renderer"}
 
 
 def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
-    """A camera by its name, of a YAML file, a mapping, or a folder of a depth network: that
-    network's camera, without further noise. Raises InputError for none."""
+    """A camera from its name, a YAML file, a mapping, or the folder of a depth network, whose
+    camera it then is, without noise. Raises InputError for anything else."""
     if isinstance(camera, str) and camera in CAMERAS:
         return CAMERAS[camera]
     if isinstance(camera, str) and (Path(camera) / "eyes.json").is_file():
@@ -114,7 +114,7 @@ def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
 
 
 def recorded(config: CameraConfig) -> dict[str, Any]:
-    """The settings that a policy, or a depth network, depends on, as `camera_of` takes them."""
+    """The settings that policies and depth networks depend on, as `camera_of` takes them."""
     values = to_plain(config)
     del values["renderer"]
     network = values.pop("network")
@@ -122,8 +122,8 @@ def recorded(config: CameraConfig) -> dict[str, Any]:
 
 
 class DepthCamera(Sensor):
-    """Depth images along the optical axis, row by row from the top left, and when a policy gets
-    them."""
+    """Depth images along the optical axis, row by row from the top left, at the camera's rate and
+    delay."""
 
     saved: ClassVar[Mapping[str, str]] = {"eye.age": "age", "eye.past": "past"}
     age: Tensor  # (n,) long: control steps since the latest image
@@ -155,7 +155,7 @@ class DepthCamera(Sensor):
         self.allocate(env.num_envs, env.dt, env.device)
 
     def allocate(self, n: int, dt: float, device: torch.device) -> None:
-        """Cameras of n robots; dt: control period [s]."""
+        """Allocate state for n robots; dt: control period [s]."""
         c = self.config
         self.period = max(1, round(1.0 / (c.rate_hz * dt)))
         self.delay = round(c.delay_s / dt)
@@ -168,14 +168,14 @@ class DepthCamera(Sensor):
         self.past = torch.zeros(n, images, len(self.rays), device=device)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """All images of robots ids (k,) show the start; each robot has its own phase."""
-        draw = torch.rand(len(ids), generator=generator, device=ids.device)
-        self.age = self.age.index_copy(0, ids, (draw * self.period).long())
+        """Fill the images of robots ids (k,) with the start's; phases are random."""
+        phase = torch.rand(len(ids), generator=generator, device=ids.device)
+        self.age = self.age.index_copy(0, ids, (phase * self.period).long())
         image = self._image(ids).unsqueeze(1).expand(-1, self.past.shape[1], -1)
         self.past = self.past.index_copy(0, ids, image)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """Take an image of robots whose period is over."""
+        """Take an image where a period is over."""
         self.age = self.age + 1
         due = torch.nonzero(self.age >= self.period).squeeze(-1)
         if len(due):
@@ -184,30 +184,30 @@ class DepthCamera(Sensor):
             self.age = self.age.index_fill(0, due, 0)
 
     def _image(self, ids: Tensor) -> Tensor:
-        depth = self._true(ids)
-        draws = torch.randn(2, *depth.shape, generator=self.env.generator, device=depth.device)
-        return self.taken(depth, draws[0], draws[1])
+        depth = self._exact(ids)
+        normal = torch.randn(2, *depth.shape, generator=self.env.generator, device=depth.device)
+        return self.add_noise(depth, normal[0], normal[1])
 
-    def _true(self, ids: Tensor) -> Tensor:
+    def _exact(self, ids: Tensor) -> Tensor:
         """Depths before noise."""
         state = RobotState.unpack(self.env.state.pack()[ids])
         return self.images(state.root_pos, state.root_rot, self.env.ground.height_in_world)
 
     def read(self) -> Tensor:
-        """The latest image that is old enough to have arrived, (n, pixels) [m]."""
+        """The latest image older than the delay, (n, pixels) [m]."""
         missing = (self.delay - self.age).clamp(min=0)
         which = torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
         return self.past[torch.arange(len(which), device=which.device), which]
 
     def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
-        """As `Sensor.imagined`; without delay, an image at each step."""
+        """As `Sensor.imagined`: an image at each step, without delay."""
         height = partial(self.env.ground.above, patch=patch)
         depth = self.depths(state.root_pos, state.root_rot, height)
-        return self.taken(depth, *noise.unbind(-2))
+        return self.add_noise(depth, *noise.unbind(-2))
 
-    def taken(self, depth: Tensor, noise: Tensor, other: Tensor) -> Tensor:
-        """What the camera makes of depths (..., pixels) [m]; noise, other: alike, standard
-        normal."""
+    def add_noise(self, depth: Tensor, noise: Tensor, other: Tensor) -> Tensor:
+        """Add noise and holes to depths (..., pixels) [m]; noise, other: standard normal, same
+        shape."""
         c = self.config
         near, far = self.config.range_m
         off = c.noise_stereo * depth.square() + c.noise_flight * depth
@@ -217,19 +217,19 @@ class DepthCamera(Sensor):
     def images(
         self, position: Tensor, rotation: Tensor, height: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """As `depths`, a few at a time: of heights that follow from places alone."""
-        pairs = zip(position.split(AT_ONCE), rotation.split(AT_ONCE), strict=True)
+        """As `depths`, in chunks; height does not depend on the robot."""
+        pairs = zip(position.split(CHUNK), rotation.split(CHUNK), strict=True)
         return torch.cat([self.depths(*pair, height) for pair in pairs])
 
     @torch.no_grad()
     def depths(
         self, position: Tensor, rotation: Tensor, height: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """True depths (B, pixels) [m], the farthest where nothing is nearer.
+        """Exact depths (B, pixels) [m], clamped to `range_m`.
 
         Args:
-          position: (B, 3) of the root, rotation: (B, 3, 3). height: of the ground at places (B, k,
-            2): (B, k) [m].
+          position: (B, 3) of the root [m]. rotation: (B, 3, 3).
+          height: ground height (B, k) [m] at places (B, k, 2) [m].
         """
         rays = self.rays @ rotation.mT
         at = position + rotation @ self.place
@@ -241,13 +241,13 @@ class DepthCamera(Sensor):
         half = bearing.abs().amax(-1, keepdim=True).clamp(min=1e-6)
         count = max(BEARINGS, 2 * self.config.size[0])
         d = self.distances
-        looked = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
-        along = torch.stack((torch.cos(looked), torch.sin(looked)), -1)
+        angle = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
+        along = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
         place = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
         rise = height(place.flatten(1, 2)).view(place.shape[:-1]) - at[:, 2, None, None]
         horizon = (rise / d).cummax(-1).values
         column = ((bearing / half + 1.0) / 2.0 * (count - 1)).round().long()
-        first = _first_at_least(horizon, column, slope)  # the first distance where it ends
+        first = _first_at_least(horizon, column, slope)
         far = d[first.clamp(max=len(d) - 1)]
         near = torch.where(first > 0, d[(first - 1).clamp(min=0)], 0.0)
         ahead = rays[..., :2] / flat.unsqueeze(-1)
@@ -255,15 +255,16 @@ class DepthCamera(Sensor):
             middle = 0.5 * (near + far)
             ground = height(at[:, None, :2] + middle.unsqueeze(-1) * ahead)
             ended = ground >= at[:, 2:] + slope * middle
-            near, far = torch.where(ended, near, middle), torch.where(ended, middle, far)
+            near = torch.where(ended, near, middle)
+            far = torch.where(ended, middle, far)
         depth = 0.5 * (near + far) / flat
-        low, most = self.config.range_m
-        return torch.where(first < len(d), depth, most).clamp(low, most)
+        nearest, farthest = self.config.range_m
+        return torch.where(first < len(d), depth, farthest).clamp(nearest, farthest)
 
 
 def _first_at_least(rising: Tensor, row: Tensor, value: Tensor) -> Tensor:
-    """Where the rising numbers (B, R, D) of a row (B, k) first reach values (B, k), (B, k); D where
-    they nowhere do. By halving, as D is a power of 2."""
+    """Index (B, k) of the first number >= value (B, k) in a row (B, k) of rising numbers (B, R, D),
+    D where none is; by bisection, D a power of 2."""
     count = rising.shape[-1]
     numbers = rising.flatten(1)
     begin = row * count

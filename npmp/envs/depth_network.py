@@ -1,5 +1,5 @@
-"""A small network that estimates depths from colour images, so that a planner needs no depth camera
-(modular perception, as in Mueller et al. 2018)."""
+"""A small network that estimates depths from colour images, in place of a depth camera (modular
+perception, as in Mueller et al. 2018)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from npmp.core import artifact
 
-FINER = 4  # pixels of a image along each side of a depth's
-UNSURE = 0.3  # scale of a logarithm's error: from here on a pixel knows nothing
-GROUPS = 8  # that channels are normalized in
-# of a level floor's depths, at which an earlier image is compared
+FINER = 4  # image pixels per depth pixel, along each side
+UNSURE = 0.3  # scale of the log depth's error from which on a pixel has no reading
+GROUPS = 8  # of the group norm
+# shares of a level floor's depth at which an earlier image is compared
 SHARES = (1.0, 0.85, 0.7, 0.55, 0.42, 0.3)
 
 
 @dataclass(frozen=True)
 class DepthNetworkContract:
-    """The camera of a depth network (`CameraConfig`, as plain values), and the height above a floor
-    of the root of the robot that carries it [m]."""
+    """A depth network's camera (`CameraConfig` as plain values), and the root height of its robot
+    above the floor [m]."""
 
     camera: dict[str, Any]
     height_m: float
@@ -31,7 +31,7 @@ class DepthNetworkContract:
 
 
 class _Residual(nn.Module):
-    """What a convolution adds to its input, normalized."""
+    """Residual block: input plus convolution of the normalized input."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -43,10 +43,12 @@ class _Residual(nn.Module):
 
 
 class DepthNetwork(nn.Module):
-    """Convolutions of a image about its mean, of where its pixels are, of how far a level floor
-    would be there, of which depths are multiples, and of how little an earlier image agrees at
-    some of these (plane sweep, Collins 1996): at the depths' own resolution, and at half of it for
-    what is around. Raises ValueError for channels that are no multiple of `GROUPS`."""
+    """A convolutional network at the depths' resolution, with context at half of it.
+
+    Inputs: the image minus its mean, pixel coordinates, the inverse depth of a level floor, and
+    differences to an earlier image at some depths (plane sweep, Collins 1996). Depths are predicted
+    as multiples of the level floor's. Raises ValueError unless channels are a multiple of `GROUPS`.
+    """
 
     place: Tensor
 
@@ -71,14 +73,12 @@ class DepthNetwork(nn.Module):
         """
         Args:
           images: (B, rows, columns, 3) in [0, 1], from the top left.
-          level: a level floor's nearness in each pixel (B, rows, columns) [1/m], 0 above the
-            horizon.
-          before: how far an earlier image differs (B, S + 1, rows, columns), as
-            `npmp.envs.images.compared` has it.
+          level: inverse depth of a level floor (B, rows, columns) [1/m], 0 above the horizon.
+          before: differences to an earlier image (B, S + 1, rows, columns), from
+            `npmp.envs.images.compared`.
 
         Returns:
-          Depths (B, pixels) [m] and the scales of their logarithms' errors, by Laplace's
-          distribution, (B, pixels).
+          Depths (B, pixels) [m], and the Laplace scales of their logarithms (B, pixels).
         """
         x = images.movedim(-1, 1)
         far = 1.0 / self.contract.camera["range_m"][1]
@@ -103,6 +103,6 @@ class DepthNetwork(nn.Module):
 
     @staticmethod
     def load(folder: str | Path) -> DepthNetwork:
-        """The network of a folder. Raises InputError as `artifact.load`."""
+        """Load a network's folder. Raises InputError as `artifact.load`."""
         args = "eyes", "eyes", "npmp.eyes", 3, DepthNetworkContract, DepthNetwork
         return artifact.load(Path(folder), *args).requires_grad_(False)

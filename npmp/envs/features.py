@@ -1,14 +1,9 @@
-"""Inputs of policies and models, as functions of (state, reference, frame): the same code for the
-simulator and for imagination.
-
-Two views of the robot:
+"""Inputs of policies and models, as functions of (state, reference, frame), for simulated and
+imagined robots.
 
 - `proprioception`: the real robot's sensors; the decoder's only input.
-- `true_state`: known to a simulator only (height and linear velocity too), free of horizontal
-  position and heading.
-
-And one of the task: `ReferenceFeatures`, the next frames of the reference relative to the current
-pose.
+- `true_state`: the simulator's state without horizontal position and heading.
+- `ReferenceFeatures`: the next frames of the reference relative to the current pose.
 """
 
 from __future__ import annotations
@@ -44,8 +39,8 @@ def proprioception(state: RobotState, home: Tensor) -> Tensor:
 
 
 def true_state(state: RobotState, home: Tensor) -> Tensor:
-    """The full state but for horizontal position and heading, on which flat-ground physics does not
-    depend: (..., 13 + 3 nu)."""
+    """The full state without horizontal position and heading, on which physics on flat ground does
+    not depend: (..., 13 + 3 nu)."""
     pose = state.root_pos[..., 2:], state.root_rot[..., 2, :], state.joint_pos - home
     motion = state.root_vel, state.root_ang, state.joint_vel, state.accel / GRAVITY
     return torch.cat((*pose, *motion, state.setpoint - state.joint_pos), -1)
@@ -56,7 +51,7 @@ class ReferenceFeatures(nn.Module):
     x_t, 5 frames).
 
     Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root
-    [m]; the first two columns of the root's orientation; its linear and angular velocity; reference
+    [m]; the first two columns of the root's rotation; its linear and angular velocity; reference
     joint angles minus the robot's [rad]. These determine the poses of the other bodies. Frames
     beyond the end of a clip repeat its last frame.
     """
@@ -104,6 +99,5 @@ def context_size(robot: Robot, horizon: int) -> int:
 def encoder_context(
     features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor
 ) -> Tensor:
-    """The encoder's input: the coming reference relative to the robot, and the robot's true
-    state. (n, context_size)."""
+    """The encoder's input (n, context_size): reference features and the true state."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)

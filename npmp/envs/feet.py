@@ -1,4 +1,4 @@
-"""Where a robot's feet are, in torch and with gradients: the points that touch the ground."""
+"""Differentiable positions of a robot's feet, and losses on them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 from npmp.robots.model import hinges_to, in_world, posed
 
-SOFT_M = 0.01  # [m] standing and stepping feet sink in less
-# [m/s] robots whose feet travel slower, by walking or turning, may leave them on the ground
+# penetration into MuJoCo's soft ground that is not penalized [m]
+SOFT_M = 0.01
+# mean speed of the feet above which a robot must lift them [m/s]
 WALKING_MPS = 0.15
 
 
 class Feet(nn.Module):
-    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius`
-    [m].
+    """Centres of the contact spheres under F feet, K spheres of radius `radius` [m] each.
 
-    A foot's points are turned by the joints between it and the root, from the foot up (product of
-    exponentials): all feet at once, and without the other bodies that `Kinematics` places.
+    The points are rotated by the joints from the foot up to the root (product of exponentials), for
+    all feet at once; other bodies are not evaluated.
     """
 
     _joint: Tensor
@@ -44,7 +44,7 @@ class Feet(nn.Module):
         joint = np.zeros(size, int)
         axis = np.zeros((*size, 3))
         anchor = np.zeros((*size, 3))
-        # a leg of fewer joints than others ends in turns about nothing
+        # shorter legs are padded with a zero axis
         for foot, leg in enumerate(legs):
             for level, j in enumerate(leg):
                 joint[level, foot] = j
@@ -52,7 +52,8 @@ class Feet(nn.Module):
                 anchor[level, foot] = data.xanchor[j + 1]
         soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
         point = np.stack([in_world(data, body, points) for body, points in soles])
-        cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
+        # v @ cross = axis x v
+        cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
         for name, values in {"cross": cross, "anchor": anchor, "point": point}.items():
             single = torch.as_tensor(values, dtype=torch.float32)
@@ -94,12 +95,11 @@ class Feet(nn.Module):
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
-    """How fast feet move near the ground: all of their speed on the ground, none of it at the
-    height `free` [m] and above. A foot is to stand still or to be lifted, as the foot slip and
-    clearance costs of Hwangbo et al. 2019 do, and to be put down gently.
+    """Speed of feet (...) [m/s], scaled from 1 on the ground to 0 at height `free` [m] and above
+    (foot slip and clearance, Hwangbo et al. 2019).
 
-    before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...)
-    [m/s].
+    Args:
+      before, after: (..., 3) positions [m] dt [s] apart. height: (...) above the ground [m].
     """
     # the norm has no gradient at zero
     speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt
@@ -107,35 +107,30 @@ def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: flo
 
 
 def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> Tensor:
-    """Which part of the height `free` [m] feet miss at the highest that each gets, mean over feet:
-    feet of a robot that walks come up once in a stride. Unlike `dragging`, it counts feet that
-    glide a millimetre above the ground, too.
+    """Share of the height `free` [m] by which each foot's highest position falls short, mean over
+    feet, (B,). Unlike `dragging` it also penalizes feet that glide a millimetre above the ground.
 
     Args:
-      height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot
-        counts.
-      travelled: (B,) mean way of its feet in that time [m]; below `WALKING_MPS` the loss is in
-        proportion.
-
-    Returns: (B,). Gradients reach the heights only, as standing still shall not save it.
+      height: (H, B, F, K) of the feet's points above the ground [m]; a foot's lowest point counts.
+      travelled: (B,) mean distance of the feet [m]; below `WALKING_MPS` the loss is scaled down. No
+        gradient passes through it, so that standing still does not reduce the loss.
     """
     walks = (travelled.detach() / seconds / WALKING_MPS).clamp(max=1.0)
-    # in the ground: more than 1
+    # above 1 for feet below the ground
     return walks * (1.0 - height.amin(-1).amax(0) / free).clamp(min=0.0).mean(-1)
 
 
 @dataclass(frozen=True)
 class SteppingConfig:
-    """The loss of imagined robots for their feet. Raises ValueError for values out of
-    range."""
+    """The loss on imagined feet. Raises ValueError for values out of range."""
 
-    # of the worst foot's speed near the ground, below the swing height [s/m]
+    # weight of the worst foot's speed below the swing height [s/m]
     drag_weight: float = 0.3
-    # height that a foot is to reach, and above which it moves freely [m]
+    # target height of a foot's swing, above which its speed is not penalized [m]
     swing_height_m: float = 0.04
-    # of the depth to which feet are pressed into MuJoCo's soft ground [1/m]: it stamps
+    # weight of the feet's penetration into MuJoCo's soft ground [1/m], against stamping
     press_weight: float = 100.0
-    # of the part of the swing height that the feet of a walking robot miss
+    # weight of the share of the swing height that a walking robot's feet do not reach
     lift_weight: float = 0.5
 
     def __post_init__(self) -> None:
@@ -150,9 +145,10 @@ def stepping(
     dt: float,
     ground: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """The loss for the feet over H control steps, states (H, B, ...) dt [s] apart: (B,).
+    """The loss on the feet (B,) over H control steps, states (H, B, ...) dt [s] apart.
 
-    ground: its height [m] at places (B, ..., 3); None: flat, at 0.
+    Args:
+      ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
     c = config
     free = config.swing_height_m
@@ -166,11 +162,11 @@ def stepping(
         height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
     dragged = dragging(place[:-1], place[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-    # the worst foot: a robot may step with two feet and glide on the others
+    # the worst foot, as a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
     loss = c.drag_weight * worst + c.press_weight * pressed.mean(0)
     if c.lift_weight:
-        # of the feet, not of the root, which does not move while a robot turns
+        # distance of the feet, not of the root, which does not move while a robot turns
         moved = (place[-1] - place[0])[..., :2].mean(-2)
         travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
         loss = loss + c.lift_weight * unlifted(height, travelled, free, dt * len(height))

@@ -1,5 +1,5 @@
-"""Images of rooms by MuJoCo's renderer, in place of a real camera: other materials, lights and
-shadows than depth networks are trained on (`npmp.envs.images`)."""
+"""Images of rooms by MuJoCo's renderer, to test depth networks with materials, lights and shadows
+that differ from training (`npmp.envs.images`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npmp.envs.camera import CameraConfig, DepthCamera
 from npmp.sim.rooms import WALL_M
 from npmp.sim.terrain import Terrain
 
-SIDE = 128  # pixels of a texture
+SIDE = 128  # of a texture [pixels]
 BUILTIN = mujoco.mjtBuiltin
 MARK = mujoco.mjtMark
 PATTERNS = (BUILTIN.mjBUILTIN_CHECKER, BUILTIN.mjBUILTIN_GRADIENT, BUILTIN.mjBUILTIN_FLAT)
@@ -30,25 +30,25 @@ CUBE = mujoco.mjtTexture.mjTEXTURE_CUBE
 
 @cache
 def _window() -> Any:
-    """One for all: what belongs to a context of its own would be freed in another's."""
+    """One OpenGL context for all renderers: resources must be freed in the context that made
+    them."""
     try:
         window = mujoco.GLContext(1, 1)
         window.make_current()
     except (AttributeError, mujoco.FatalError) as error:
         raise InputError(
             f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')} ({error}): a camera with renderer=mujoco"
-            " draws in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
+            " renders in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
         ) from error
     atexit.register(window.free)
     return window
 
 
 class FloorPlanRenderer:
-    """Images of floor plans, each of an appearance by its number and the terrain's seed."""
+    """Images of floor plans; field and terrain seed determine an appearance."""
 
     def __init__(self, config: CameraConfig, fine: DepthCamera):
-        """fine: as `npmp.envs.images.finer` makes it. Raises InputError where MuJoCo has no
-        renderer."""
+        """fine: from `npmp.envs.images.finer`. Raises InputError where MuJoCo has no renderer."""
         self.config = config
         self.place = fine.place.cpu()
         self.size = fine.config.size
@@ -61,13 +61,13 @@ class FloorPlanRenderer:
     def images(
         self, position: Tensor, rotation: Tensor, terrain: Terrain, fields: Tensor
     ) -> Tensor:
-        """Images (k, rows, columns, 3) in [0, 1] from roots at (k, 3), turned by (k, 3, 3), in
-        fields (k,)."""
+        """Images (k, rows, columns, 3) in [0, 1] from roots at position (k, 3), rotation (k, 3, 3),
+        in fields (k,)."""
         _window().make_current()
         pixels = np.empty((len(fields), self.size[1], self.size[0], 3), np.uint8)
         for i, field in enumerate(fields.tolist()):
             if field not in self.floor_plans:
-                self.floor_plans[field] = self._built(terrain, field)
+                self.floor_plans[field] = self._build(terrain, field)
             turned = rotation[i].cpu()
             at = (position[i].cpu() + turned @ self.place).numpy().astype(float)
             at -= [*terrain.corner[field].tolist(), float(terrain.heights.min())]
@@ -75,7 +75,7 @@ class FloorPlanRenderer:
         return torch.from_numpy(pixels[:, ::-1].copy()).to(position) / 255.0
 
     def _draw(self, out: NDArray[np.uint8], plan: Any, at: Any, rotation: Any) -> None:
-        """Upside down, as OpenGL has it."""
+        """Render into `out`, bottom row first, as OpenGL does."""
         model, data, context, scene = plan
         model.cam_pos[0] = at
         mujoco.mju_mat2Quat(model.cam_quat[0], (rotation @ self.turned).ravel())
@@ -91,13 +91,13 @@ class FloorPlanRenderer:
         mujoco.mjr_render(window, scene, context)
         mujoco.mjr_readPixels(out, None, window, context)
 
-    def _built(self, terrain: Terrain, field: int) -> tuple[Any, Any, Any, Any]:
+    def _build(self, terrain: Terrain, field: int) -> tuple[Any, Any, Any, Any]:
         heights = terrain.period(field)[:-1, :-1].cpu()
         stands = (heights > heights.min() + 0.5 * WALL_M).numpy()
         rng = np.random.default_rng((terrain.config.seed, field))
         spec = floor_plan(stands, terrain.cell, rng)
         spec.worldbody.add_camera(
-            name="eye",
+            name="camera",
             resolution=self.size,
             focal_length=[1.0, 1.0],
             sensor_size=2.0 * np.tan(np.radians(self.config.fov_deg) / 2.0),
@@ -111,8 +111,7 @@ class FloorPlanRenderer:
 
 
 def floor_plan(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> mujoco.MjSpec:
-    """A floor, boxes where something stands on cells (rows by y, columns by x), materials and
-    lights."""
+    """A floor, walls on occupied cells (rows by y, columns by x), random materials and lights."""
     spec = mujoco.MjSpec()
     side = cell * len(stands)
     for name, kind in (("floor", PLANE), ("wall", CUBE)):
@@ -158,7 +157,7 @@ def floor_plan(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator)
 
 
 def boxes(stands: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rectangles that cover what stands, each once: first cells and those behind the last."""
+    """Disjoint rectangles that cover the occupied cells: (first cell, cell after the last)."""
     left = stands.copy()
     rectangles = []
     while left.any():

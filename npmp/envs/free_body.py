@@ -1,4 +1,4 @@
-"""A free body of the scene beside the robots, a ball for example."""
+"""A free body of the scene, e.g. a ball."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from npmp.sim import Simulator
 
 
 class FreeBody:
-    """A sphere with a free joint, a body and a geom of one name, in each of n simulations; its
-    radius and mass may differ between them."""
+    """A sphere with a free joint in each of n simulations, of which radius and mass may differ.
+    Joint, body and geom have the same name."""
 
     def __init__(self, sim: Simulator, name: str):
         self._sim = sim
@@ -40,11 +40,11 @@ class FreeBody:
         return self._sim.qvel[:, self._v : self._v + 3].float()
 
     def apply(self, force: Tensor) -> None:
-        """Forces (n, 3) [N] in the world frame, until the next call."""
+        """Apply forces (n, 3) [N] in the world frame until the next call."""
         self._wrench[:, :3] = force.to(self._wrench)
 
     def make(self, ids: Tensor, radius: Tensor, mass: Tensor) -> None:
-        """Make simulations' ids (k,) bodies solid spheres of radius (k,) [m] and mass (k,) [kg]."""
+        """Set radius (k,) [m] and mass (k,) [kg] of the solid spheres in simulations ids (k,)."""
         fields = self._fields
         rows = ids.to(fields["geom_size"].device)
         radius = radius.to(fields["geom_size"])
@@ -55,7 +55,7 @@ class FreeBody:
         self._sim.set_const(ids)
 
     def scenes(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Scenes at rest with the body at (k, 3) [m]: qpos (k, nq), qvel (k, nv), as
+        """Scenes at rest with the body at position (k, 3) [m]: qpos (k, nq), qvel (k, nv) of
         `Start.others`."""
         qpos = self._rest.repeat(len(position), 1)
         qpos[:, self._q : self._q + 3] = position.to(qpos)

@@ -1,8 +1,8 @@
 """Colour images of rooms of random appearance (Tobin et al. 2017), and a camera whose depths a
 network estimates from them.
 
-Where a ray of the depth camera ends there is floor, or a wall that faces along x or y; each has two
-colours in a pattern, light from one side and from everywhere, and is darker towards the corners.
+A ray of the depth camera ends on the floor, or on a wall that faces along x or y. Each surface has
+a pattern of two colours, directional and ambient light, and is darker towards the corners.
 """
 
 from __future__ import annotations
@@ -17,47 +17,46 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, recorded
+from npmp.envs.camera import CHUNK, CameraConfig, DepthCamera, recorded
 from npmp.envs.depth_network import FINER, SHARES, UNSURE, DepthNetwork
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import Terrain
 
 FLOOR, WALL, SKY = range(3)
-FAR_M = 6.0  # of what is painted; beyond is sky
-GROUT = 0.12  # of a tile's side
-BASE_M = 0.25  # at least, between where two images were taken that are compared
-REACH_M = 4.0  # at most, a level floor's depth at which they are
-_EDGE_M = 0.05  # a cell of the ground: how wide a wall's face is there
-# an appearance: numbers of each robot, uniform from the first to the second
+FAR_M = 6.0  # farthest surface; beyond is sky
+GROUT = 0.12  # width as a share of a tile's side
+BASE_M = 0.25  # least distance between the cameras of two compared images
+REACH_M = 4.0  # greatest depth of the level floor at which they are compared
+_EDGE_M = 0.05  # width of a wall's face: one cell of the height field
+# parameters of an appearance: (shape, low, high), uniform
 APPEARANCE: dict[str, tuple[tuple[int, ...], float, float]] = {
     "colors": ((3, 2, 3), 0.0, 1.0),  # two of each surface
-    "contrast": ((3,), 0.0, 1.0),  # between these
+    "contrast": ((3,), 0.0, 1.0),  # between the two
     "mixed": ((3,), 0.0, 1.0),  # below 0.8: with a pattern
     "pattern": ((3,), 0.0, 5.0),
     "waves": ((3, 2), math.log(0.7), math.log(40.0)),  # logarithms of [rad/m]
     "turn": ((3,), -math.pi, math.pi),  # below 0: level
-    "band": ((), -0.8, 0.8),  # up to there walls have their colours the other way round [m]
-    "strong": ((), 0.0, 1.0),  # as far as this
-    "bearing": ((), 0.0, 2.0 * math.pi),  # of the light
-    "height": ((), 0.3, 1.4),  # likewise [rad]
-    "ambient": ((), 0.25, 0.8),  # share of the light that is everywhere
+    "band": ((), -0.8, 0.8),  # height below which a wall's colours are swapped [m]
+    "strong": ((), 0.0, 1.0),  # share of the swap
+    "bearing": ((), 0.0, 2.0 * math.pi),  # of the light [rad]
+    "height": ((), 0.3, 1.4),  # elevation of the light [rad]
+    "ambient": ((), 0.25, 0.8),  # share of ambient light
     "shadows": ((2, 3), -3.0, 3.0),  # two waves [rad/m]
-    "dark": ((), 0.0, 0.8),  # how much darker these are
-    "edges": ((), 0.0, 4.0),  # how sharp: a logarithm
-    "corners": ((), 0.0, 0.7),  # how much darker they are
+    "dark": ((), 0.0, 0.8),  # depth of the shadows
+    "edges": ((), 0.0, 4.0),  # their sharpness, a logarithm
+    "corners": ((), 0.0, 0.7),  # darkening towards corners
     "haze": ((), 0.0, 0.12),  # [1/m]
     "tint": ((3,), 0.7, 1.3),
     "exposure": ((1,), 0.6, 1.4),
     "gamma": ((), 0.7, 1.5),
-    "blur": ((), 0.0, 1.0),  # share of it that is a mean of 3 x 3 pixels
+    "blur": ((), 0.0, 1.0),  # weight of the mean of 3 x 3 pixels
     "noise": ((), 0.0, 0.03),
 }
 APPEARANCE_SIZE = sum(math.prod(shape) for shape, *_ in APPEARANCE.values())
 
 
 class Appearances(SimpleNamespace):
-    """Appearances of n floor plans, one of each robot: attributes (n, *shape) named in
-    `APPEARANCE`."""
+    """Appearances of n robots' rooms: attributes (n, *shape) by the names of `APPEARANCE`."""
 
     def __init__(self, uniform: Tensor):
         """uniform: (n, APPEARANCE_SIZE) in [0, 1)."""
@@ -69,11 +68,11 @@ class Appearances(SimpleNamespace):
                 setattr(self, name, getattr(self, name)[:, 0])
 
     def paint(self, point: Tensor, ray: Tensor, depth: Tensor, terrain: Terrain) -> Tensor:
-        """Colours (n, k, 3) in [0, 1] of places (n, k, 3) [m] where rays (n, k, 3) end after depths
-        (n, k) [m]."""
+        """Colours (n, k, 3) in [0, 1] at the ends (n, k, 3) [m] of rays (n, k, 3) of depths (n, k)
+        [m]."""
         x, y, z = point.unbind(-1)
         up = z - terrain.heights.min()
-        # a face that the ray met along x: there the ground was lower before
+        # a face along x: the ground one cell before, along x, is lower
         back = _EDGE_M * torch.diag_embed(ray[..., :2].sign())
         before_x, before_y = terrain.height_at(point[..., None, :2] - back).unbind(-1)
         along_x = before_x < before_y
@@ -83,20 +82,20 @@ class Appearances(SimpleNamespace):
 
         rows = torch.arange(len(surface), device=surface.device).unsqueeze(-1)
 
-        def own(values: Tensor) -> Tensor:
+        def of_surface(values: Tensor) -> Tensor:
             return values[rows, surface]
 
         across = torch.where(wall & along_x, y, x)
-        share = own(self.contrast * (self.mixed < 0.8)) * _pattern(
-            own(self.pattern).long(),
+        share = of_surface(self.contrast * (self.mixed < 0.8)) * _pattern(
+            of_surface(self.pattern).long(),
             across,
             torch.where(wall, up, y),
-            own(self.waves.exp()),
-            own(self.turn.clamp(min=0.0)),
+            of_surface(self.waves.exp()),
+            of_surface(self.turn.clamp(min=0.0)),
         )
         below = wall & (up < self.band[:, None])
         share = torch.where(below, (share - self.strong[:, None]).abs(), share)
-        first, second = own(self.colors).unbind(-2)
+        first, second = of_surface(self.colors).unbind(-2)
         faces = torch.where(along_x, ray[..., 0].sign(), ray[..., 1].sign())
         flat = self.height.cos()
         parts = self.bearing.cos() * flat, self.bearing.sin() * flat, self.height.sin()
@@ -117,7 +116,7 @@ class Appearances(SimpleNamespace):
 
 
 def _pattern(kind: Tensor, across: Tensor, up: Tensor, waves: Tensor, turn: Tensor) -> Tensor:
-    """In [0, 1]: checks, waves, tiles, clouds or specks."""
+    """Values in [0, 1] of checks, waves, tiles, clouds or specks."""
     one = waves[..., 0] * (across * turn.cos() + up * turn.sin())
     other = waves[..., 1] * (up * turn.cos() - across * turn.sin())
     checks = torch.sign(torch.sin(one) * torch.sin(other))
@@ -138,17 +137,21 @@ def render_images(
     uniform: Tensor,
     generator: torch.Generator,
 ) -> Tensor:
-    """Images (k, rows, columns, 3) in [0, 1] of a camera as `finer` makes them, on roots at (k,
-    3), turned by (k, 3, 3), with appearances of (k, APPEARANCE_SIZE) in [0, 1)."""
+    """Images (k, rows, columns, 3) in [0, 1].
+
+    Args:
+      fine: from `finer`. position: (k, 3) of the roots [m]. rotation: (k, 3, 3).
+      uniform: of the appearances, (k, APPEARANCE_SIZE) in [0, 1).
+    """
     colours = []
     columns, rows = fine.config.size
     for where, turned, numbers in zip(
-        *(part.split(AT_ONCE) for part in (position, rotation, uniform)), strict=True
+        *(part.split(CHUNK) for part in (position, rotation, uniform)), strict=True
     ):
         depth = fine.depths(where, turned, terrain.height_at)
         ray = fine.rays @ turned.mT
-        eye = where + turned @ fine.place
-        point = eye[:, None] + depth[..., None] * ray
+        origin = where + turned @ fine.place
+        point = origin[:, None] + depth[..., None] * ray
         colours.append(Appearances(numbers).paint(point, ray, depth, terrain))
     appearances = Appearances(uniform)
     image = torch.cat(colours).unflatten(1, (rows, columns)).movedim(-1, 1)
@@ -159,7 +162,7 @@ def render_images(
 
 
 def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
-    """The camera whose every pixel is one of a image, and which sees farther."""
+    """The camera at an image's resolution, with a range up to `FAR_M`."""
     columns, rows = (FINER * side for side in config.size)
     camera = DepthCamera(replace(config, size=(columns, rows), range_m=(0.05, FAR_M)))
     camera.allocate(1, 1.0, device)
@@ -167,40 +170,46 @@ def finer(config: CameraConfig, device: torch.device) -> DepthCamera:
 
 
 def level_of(fine: DepthCamera, up: Tensor, height: float) -> Tensor:
-    """One over the depth at which pixels would see a level floor, (B, rows, columns) [1/m], 0 above
-    the horizon. up: in the root frame, (B, 3). height: of the root [m]."""
+    """Inverse depth of a level floor, (B, rows, columns) [1/m], 0 above the horizon.
+
+    Args:
+      up: the vertical in the root frame, (B, 3). height: of the root [m].
+    """
     columns, rows = fine.config.size
-    eye = (height + up @ fine.place).clamp(min=0.05)  # a robot that falls has it in the floor
-    down = -up @ fine.rays.T / eye.unsqueeze(-1)
+    # a fallen robot's camera may be below the floor
+    above = (height + up @ fine.place).clamp(min=0.05)
+    down = -up @ fine.rays.T / above.unsqueeze(-1)
     return down.clamp(min=0.0).unflatten(1, (rows, columns))
 
 
 class View(NamedTuple):
-    """What robots see, and from where."""
+    """Images, and the root poses that they were taken from."""
 
     image: Tensor  # (k, rows, columns, 3) in [0, 1]
     position: Tensor  # of the roots, (k, 3) [m]
-    rotation: Tensor  # (k, 3, 3)
+    rotation: Tensor  # of the roots, (k, 3, 3)
 
 
 def compared(fine: DepthCamera, now: View, earlier: View, level: Tensor) -> Tensor:
-    """How far the colours of an earlier image differ from one of now where each pixel would see
-    the same at `SHARES` of a level floor's depth, -1 where it was out of sight, and last how far
-    the eye has moved (k, S + 1, rows, columns) [m]; below `BASE_M` all -1 and 0. Roots are taken
-    for equally high, as what a robot knows of its height is that of its home pose.
+    """Colour differences of an earlier image at `SHARES` of a level floor's depth, -1 out of view,
+    and last the distance [m] between the cameras: (k, S + 1, rows, columns).
 
-    level: (k, rows, columns), as `level_of` has it.
+    Below a distance of `BASE_M` differences are -1 and the distance is 0. Both roots are assumed to
+    have the same height.
+
+    Args:
+      level: (k, rows, columns) from `level_of`.
     """
     along, right, down = torch.tensor(fine.axes, dtype=torch.float32, device=level.device)
     half = [math.tan(math.radians(fov / 2.0)) for fov in fine.config.fov_deg]
     moved = (now.position - earlier.position) * torch.tensor([1.0, 1.0, 0.0], device=level.device)
-    eye = now.rotation @ fine.place + moved
-    apart = torch.linalg.vector_norm((eye - earlier.rotation @ fine.place)[:, :2], dim=-1)
+    origin = now.rotation @ fine.place + moved
+    apart = torch.linalg.vector_norm((origin - earlier.rotation @ fine.place)[:, :2], dim=-1)
     floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
     image = earlier.image.movedim(-1, 1)
     differences = []
     for share in SHARES:
-        ray = (eye[:, None] + share * floor) @ earlier.rotation - fine.place
+        ray = (origin[:, None] + share * floor) @ earlier.rotation - fine.place
         away = ray @ along
         at = torch.stack((ray @ right / half[0], ray @ down / half[1]), -1)
         at = at / away.clamp(min=0.05)[..., None]
@@ -216,9 +225,8 @@ def compared(fine: DepthCamera, now: View, earlier: View, level: Tensor) -> Tens
 
 
 class ImageCamera(DepthCamera):
-    """A camera in rooms whose images a network makes depths of, each beside an earlier one from
-    `BASE_M` away or farther. Imagined robots are told depths with the noise that the settings
-    say."""
+    """A camera in rooms, from whose image and an earlier one a network estimates depths. Imagined
+    robots get exact depths with the settings' noise."""
 
     saved: ClassVar[Mapping[str, str]] = {
         **DepthCamera.saved,
@@ -226,35 +234,35 @@ class ImageCamera(DepthCamera):
         "eye.views": "views",
         "eye.poses": "poses",
     }
-    appearances: Tensor  # (n, APPEARANCE_SIZE), another one in each episode
-    views: Tensor  # (n, 2, rows, columns, 3) earlier images, bytes, the latest last
-    poses: Tensor  # (n, 2, 12) of the root where they were taken; NaN before the first
+    appearances: Tensor  # (n, APPEARANCE_SIZE), sampled at every reset
+    views: Tensor  # (n, 2, rows, columns, 3) earlier images, uint8, the latest last
+    poses: Tensor  # (n, 2, 12) their root poses; NaN before the first
 
     def __init__(self, config: CameraConfig, height: float):
-        """height: of the root of a robot that stands [m].
+        """height: of the standing robot's root [m].
 
         Raises:
           InputError: for a network of another camera or height.
         """
         super().__init__(config)
         self.network = DepthNetwork.load(config.network)
-        mine = recorded(config)
-        camera = self.network.contract.camera
-        if abs(height - (stood := self.network.contract.height_m)) > 0.05:
+        requested = recorded(config)
+        trained = self.network.contract.camera
+        if abs(height - (trained_m := self.network.contract.height_m)) > 0.05:
             raise InputError(
-                f"'{config.network}' is for a root {stood:.2f} m above the floor, this robot's is"
-                f" at {height:.2f} m: train one by python -m npmp.learning.depth_training"
-                " robot=..."
+                f"'{config.network}': trained with the root {trained_m:.2f} m above the floor, this"
+                f" robot's is at {height:.2f} m; train a network by python -m"
+                " npmp.learning.depth_training robot=..."
             )
         names = ("size", "fov_deg", "place_m", "pitch_deg", "range_m")
-        if other := [name for name in names if mine[name] != camera[name]]:
+        if other := [name for name in names if requested[name] != trained[name]]:
             raise InputError(
-                f"'{config.network}' is for a camera with "
-                + ", ".join(f"{name} {camera[name]}, not {mine[name]}" for name in other)
+                f"'{config.network}': trained with another camera: "
+                + ", ".join(f"{name} {trained[name]}, not {requested[name]}" for name in other)
             )
 
     def allocate(self, n: int, dt: float, device: torch.device) -> None:
-        """As `DepthCamera.allocate`. Raises InputError where MuJoCo is to draw and cannot."""
+        """As `DepthCamera.allocate`. Raises InputError where MuJoCo cannot render."""
         super().allocate(n, dt, device)
         self.fine = finer(self.config, device)
         self.network = self.network.to(device)
@@ -275,7 +283,7 @@ class ImageCamera(DepthCamera):
         super().begin(ids, generator)
 
     def view(self, ids: Tensor) -> View:
-        """The images of robots ids (k,) now."""
+        """The current images of robots ids (k,)."""
         state = RobotState.unpack(self.env.state.pack()[ids])
         where = (state.root_pos, state.root_rot)
         ground = self.env.ground
@@ -286,9 +294,9 @@ class ImageCamera(DepthCamera):
             image = render_images(*args)
         return View(image, *where)
 
-    def _beside(self, now: View, ids: Tensor) -> View:
-        """The images of robots ids (k,) before the camera moved by `BASE_M`, or of the start. Keeps
-        what they see now where the eye is `BASE_M` or farther from where the last was kept."""
+    def _earlier(self, now: View, ids: Tensor) -> View:
+        """The stored images of robots ids (k,) to compare with. Stores the current image where the
+        camera is `BASE_M` or farther from the latest stored one."""
         views = self.views[ids]
         poses = self.poses[ids]
         pose = torch.cat((now.position, now.rotation.flatten(1)), -1)
@@ -307,9 +315,9 @@ class ImageCamera(DepthCamera):
         return View(views[:, 0] / 255.0, at, turned.view(-1, 3, 3))
 
     @torch.no_grad()
-    def _true(self, ids: Tensor) -> Tensor:
+    def _exact(self, ids: Tensor) -> Tensor:
         now = self.view(ids)
         level = level_of(self.fine, now.rotation[:, 2], self.network.contract.height_m)
-        before = compared(self.fine, now, self._beside(now, ids), level)
+        before = compared(self.fine, now, self._earlier(now, ids), level)
         depth, spread = self.network(now.image, level, before)
         return torch.where(spread < UNSURE, depth, self.config.range_m[1])

@@ -1,8 +1,7 @@
-"""Forward kinematics of a robot in torch: the same poses as MuJoCo's, for thousands of robots and
-with gradients.
+"""Batched, differentiable forward kinematics in torch, equal to MuJoCo's.
 
-Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched
-product, so that the cost is the tree's depth (five for a quadruped), not its number of bodies.
+The kinematic tree is evaluated level by level, all bodies of a level in one batched product: the
+cost grows with the tree's depth (five for a quadruped), not with its number of bodies.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mocap_data.errors import InputError
 
 
 class BodyPoses(NamedTuple):
-    """World poses of all bodies but the world, in MuJoCo's order, and of the whole."""
+    """World poses of all bodies but the world, in MuJoCo's order, and the centre of mass."""
 
     position: Tensor  # (..., nbody, 3) [m]
     rotation: Tensor  # (..., nbody, 3, 3)
@@ -40,10 +39,10 @@ class Kinematics(nn.Module):
     _mass: Tensor
 
     def __init__(self, model: mujoco.MjModel):
-        """Read the tree from a compiled robot (`hinge_names`), without scenery.
+        """Read the tree from a compiled robot without a scene.
 
         Raises:
-          InputError: for a body with several hinges, or beside the root's tree, naming it.
+          InputError: for a body with several hinges, or outside the root's tree.
         """
         super().__init__()
         crowded = [
@@ -71,18 +70,16 @@ class Kinematics(nn.Module):
             start = int(np.searchsorted(depth[sequence], level)) - 1
             self._levels.append(slice(start, start + len(bodies)))
             choice = np.searchsorted(above, parent[bodies])
-            # one parent serves all by broadcasting, and parents in order need no gathering
+            # one parent broadcasts, and parents in order need no gather
             plain = len(above) == 1 or np.array_equal(choice, np.arange(len(above)))
             self.register_buffer(
                 f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False
             )
         still, sine, versine, joint = _local_transforms(model, sequence[1:])
-        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each
-        # output has its rows ...
+        # poses are rows (body in `sequence`, axis, [rotation | position]): the rows of each output,
         source = np.arange(12 * nbody).reshape(nbody, 3, 4)[np.argsort(sequence)]
         rows = np.concatenate([source[..., :3].ravel(), source[..., 3].ravel()])
-        # ... and how much of each is in the centre of mass: body b's is at its position + rotation
-        # @ ipos
+        # and their weights in the centre of mass; body b's is at position + rotation @ ipos
         share = model.body_mass[1:][sequence] / model.body_mass[1:].sum()
         local = np.concatenate([model.body_ipos[1:][sequence], np.ones((nbody, 1))], 1)
         mass = np.einsum("b,bk,ij->ibjk", share, local, np.eye(3)).reshape(3, 12 * nbody)
@@ -97,11 +94,12 @@ class Kinematics(nn.Module):
         """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of
         all bodies."""
         batch = joint_pos.shape[:-1]
-        padded = nn.functional.pad(joint_pos, (0, 1))  # a welded body's angle is the added zero
+        # welded bodies index the appended zero
+        padded = nn.functional.pad(joint_pos, (0, 1))
         angles = padded.reshape(-1, padded.shape[-1]).T.contiguous()
         angle = angles.index_select(0, self._joint)[:, None, None]
-        # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a
-        # few multiply-adds of long rows, which is faster than batched products of tiny matrices.
+        # Transforms are (bodies, 3, 4, n), the batch last: multiply-adds of long rows are faster
+        # than batched products of small matrices.
         local = self._still + torch.sin(angle) * self._sine
         local = torch.addcmul(local, 1.0 - torch.cos(angle), self._versine)
         root = torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).reshape(-1, 12)
@@ -131,24 +129,25 @@ def _compose(outer: Tensor, inner: Tensor) -> Tensor:
 
 
 def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
-    """Origins of bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
+    """Origins of bodies (k,), by index, relative to the root in its frame: (..., k, 3) [m]."""
     origins = poses.position.index_select(-2, bodies) - poses.position[..., :1, :]
     return origins @ poses.rotation[..., 0, :, :]
 
 
 def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine +
-    (1 - cos(q)) versine.
+    """Bodies' transforms to their parents as functions of the joint angle q,
 
-    That is Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the
-    body's fixed rotation F and position p in its parent.
+        still + sin(q) sine + (1 - cos(q)) versine
+
+    (Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the body's
+    fixed rotation F and position p in its parent).
 
     Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index
-    among the hinges, for a welded body the number of hinges.
+      among the hinges, for a welded body the number of hinges.
     """
     fixed = rotations.to_matrix(model.body_quat[bodies + 1])
     hinge = model.body_jntadr[bodies + 1]
-    # cross @ v = axis x v; of a welded body, whose "hinge" is -1, nothing
+    # cross @ v = axis x v; zero for a welded body, whose hinge is -1
     axis = np.where(hinge[:, None] < 0, 0.0, model.jnt_axis[hinge])
     cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
     turns = (fixed @ cross, fixed @ cross @ cross)

@@ -1,4 +1,4 @@
-"""Reading a motion dataset for a robot."""
+"""Loading a robot's motion dataset."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from npmp.robots import Robot
 
 
 def load_motions(path: str | Path, robot: Robot, split: str | None = None) -> MotionSet:
-    """A motion dataset made for this robot; of it, only the motions of `split` ("train",
-    "validation"), or all for None.
+    """Load a motion dataset of a robot.
+
+    Args:
+      split: "train" or "validation"; None: all motions.
 
     Raises:
-      InputError: for one that cannot be read or was made for another robot or model, naming what
-        differs, and for a split that it does not have.
+      InputError: for an unreadable dataset, one of another robot or model, or a missing split.
     """
     motions = read_motions(
         path,

@@ -1,4 +1,4 @@
-"""The time that an environment's physics takes on its own."""
+"""Timing of an environment's physics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npmp.envs.task_env import TaskEnv
 
 
 def finished(device: torch.device) -> float:
-    """The time [s] once the device has finished its work."""
+    """Synchronize the device and return the time [s]."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -26,12 +26,12 @@ class PhysicsCall(NamedTuple):
 
     state: Tensor  # (n, size) as `Simulator.snapshot`
     ctrl: Tensor  # (n, nu) [rad]
-    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
+    previous: Tensor | None  # (n, nu) [rad] with a first-order hold
 
 
 @contextmanager
 def recorded_physics(env: TaskEnv[Any]) -> Iterator[list[PhysicsCall]]:
-    """The environment's control steps of physics while the context lasts."""
+    """Record the environment's physics calls while the context lasts."""
     sim = env.robots.sim
     calls: list[PhysicsCall] = []
     step = sim.step
@@ -46,16 +46,14 @@ def recorded_physics(env: TaskEnv[Any]) -> Iterator[list[PhysicsCall]]:
 
 
 def repeat_physics(env: TaskEnv[Any], calls: list[PhysicsCall]) -> float:
-    """Repeat the control steps of `recorded_physics`, clear them, and return the seconds they took;
-    the simulator is left as it was.
+    """Repeat the calls of `recorded_physics` and clear the list; the simulator's state is restored.
 
-    The same steps from the same states, on the same threads. With states on a GPU the transfers are
-    part of it.
+    Returns: their time [s], with a GPU including transfers.
     """
     sim = env.robots.sim
     now = sim.snapshot()
     seconds = 0.0
-    # not the recorded one
+    # the original method, not the recording one
     step: Any = type(sim).step
     for state, ctrl, previous in calls:
         sim.restore(state)

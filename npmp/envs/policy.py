@@ -1,8 +1,8 @@
-"""What a policy is: observation and state in, output and state out.
+"""The protocol of policies: observation and state in, output and state out.
 
-An encoder, a high-level policy, a prior, a script, a planner and a teacher are policies; one over
-another is a policy as well (`npmp.skills.composition`). The same object collects, is imagined,
-judged, exported and played.
+Encoders, high-level policies, priors, scripts, planners and teachers are policies, and so are their
+compositions (`npmp.skills.composition`). Collection, imagination, evaluation, export and play take
+the same object.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from npmp.envs.task_env import TaskEnv
 
 
 class Observation(NamedTuple):
-    """What a policy observes at a control step, leading shape (...). A field that is None is not
-    there: trees of observations leave it out."""
+    """A policy's observation at a control step, leading shape (...). Trees leave out fields that
+    are None."""
 
     # (..., o) as `npmp.envs.features.proprioception`
     proprioception: Tensor
-    # (..., c) as `Task.observe`, in its own units; of a lower policy what the upper one commands
+    # (..., c) as `Task.observe`, unscaled; for a lower policy the upper one's command
     task: Tensor
     # (...) bool: an episode begins with this step
     is_first: Tree = None
     # `RobotState`, the true state
     state: Tree = None
-    # (...) bool: the robot tracks nothing and acts on the prior
+    # (...) bool: the robot tracks no reference and acts on the prior
     free: Tree = None
     # (..., d) the latent of the step before; 0 at an episode's start
     z_before: Tree = None
-    # (..., f) what a prior observes of state and task
+    # (..., f) as `Prior.observe`
     prior: Tree = None
-    # (..., d) standard normal, to sample latents by; None: their mean, or the policy's own
+    # (..., d) standard normal, to sample latents; None: their mean, or the policy's generator
     noise: Tree = None
 
 
 class PolicyOutput(NamedTuple):
-    """What moves the robots in one control step."""
+    """The output of the lowest policy in one control step."""
 
     action: Tensor  # (n, nu) joint targets minus the home pose [rad]
-    info: Any = None  # what a recorder may want to know
+    info: Any = None  # for recorders
 
 
 class Policy(Protocol):
-    """Observation and state in, output and state out; nothing is kept between calls."""
+    """Observation and state in, output and state out; stateless between calls."""
 
     def initial_state(self, n: int) -> Tree:
-        """The state of n episodes that begin, leaves (n, ...)."""
+        """The state at the start of n episodes, leaves (n, ...)."""
 
     def step(self, observation: Observation, state: Tree) -> tuple[Any, Tree]:
         """One control step of all robots.
 
-        Returns: the output, `PolicyOutput`, or for a policy below a `Gaussian` of latents or a
-          tensor of commands (n, c); the state after the step.
+        Returns: the output, and the state after the step. The output is a `PolicyOutput`, or, for a
+          lower policy, a `Gaussian` of latents or a tensor of commands (n, c).
         """
 
 
 def observe(env: TaskEnv[Any], is_first: Tensor) -> Observation:
-    """What all robots of an environment observe now; each call draws noise and delay anew.
+    """Observations of all robots of an environment; each call samples noise and delay.
 
     is_first: (n,) bool: an episode begins with this step.
     """

@@ -15,7 +15,7 @@ from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
-MIN_FRAMES = 8  # of a clip
+MIN_FRAMES = 8  # per clip
 
 
 class ReferenceFrames(NamedTuple):
@@ -30,7 +30,7 @@ class ReferenceFrames(NamedTuple):
     body_pos: Tensor  # (..., nbody, 3) world [m]
     body_rot: Tensor  # (..., nbody, 3, 3)
     center_of_mass: Tensor  # (..., 3) world [m]
-    feet: Tensor  # (..., feet, 3) origins of the robot's feet in the root frame [m]
+    feet: Tensor  # (..., feet, 3) origins of the foot bodies in the root frame [m]
 
 
 class Reference:
@@ -40,27 +40,27 @@ class Reference:
     """
 
     def __init__(self, robot: Robot, motions: MotionSet, device: torch.device | str = "cpu"):
-        """device: where the table is.
+        """device: of the table.
 
         Raises:
-          InputError: when there is no clip, when a clip is too short or at another rate than the
-            robot's control rate, or when no clip has a sampling weight above 0.
+          InputError: for an empty dataset, a clip that is too short or not at the robot's control
+            rate, or if all sampling weights are 0.
         """
         if not motions.motions:
-            raise InputError("the dataset holds no clips")
+            raise InputError("the dataset has no clips")
         for m in motions.motions:
             if abs(m.rate_hz - robot.control_rate_hz) > 1e-6:
                 raise InputError(
-                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, but {robot.name} is controlled at "
-                    f"{robot.control_rate_hz:g} Hz:"
+                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, expected the control rate of"
+                    f" {robot.name}, {robot.control_rate_hz:g} Hz:"
                     f" retarget it with rate_hz={robot.control_rate_hz:g}"
                 )
             if len(m.qpos) < MIN_FRAMES:
                 raise InputError(
-                    f"clip '{m.name}' has {len(m.qpos)} frames; at least {MIN_FRAMES} are needed"
+                    f"clip '{m.name}' has {len(m.qpos)} frames, expected at least {MIN_FRAMES}"
                 )
         if not any(m.weight > 0.0 for m in motions.motions):
-            raise InputError("every clip has the sampling weight 0")
+            raise InputError("all clips have sampling weight 0, expected one above 0")
         self.names = tuple(m.name for m in motions.motions)
         length = torch.tensor([len(m.qpos) for m in motions.motions])
         start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
@@ -73,7 +73,8 @@ class Reference:
         qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
         pos, rot, joints = pose_from_qpos(qpos)
         previous = torch.arange(len(qpos)) - 1
-        previous[start] = start  # a clip's first frame takes the velocity of its second
+        # a clip's first frame has the velocity of its second
+        previous[start] = start
         following = previous + 1
         turn = geometry.log_so3(rot[previous].transpose(-1, -2) @ rot[following])
         poses = Kinematics(robot.model())(pos, rot, joints)
@@ -90,7 +91,7 @@ class Reference:
             center_of_mass=poses.center_of_mass,
             feet=in_root_frame(poses, feet),
         )
-        # one row per frame, so that some frames are gathered once, not once a field
+        # one row per frame, so that a gather serves all fields
         self._shapes = [f.shape[1:] for f in frames]
         self._table = torch.cat([f.flatten(1) for f in frames], -1).to(device)
 
@@ -119,7 +120,7 @@ class Reference:
         return BodyPoses(f.body_pos, f.body_rot, f.center_of_mass)
 
     def clip_of(self, frame: Tensor) -> Tensor:
-        """The clip that each global frame index (...) is of."""
+        """Clip index of each global frame index (...)."""
         return torch.bucketize(frame, self.start, right=True) - 1
 
     def last_frame(self, clip: Tensor) -> Tensor:
@@ -127,12 +128,12 @@ class Reference:
         return self.start[clip] + self.length[clip] - 1
 
     def state(self, frame: Tensor) -> RobotState:
-        """The state of a robot that has tracked the reference exactly up to a frame; its last
-        setpoint is its joint position."""
+        """The state of a robot that tracked the reference exactly up to a frame (...); setpoints
+        are the joint positions."""
         return self.tracked(self.at(frame))
 
     def tracked(self, f: ReferenceFrames) -> RobotState:
-        """The same from frames already gathered."""
+        """As `state`, of frames from `at`."""
         pose = f.root_pos, f.root_rot, f.joint_pos
         linear, angular = (geometry.to_local(pose[1], v) for v in (f.root_vel_w, f.root_ang_w))
         return RobotState.steady(pose, linear, angular, f.joint_vel)

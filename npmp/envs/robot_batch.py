@@ -1,7 +1,7 @@
-"""Simulated robots as a policy meets them: physics, drives, pushes and senses, before any task.
+"""A batch of simulated robots: physics, drives, pushes and sensors, independent of the task.
 
-Tasks place robots, give commands and end episodes; everything
-between an action and the next observation is here, so that it is the same in imitation and reuse.
+Everything between an action and the next observation is here, the same in imitation and reuse.
+Tasks place robots, give commands and end episodes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from npmp.sim.drives import IDEAL
 HOLDS = ("zero_order", "first_order")
 ACCELEROMETERS = ("imu", "root")
 
-# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50,
-# diverging simulations do not.
-_TOO_FAST = 1e3
-# breakdowns kept where none are taken: evaluations and library users go on for long
-_REMEMBERED = 100
+# speed of root or joints above which a simulation counts as diverged [m/s, rad/s]; robots stay
+# below 50
+_MAX_SPEED = 1e3
+# breakdown records kept, the latest
+_MAX_BREAKDOWNS = 100
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class RobotBatchConfig:
 
     # of setpoints; first_order: linear from the last to the new one over a control period
     hold: str = "zero_order"
-    # imu: its mean over the last control step, at the robot's IMU; root: of the root over two steps
+    # imu: mean over the last control step at the robot's IMU; root: at the root, over two steps
     accelerometer: str = "imu"
-    # drives of the joints: pd, which is ideal, or the folder of a model of real drives; several,
-    # as pd+FOLDER, are shared out among the robots
+    # joint drives: pd (ideal) or the folder of an actuator model; pd+FOLDER distributes several
+    # among the robots
     actuator: str = IDEAL
     physics: randomization.PhysicsConfig = field(default_factory=randomization.PhysicsConfig)
     pushes: randomization.PushConfig = field(default_factory=randomization.PushConfig)
@@ -59,21 +59,23 @@ class RobotBatchConfig:
         ranges.one_of(self, "hold", HOLDS)
         ranges.one_of(self, "accelerometer", ACCELEROMETERS)
         if "" in self.drives:
-            raise ValueError(f"actuator names each kind, as pd+FOLDER; got '{self.actuator}'")
+            raise ValueError(
+                f"actuator must be {IDEAL}, a folder, or several joined by +; got '{self.actuator}'"
+            )
 
     @property
     def drives(self) -> list[str]:
-        """`IDEAL` or the folder of a model of real drives, of each kind that there is."""
+        """`IDEAL` or the folder of an actuator model, one entry per kind."""
         return [self.actuator] if Path(self.actuator).is_dir() else self.actuator.split("+")
 
     @property
     def real_drives(self) -> list[str]:
-        """Those of `drives` that are not ideal."""
+        """The folders among `drives`."""
         return [name for name in self.drives if name != IDEAL]
 
-    def drives_noted(self) -> dict[str, str]:
-        """What is noted of a training's drives: `actuator` without its folders' parents, and the
-        checksums of their weights; nothing where all are ideal."""
+    def drives_record(self) -> dict[str, str]:
+        """The training record of the drives: `actuator` without parent folders, and the checksums
+        of the weights; {} where all are ideal."""
         if not self.real_drives:
             return {}
         sums = (
@@ -83,19 +85,22 @@ class RobotBatchConfig:
         return {"name": artifact.short(self.actuator), "sha256": "+".join(sums)}
 
     def like(self, other: Any) -> RobotBatchConfig:
-        """The same robots, their setpoints held and their accelerometers read as others'. other:
-        has `hold` and `accelerometer`: robots, a module or a task's settings."""
-        wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
+        """A copy with another's hold and accelerometer, and of a `RobotBatchConfig` its actuator.
+
+        Args:
+          other: has `hold` and `accelerometer`: a config, a module or a task's settings.
+        """
+        config = replace(self, hold=other.hold, accelerometer=other.accelerometer)
         if isinstance(other, RobotBatchConfig):
-            return replace(wired, actuator=other.actuator)
-        return wired
+            return replace(config, actuator=other.actuator)
+        return config
 
 
 class RobotBatch:
-    """Simulated robots and their exact state; what they sense; what of their physics was drawn.
+    """Simulated robots: exact state, sensors and randomized physics.
 
-    Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by
-    `joint_offset` senses them shifted, and drives its joints to their targets minus that.
+    Joint angles and setpoints in `state` are exact. Encoders read the angles plus `joint_offset`,
+    and the joints are driven to their targets minus it.
     """
 
     def __init__(
@@ -129,9 +134,9 @@ class RobotBatch:
         if round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6:
             raise InputError(
                 f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
-                f" rate, {robot.control_rate_hz:g} Hz (so must what a task's scene says)"
+                f" rate, {robot.control_rate_hz:g} Hz (also if a task's scene sets it)"
             )
-        self.substeps = round(substeps)  # physics steps of a control step
+        self.substeps = round(substeps)  # physics steps per control step
         require_robots(model, num_envs, substeps=self.substeps)
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
@@ -148,7 +153,7 @@ class RobotBatch:
             num_threads=num_threads,
             actuators=[None if at == IDEAL else actuators.load(at) for at in config.drives],
         )
-        # which drives each robot has, (n, K); (n, 0) where all have the same
+        # kind of each robot's drives, one-hot (n, K); (n, 0) where all have the same
         kinds = torch.arange(num_envs, device=self.device)
         count = len(config.drives)
         self._drives = torch.nn.functional.one_hot(kinds % count, count).float()[:, count == 1 :]
@@ -163,11 +168,11 @@ class RobotBatch:
         self._scene = torch.tensor(np.concatenate((model.qpos0, np.zeros(model.nv))), device=device)
         shape = num_envs, self.sensing.lags + 1, self.sensing.width
         self.history = torch.zeros(shape, device=device)
-        # whether a simulation broke down in the last step
+        # simulations that diverged in the last step
         self.broken = torch.zeros(num_envs, dtype=torch.bool, device=device)
-        self.lost = 0  # simulations noted as broken since `forget_breakdowns`
-        # records of the latest of them
-        self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
+        # number of breakdowns since `clear_breakdowns`, and records of the latest
+        self.lost = 0
+        self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_MAX_BREAKDOWNS)
         self._all = torch.arange(num_envs, device=self.device)
 
     # --- the scene ---
@@ -183,7 +188,7 @@ class RobotBatch:
         return self.sim.qpos.to(torch.float64, copy=True)
 
     def free_body(self, name: str) -> FreeBody:
-        """A free body of the scene beside the robots."""
+        """A free body of the scene, by name."""
         return FreeBody(self.sim, name)
 
     def sensor(self, name: str) -> Tensor:
@@ -191,14 +196,13 @@ class RobotBatch:
         return self.sim.sensor(name)
 
     def push(self, force: Tensor) -> None:
-        """Push the roots by horizontal forces (n, 2) [N] in the world frame, until the next
-        call."""
+        """Apply horizontal forces (n, 2) [N], world frame, to the roots until the next call."""
         wrench = self.sim.wrench(self._root)
         wrench[:, :2] = force.to(wrench)
 
     def set_wrench(self, robot: int, body: int, wrench: np.ndarray) -> None:
-        """Set the force [N] and torque [Nm] (6,) in the world frame on a body of one robot, beside
-        its random push."""
+        """Set the force [N] and torque [Nm] (6,), world frame, on a body of one robot, in addition
+        to its random push."""
         acting = self.sim.wrench(body)[robot]
         acting[:] = torch.from_numpy(wrench).to(acting)
         if body == self._root and self.config.pushes.force > 0:
@@ -213,40 +217,39 @@ class RobotBatch:
 
     @property
     def physics(self) -> Tensor:
-        """What the simulator alone knows of each robot: the draws of its physics, which drives it
-        has and the present push, each about in [-1, 1].
+        """Privileged information (n, P): samples of the physics, kind of the drives and the current
+        push, each about in [-1, 1].
 
         The push is in the heading frame, as networks do not observe the heading.
         """
-        drawn = torch.cat((self.randomizer.unit, self._drives), -1)
+        physics = torch.cat((self.randomizer.unit, self._drives), -1)
         if self.config.pushes.force == 0:
-            return drawn
-        turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
-        push = geometry.to_local(turned, self.pusher.force) / self.config.pushes.force
-        return torch.cat((drawn, push), -1)
+            return physics
+        heading = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
+        push = geometry.to_local(heading, self.pusher.force) / self.config.pushes.force
+        return torch.cat((physics, push), -1)
 
     def without_push(self, physics: Tensor) -> Tensor:
-        """`physics` (..., P) as it is without a push."""
+        """`physics` (..., P) with a push of zero."""
         if self.config.pushes.force == 0:
             return physics
         return torch.cat((physics[..., :-2], torch.zeros_like(physics[..., -2:])), -1)
 
     @property
     def joint_offset(self) -> Tensor | None:
-        """(n, nu) [rad], None where encoders are right."""
+        """Encoder offsets (n, nu) [rad]; None where all are zero."""
         physics = self.config.physics
         wrong = physics.joint_offset > 0 or any(joint.offset for joint in physics.nominal.values())
         return self.randomizer.joint_offset if wrong else None
 
     @property
     def qpos(self) -> Tensor:
-        """The robots' columns of the simulations' positions, (n, 7 + nu): live, of the simulator's
-        precision."""
+        """The robots' columns of `Simulator.qpos`, (n, 7 + nu), live."""
         return self.sim.qpos[:, self._q]
 
     @property
     def qvel(self) -> Tensor:
-        """The same of the velocities, (n, 6 + nu)."""
+        """The robots' columns of `Simulator.qvel`, (n, 6 + nu), live."""
         return self.sim.qvel[:, self._v]
 
     @property
@@ -256,15 +259,14 @@ class RobotBatch:
 
     @property
     def current_squares(self) -> Tensor | None:
-        """The squares of the motors' currents, mean over the physics steps of the last control
-        step, (n, nu) [A^2]; None where no model of real drives gives them."""
+        """Squared motor currents (n, nu) [A^2], mean over the last control step; None where an
+        actuator model gives none."""
         squares = None if self.sim.drives is None else self.sim.drives.current_squares
         return None if squares is None else squares.to(self.device)
 
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
-        """Begin new episodes of robots ids (k,): new physics, a state, no push, and a past
-        like the present."""
-        self.randomizer.draw(ids, generator)
+        """Reset robots ids (k,): new physics, a start state, no push, and a constant history."""
+        self.randomizer.sample(ids, generator)
         self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
@@ -292,12 +294,11 @@ class RobotBatch:
         return qpos, qvel
 
     def carry(self, ids: Tensor, place: Tensor, turn: Tensor) -> None:
-        """Move robots ids (k,) in the horizontal plane as they are, which physics on flat ground
-        does not notice.
+        """Move robots ids (k,) in the horizontal plane; physics on flat ground does not change.
 
         Args:
-          place: (k, 2) where to [m]. turn: (k, 3, 3) about the vertical, by which they and their
-            velocities are turned.
+          place: (k, 2) new positions [m]. turn: (k, 3, 3) rotation about the vertical of robots and
+            velocities.
         """
         position = torch.cat((place, self.state.root_pos[ids, 2:]), -1)
         self.state = self.state._replace(
@@ -313,64 +314,66 @@ class RobotBatch:
         self.sim.move(ids, qpos, qvel)
 
     def shift(self, ids: Tensor, by: Tensor) -> None:
-        """Move robots ids (k,) by (k, 3) [m] as they are."""
+        """Translate robots ids (k,) by (k, 3) [m]."""
         self.state = self.state._replace(root_pos=self.state.root_pos.index_add(0, ids, by))
         qpos = self.sim.qpos[ids]
         qpos[:, self._q][:, :3] += by.to(qpos)
         self.sim.move(ids, qpos, self.sim.qvel[ids])
 
     def observe(self, generator: torch.Generator) -> Tensor:
-        """The robots' sensors now, (n, o), with new noise and delay at each call."""
+        """Sensor readings (n, o); each call samples noise and delay."""
         return self.sensing.read(self.history, generator)
 
     def setpoint(self, action: Tensor) -> Tensor:
-        """The true joint targets [rad] of actions (n, nu) [rad], which are centred on the home
+        """Exact joint targets [rad] of actions (n, nu) [rad], which are relative to the home
         pose."""
         offset = self.joint_offset
         return self.home + action if offset is None else self.home + action - offset
 
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
-        """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is
-        `state`.
+        """One control step; the new state is `state`. action: (n, nu) [rad].
 
-        Where a simulation broke down, `broken`, the state is that of before, which is finite. Such
-        a robot must be placed anew.
+        Where a simulation diverged (`broken`), the state stays the previous one, which is finite;
+        the caller resets it.
+
+        Returns: the setpoints (n, nu) [rad].
         """
         before = self.state
         setpoint = self.setpoint(action)
         held = before.setpoint if self.config.hold == "first_order" else None
         self.sim.step(setpoint, held)
-        # copies: the simulator's own numbers change with the next step, the state does not
+        # copies, as the simulator overwrites its arrays in the next step
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
         after = arrive(before, qpos, qvel, setpoint, self.dt, self.imu_cross)
         speeds = torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1)
         speed = speeds.abs().amax(-1)
-        self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
+        self.broken = self.sim.broken() | ~(speed < _MAX_SPEED)  # true for NaN
         self.state = before.where(self.broken, after) if self.broken.any() else after
         exact = self.sensing.exact(self.state, self.joint_offset)
         self.history = self.sensing.remember(self.history, exact)
         self.pusher.advance(generator)
         return setpoint
 
-    def note_broken(self, describe: Callable[[int], dict[str, Any]]) -> None:
-        """Count each breakdown of the last step in `lost`, and add what led to it to `breakdowns`.
+    def record_breakdowns(self, describe: Callable[[int], dict[str, Any]]) -> None:
+        """Count the breakdowns of the last step in `lost`, and add their records to `breakdowns`.
 
         describe: the task's record of a robot.
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
-            reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
+            reason = ", ".join(self.sim.warnings(i)) or f"faster than {_MAX_SPEED:g} m/s or rad/s"
             record = {"robot": i, "reason": reason, **describe(i)}
-            record |= {"physics": self.randomizer.drawn(i), "push_n": self.pusher.force[i].tolist()}
+            physics = self.randomizer.samples(i)
+            record |= {"physics": physics, "push_n": self.pusher.force[i].tolist()}
             self.breakdowns.append(record | {"state_before": self.state.pack()[i].tolist()})
             self.lost += 1
 
-    def forget_breakdowns(self) -> None:
-        """Begin to count anew."""
+    def clear_breakdowns(self) -> None:
+        """Reset count and records."""
         self.lost = 0
         self.breakdowns.clear()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, for checkpoints."""
+        """The full state, for checkpoints."""
         return {
             "sim": self.sim.snapshot(),
             "state": self.state.pack(),
@@ -381,7 +384,7 @@ class RobotBatch:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken; on the CPU to the bit."""
+        """Restore a `state_dict`; on the CPU to the bit."""
         if self.randomizer.size:
             self.randomizer.set(self._all, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
@@ -393,22 +396,21 @@ class RobotBatch:
 
 
 def _refuse_gains(physics: randomization.PhysicsConfig) -> None:
-    """Raises InputError where a preset names what a model of actuators has of its own."""
+    """Raise InputError where a preset sets parameters that an actuator model includes."""
     for name, joint in physics.nominal.items():
-        own = ("kp", "kd", "damping", "friction_loss")
-        if named := [key for key in own if getattr(joint, key) is not None]:
+        included = ("kp", "kd", "damping", "friction_loss")
+        if named := [key for key in included if getattr(joint, key) is not None]:
             raise InputError(
-                f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself;"
-                f" leave these out, or use actuator={IDEAL}"
+                f"physics.nominal.{name} sets {', '.join(named)}, which the model of actuator="
+                f" includes; remove these, or use actuator={IDEAL}"
             )
 
 
 def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
-    """Where a robot's positions (7 + nu) and velocities (6 + nu) stand among those of a scene.
+    """Columns of a robot's positions (7 + nu) and velocities (6 + nu) in a scene's qpos and qvel.
 
     Raises:
-      ValueError: where they do not stand side by side in the robot's order, or the scene has drives
-        of its own.
+      ValueError: where they are not contiguous in the robot's order, or the scene has other drives.
     """
     root = model.body(robot.body_names[0])
     joint = int(root.jntadr[0])
@@ -420,17 +422,16 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
         for name in robot.joint_names
     ]
     if addresses != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
-        raise ValueError(f"the joints of '{robot.name}' do not stand side by side in the scene")
-    if model.nu not in (nu, 2 * nu):  # two muscles a joint
+        raise ValueError(f"the joints of '{robot.name}' are not contiguous in the scene")
+    if model.nu not in (nu, 2 * nu):  # two muscles per joint
         raise ValueError(
-            f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven"
+            f"the scene has {model.nu} drives, expected the {nu} of robot '{robot.name}'"
         )
     return slice(q, q + 7 + nu), slice(v, v + 6 + nu)
 
 
 def imu_position(model: mujoco.MjModel, robot: Robot) -> Tensor:
-    """Where the IMU of a robot in a scene sits, (3,) in its root's frame [m]; joints as the model
-    has them at first."""
+    """Position of a robot's IMU in its root frame (3,) [m], joints in the model's default pose."""
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     root = data.body(robot.body_names[0])

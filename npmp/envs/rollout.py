@@ -1,8 +1,7 @@
-"""The only closed loop: observe, act, step, reset.
+"""The closed loop: observe, act, step, reset.
 
-Everything that makes robots move over time is a `Policy` and goes through `rollout`: collection of
-all algorithms, tracking, trials, wandering. Whatever an episode owns (memory of the networks,
-latent) is in the policy's state and is emptied here.
+`rollout` runs a `Policy` for collection, tracking, trials and wandering. All memory of an episode
+(networks, latents) is in the policy's state, which is reset here.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from npmp.envs.task_env import TaskEnv
 
 
 class Transition(NamedTuple):
-    """One control step as a recorder gets it: after the step, before any reset."""
+    """One control step as recorders get it, after the step and before any reset."""
 
     observation: Observation
     state: Tree  # of the policy, before the step
     output: PolicyOutput
     next_state: Tree
     step: EnvStep
-    snapshot: Any = None  # what `rollout`'s snapshot returned before the step
+    snapshot: Any = None  # result of `rollout`'s `snapshot`, taken before the step
 
 
 class RolloutState(NamedTuple):
-    """What one rollout leaves to the next."""
+    """State at the end of a rollout, from which the next continues."""
 
     policy: Tree
     is_first: Tensor  # (n,) bool
@@ -43,12 +42,12 @@ Recorder = Callable[[Transition], "bool | None"]
 
 
 def at_end(step: EnvStep) -> Tensor:
-    """Episodes end by failure or by time, (n,) bool."""
+    """Reset after failure or time-out, (n,) bool."""
     return step.terminated | step.truncated
 
 
 def at_end_but_time(step: EnvStep) -> Tensor:
-    """Episodes end by failure, or as the task itself is over; not by time, (n,) bool."""
+    """Reset after failure or the end of the task, not after time-out, (n,) bool."""
     return step.terminated | step.ended
 
 
@@ -64,19 +63,17 @@ def rollout(
     redirect: Callable[[Tensor], Tensor] | None = None,
     snapshot: Callable[[Observation, Tree, Tensor], Any] | None = None,
 ) -> RolloutState:
-    """Run all robots for so many control steps.
+    """Run all robots for `steps` control steps.
 
     Args:
-      record: takes every step; see `Transition`. The environment is still in the state that the
-        step led to.
-      carried: of the rollout before; None where all episodes begin now. The environment is not
-        reset first.
-      resets: which robots (n,) bool start anew after a step; None: none.
+      record: called after every step, with the environment in the state that the step led to.
+      carried: of the previous rollout; None: all episodes begin now. The environment is not reset.
+      resets: robots (n,) bool to reset after a step; None: none.
       redirect: called before each observation with the robots (n,) bool whose episode begins; may
-        give others another goal, and returns both.
+        give other robots a new goal. Returns both.
       snapshot: called before each step with observation, state and action; see `Transition`.
 
-    Returns: what goes on from here.
+    Returns: the state from which the next rollout continues.
     """
     empty = policy.initial_state(env.num_envs)
     if carried is None:

@@ -1,4 +1,4 @@
-"""Where in the reference an episode starts."""
+"""Sampling of the reference frames at which episodes start."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from torch import Tensor
 
 from npmp.envs.reference import Reference
 
-_REMEMBERED = 256_000  # visits: a thousand steps of 256 robots
+_MEMORY = 256_000  # visits over which counts decay: a thousand steps of 256 robots
 
 
 class StartSampler:
-    """Start frames, partly uniform, partly in proportion to how badly their surroundings are
-    tracked.
+    """Samples start frames: a share uniformly, the others in proportion to failure rates.
 
-    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as
-    often as one of weight 1. The clips are cut into segments of about half a second. Every segment
-    keeps a running failure rate: failures per visited control step. Frames too close to the end of
-    a clip to be worth an episode are never drawn.
+    Both follow the clips' sampling weights: a frame of a clip of weight 2 is sampled twice as often
+    as one of weight 1. Clips are divided into segments of about half a second, each with a running
+    failure rate: failures per visited control step. Frames at the end of a clip are not sampled.
     """
 
     def __init__(
         self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5
     ):
         """Args:
-        tail: frames at the end of a clip where no episode starts; at least its last one, after
-        which nothing is left to
-          track.
+        tail: frames at the end of a clip where no episode starts, at least 1.
         segment: frames per segment.
-        uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the
-        failure weighting off.
+        uniform_share: probability of a uniform sample, in [0, 1]; 1: no failure weighting.
         """
         self.uniform_share = uniform_share
         device = reference.start.device
@@ -49,11 +44,11 @@ class StartSampler:
         )
         self._frames = torch.nonzero(allowed).squeeze(-1).to(device)
         weight = reference.weight[self._clip_of_frame[self._frames]]
-        # then draws are whole numbers, the cheaper way
+        # equal weights need random integers only, which is faster
         self._even = bool((weight == weight[0]).all())
         self._cumulative = weight.cumsum(0)
-        # of every segment, which is within one clip: its allowed frames, which follow one another,
-        # and their weight in all
+        # of every segment, which is within one clip: its allowed frames, which are contiguous, and
+        # their total weight
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
         before = self._allowed.cumsum(0) - self._allowed
@@ -64,37 +59,35 @@ class StartSampler:
         self._visits = torch.zeros(count, device=device)
 
     def record(self, frame: Tensor, failed: Tensor) -> None:
-        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over
-        some 256,000 visits."""
-        kept = math.exp(-len(frame) / _REMEMBERED)
-        self._failures *= kept
-        self._visits *= kept
+        """Count visits to frames (n,) and their failures (n,) bool; counts decay over `_MEMORY`
+        visits."""
+        decay = math.exp(-len(frame) / _MEMORY)
+        self._failures *= decay
+        self._visits *= decay
         index = self._segment_of_frame[frame]
         self._visits.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
         self._failures.index_add_(0, index, failed.to(torch.float32))
 
     def forget(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self._failures.zero_()
         self._visits.zero_()
 
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Clip indices and global start frames, (n,) each."""
-        uniform = self._frames[self._draw(n, generator)]
-        # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail
-        # nor to succeed
+        uniform = self._frames[self._sample_uniform(n, generator)]
+        # pseudo-counts: an unvisited segment has a failure rate of 0.05
         rate = (self._failures + 0.05) / (self._visits + 1.0)
-        # segments first, then one of their frames: as drawing among all frames, of which there are
-        # many more
+        # segments, then one of their frames: as sampling among all frames, but faster
         segment = torch.multinomial(rate * self._mass, n, replacement=True, generator=generator)
         place = torch.rand(n, generator=generator, device=uniform.device) * self._allowed[segment]
         weighted = self._first[segment] + place.long().clamp(max=self._allowed[segment] - 1)
-        drawn = torch.rand(n, generator=generator, device=uniform.device)
-        frame = torch.where(drawn < self.uniform_share, uniform, weighted)
+        chance = torch.rand(n, generator=generator, device=uniform.device)
+        frame = torch.where(chance < self.uniform_share, uniform, weighted)
         return self._clip_of_frame[frame], frame
 
-    def _draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """Places (n,) among the allowed frames, by the clips' weights alone."""
+    def _sample_uniform(self, n: int, generator: torch.Generator) -> Tensor:
+        """Indices (n,) of allowed frames, sampled by the clips' weights."""
         device = self._frames.device
         if self._even:
             return torch.randint(len(self._frames), (n,), generator=generator, device=device)
@@ -105,7 +98,8 @@ class StartSampler:
 
     @property
     def counts(self) -> Tensor:
-        """Failures and visits of each segment, (2, S); only counts of as many can be set."""
+        """Failures and visits of each segment, (2, S). Raises ValueError for counts that do not
+        fit."""
         return torch.stack((self._failures, self._visits))
 
     @counts.setter
@@ -116,5 +110,5 @@ class StartSampler:
                 f" {list(self.counts.shape)}"
             )
         if not bool((torch.isfinite(counts) & (counts >= 0)).all()):
-            raise ValueError("the start sampler's counts are not all counts")
+            raise ValueError("the start sampler's counts must be finite and not negative")
         self._failures, self._visits = (part.clone() for part in counts)

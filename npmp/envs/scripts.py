@@ -1,7 +1,7 @@
-"""Scripts by name: policies without weights that command a policy below.
+"""Registry of scripts: policies without weights that command a lower policy.
 
-A contract stores a script's name and settings, as part of a composition. Those of the library
-register themselves with `npmp.tasks`.
+A contract stores a script's name and settings. The library's scripts are registered when
+`npmp.tasks` is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCRIPTS: dict[str, type[Script]] = {}
 
 
 class Script(Protocol):
-    """A `Policy` whose output is commands, made of what its task shows."""
+    """A `Policy` whose output is commands, computed from its task's observation."""
 
     name: ClassVar[str]
     # the dataclass of its settings
@@ -41,17 +41,17 @@ class Script(Protocol):
         """Commands (..., c), and the state."""
 
     def features(self, task: Tensor) -> Tensor:
-        """What a policy below that learns may observe of the task besides, (..., f)."""
+        """Further inputs of a lower policy that learns, (..., f), from the task's observation."""
 
 
 def register(kind: type[Script]) -> type[Script]:
-    """Make a script known by its name."""
+    """Register a script by its name."""
     SCRIPTS[kind.name] = kind
     return kind
 
 
 def make(settings: Mapping[str, Any], *, at: str) -> Script:
-    """A script from its name and settings. Raises InputError for an unknown one."""
+    """Make a script from its name and settings. Raises InputError for an unknown one."""
     name = settings["name"]
     if name not in SCRIPTS:
         importlib.import_module("npmp.tasks")
@@ -62,5 +62,5 @@ def make(settings: Mapping[str, Any], *, at: str) -> Script:
 
 
 def settings_of(script: Script) -> dict[str, Any]:
-    """As `make` takes them."""
+    """Name and settings, as `make` takes them."""
     return {"name": script.name, **asdict(script.config)}

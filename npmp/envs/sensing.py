@@ -1,9 +1,7 @@
-"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise
-(robot-NPMP, imitation task).
+"""Sensor model: calibration errors, one shared delay, noise (robot-NPMP, imitation task).
 
-The same functions serve the simulator and imagination, which both know states at control steps
-only: a delay reads between two of them, linearly. Setpoints are the robot's own and known exactly,
-so neither delay nor noise touches them.
+The same functions serve simulated and imagined robots. Delays interpolate linearly between the
+states of control steps. Setpoints have neither delay nor noise.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ class SensorConfig:
     """Noise and delay of the decoder's observations; by default none. Raises ValueError for values
     out of range.
 
-    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at
-    every control step and shared by all sensors.
+    Noise is Gaussian; settings are standard deviations. The delay is uniform, sampled at every
+    control step and shared by all sensors.
     """
 
-    # least and most [s]
+    # minimum and maximum [s]
     delay_s: tuple[float, float] = (0.0, 0.0)
     # of joint angles [rad]
     joint_noise: float = 0.0
@@ -52,19 +50,16 @@ class SensorConfig:
             raise ValueError(f"gyro_noise must be three numbers, got {list(self.gyro_noise)}")
 
 
-class SensorDraws(NamedTuple):
+class SensorNoise(NamedTuple):
     """Random numbers of one observation, batch shape (...)."""
 
-    delay: Tensor  # (..., 1) uniform in [0, 1); (..., 0) where nothing is delayed
-    noise: Tensor  # (..., o) standard normal; (..., 0) where nothing is noisy
+    delay: Tensor  # (..., 1) uniform in [0, 1); (..., 0) without delay
+    noise: Tensor  # (..., o) standard normal; (..., 0) without noise
 
 
 class Sensing:
-    """A robot's senses as functions of its recent exact observations, `history` (n, H + 1, o), the
-    latest first.
-
-    H is the number of control steps that the longest delay reaches back.
-    """
+    """Sensor readings as functions of recent exact observations, `history` (n, H + 1, o), the
+    latest first; H is the longest delay in control steps."""
 
     def __init__(self, config: SensorConfig, home: Tensor, dt: float):
         """home (nu,) [rad]; dt control period [s]."""
@@ -87,10 +82,10 @@ class Sensing:
         return len(self.noise)
 
     def exact(self, state: RobotState, joint_offset: Tensor | None = None) -> Tensor:
-        """What perfect but wrongly calibrated sensors read now: (n, o).
+        """Readings (n, o) without noise and delay.
 
-        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded
-        was, in the encoders' terms, the true setpoint plus this.
+        Args:
+          joint_offset: (n, nu) [rad], added to joint angles and setpoints.
         """
         if joint_offset is not None:
             read = state.joint_pos + joint_offset
@@ -99,43 +94,41 @@ class Sensing:
         return proprioception(state, self.home)
 
     def begin(self, exact: Tensor) -> Tensor:
-        """The history of a robot that has just been placed: all of it the present. (n, o) -> (n, H
-        + 1, o)."""
+        """A constant history after a reset. (n, o) -> (n, H + 1, o)."""
         return exact.unsqueeze(-2).expand(*exact.shape[:-1], self.lags + 1, exact.shape[-1]).clone()
 
     def remember(self, history: Tensor, exact: Tensor) -> Tensor:
-        """The history one control step on."""
+        """The history after one more control step."""
         return torch.cat((exact.unsqueeze(-2), history[..., :-1, :]), -2)
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorDraws:
-        """The random numbers of observations of a batch shape, in the order in which `read` takes
-        them."""
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorNoise:
+        """Sample the random numbers of observations of a batch shape, in the order of `read`."""
         delays = int(self.lags > 0)
         noises = self.noisy * self.width
         device = self.noise.device
-        return SensorDraws(
+        return SensorNoise(
             torch.rand((*shape, delays), generator=generator, device=device),
             torch.randn((*shape, noises), generator=generator, device=device),
         )
 
-    def shown(self, history: Tensor, draws: SensorDraws) -> Tensor:
-        """What the decoder is shown: (n, o), delayed and noisy by the given draws."""
-        seen = history[..., 0, :]
+    def apply(self, history: Tensor, random: SensorNoise) -> Tensor:
+        """The decoder's observation (n, o): the history with delay and noise."""
+        reading = history[..., 0, :]
         if self.lags:
             low, high = self.config.delay_s
-            steps = (low + (high - low) * draws.delay) / self.dt
+            steps = (low + (high - low) * random.delay) / self.dt
             if self.lags == 1:
-                between = torch.lerp(seen, history[..., 1, :], steps)
+                between = torch.lerp(reading, history[..., 1, :], steps)
             else:
                 lag = steps.floor().clamp(max=self.lags - 1)
                 index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
                 newer, older = (history.gather(1, index + k).squeeze(1) for k in (0, 1))
                 between = torch.lerp(newer, older, steps - lag)
-            seen = torch.where(self._delayed, between, seen)
+            reading = torch.where(self._delayed, between, reading)
         if self.noisy:
-            seen = seen + self.noise * draws.noise
-        return seen
+            reading = reading + self.noise * random.noise
+        return reading
 
     def read(self, history: Tensor, generator: torch.Generator) -> Tensor:
-        """What the decoder is shown: (n, o), delayed and noisy."""
-        return self.shown(history, self.draw((len(history),), generator))
+        """The decoder's observation (n, o); each call samples delay and noise."""
+        return self.apply(history, self.sample((len(history),), generator))

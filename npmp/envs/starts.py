@@ -1,5 +1,5 @@
-"""Where tasks without a reference start: at rest in the home pose, or as the recordings move, in
-any heading."""
+"""Start states of tasks without a reference: the home pose, or frames of motions, in any
+heading."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from npmp.robots import Robot
 
 
 class StartPoses:
-    """The home pose at rest and, where there are motions, their frames, each with its lowest foot
-    on the floor and turned to a heading of its own.
+    """The home pose at rest and frames of motions, the lowest foot on the floor, in random
+    headings.
 
     Friction of MuJoCo's pyramidal cones depends on the direction: along x it is 1.4 times that at
     45 degrees.
@@ -36,8 +36,8 @@ class StartPoses:
         tilt_deg: float = 0.0,
         speed_mps: float = 0.0,
     ):
-        """share: of starts on the motions, where there are some. tilt_deg, speed_mps: as
-        `disturbed`.
+        """Args:
+        share: of starts on motions. tilt_deg, speed_mps: as `disturbed`.
 
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
@@ -58,14 +58,14 @@ class StartPoses:
         return self.draw(len(ids), generator, **where)
 
     def draw(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
-        """Starts of n robots. yaw (n,): by how much each is turned [rad]; None: by any angle."""
+        """Sample starts of n robots. yaw: (n,) rotation of each [rad]; None: random."""
         qpos, qvel, states = self._table
         device = states.device
         row = torch.zeros(n, dtype=torch.long, device=device)
         if len(qpos) > 1:
-            drawn = torch.randint(1, len(qpos), (n,), generator=generator, device=device)
+            frame = torch.randint(1, len(qpos), (n,), generator=generator, device=device)
             on_reference = torch.rand(n, generator=generator, device=device) < self.share
-            row = torch.where(on_reference, drawn, row)
+            row = torch.where(on_reference, frame, row)
         if yaw is None:
             yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
         turn = geometry.yaw_matrix(yaw)
@@ -81,18 +81,18 @@ class StartPoses:
 def disturbed(
     start: Start, tilt: float, speed: float, feet: Feet | None, generator: torch.Generator
 ) -> Start:
-    """Starts (n, ...) turned about the world's x and y axes by up to `tilt` [rad] each, the lowest
-    foot on the floor again, and up to `speed` [m/s] faster along each.
+    """Starts (n, ...) rotated about the world's x and y axes by up to `tilt` [rad], with up to
+    `speed` [m/s] added along them, the lowest foot on the floor.
 
     feet: needed for a tilt.
     """
-    draw = torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device)
-    draw = 2.0 * draw - 1.0
+    uniform = torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device)
+    uniform = 2.0 * uniform - 1.0
     qpos = start.qpos.clone()
     qvel = start.qvel.clone()
     state = start.state
     if feet is not None:
-        half = 0.5 * tilt * draw[:, :2].to(qpos)
+        half = 0.5 * tilt * uniform[:, :2].to(qpos)
         size = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
         axis = half / size.clamp(min=1e-12)
         turn = torch.cat((torch.cos(size), torch.sin(size) * axis, torch.zeros_like(size)), -1)
@@ -100,12 +100,12 @@ def disturbed(
         pos, rot, joints = pose_from_qpos(qpos)
         low = feet(pos, rot, joints)[..., 2].amin((-1, -2)) - feet.radius
         qpos[:, 2] -= low
-        # velocities of the root are in its frame and turn with it; gravity does not
+        # velocities are in the root frame and rotate with it, gravity does not
         upright = state.accel + GRAVITY * (rot[..., 2, :] - state.root_rot[..., 2, :])
         pos = torch.cat((pos[:, :2], (pos[:, 2] - low).unsqueeze(-1)), -1)
         qvel[:, :3] = geometry.to_world(rot, state.root_vel_end)
         state = state._replace(root_pos=pos, root_rot=rot, accel=upright)
-    faster = torch.nn.functional.pad(speed * draw[:, 2:], (0, 1))
+    faster = torch.nn.functional.pad(speed * uniform[:, 2:], (0, 1))
     qvel[:, :3] += faster
     local = geometry.to_local(state.root_rot, faster)
     state = state._replace(root_vel=state.root_vel + local, root_vel_end=state.root_vel_end + local)
@@ -113,8 +113,8 @@ def disturbed(
 
 
 def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
-    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel
-    (S, nv), packed states."""
+    """The home pose at rest, then every frame of the motions with its lowest foot on the floor:
+    qpos (S, nq) float64, qvel (S, nv), packed states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
     pos, rot, joints = pose_from_qpos(qpos)
     home = RobotState.still(pos, rot, joints)

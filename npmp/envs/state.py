@@ -1,16 +1,14 @@
-"""The robot's state as the learner sees it, and its exact kinematics over one control step.
+"""The robot's state, and its exact kinematics over one control step.
 
-Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then
-integrating them is an identity, and a learned model of the simulator has to predict velocities
-only. `differentiate` and `integrate` are inverses of each other; the real environment uses both,
-imagination the second.
+Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): their
+integration is exact, and a world model predicts velocities only. `integrate` is the inverse of
+`differentiate`; environments use both, imagination the first.
 
-
-Beside these means a state has the velocities at the step's end, from which the next step sets out:
-with them the accelerometer reads the mean over the last step at the IMU's place, and a learned
-model's errors over one step are smaller (docs/learning.md). Modules trained before read what mean
-velocities alone give: an average over the last two steps, half a step late, of the root's origin
-(tests/envs/test_accelerometer.py holds both against MuJoCo's sensor).
+A state also has the velocities at the step's end. With them the accelerometer reads the mean over
+the last step at the IMU's position, and a world model's one-step error is smaller
+(docs/learning.md). Older modules use mean velocities only: their accelerometer is averaged over the
+last two steps, half a step late, at the root's origin. tests/envs/test_accelerometer.py compares
+both with MuJoCo's sensor.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Pose = tuple[Tensor, Tensor, Tensor]
 
 
 class RobotState(NamedTuple):
-    """State of a batch of robots, each field (..., k). Root frame: the frame of the root body."""
+    """States of a batch of robots, each field (..., k). Root frame: the frame of the root body."""
 
     root_pos: Tensor  # (..., 3) world [m]
     root_rot: Tensor  # (..., 3, 3) root to world
@@ -49,20 +47,20 @@ class RobotState(NamedTuple):
 
     @staticmethod
     def width(nu: int) -> int:
-        """Of packed states of nu joints."""
+        """Width of packed states of nu joints."""
         return 27 + 4 * nu
 
     @staticmethod
     def still(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> RobotState:
-        """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is its setpoint too."""
+        """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is also the setpoint."""
         none = torch.zeros_like(root_pos)
         joints = torch.zeros_like(joint_pos)
         return RobotState.steady((root_pos, root_rot, joint_pos), none, none, joints)
 
     @staticmethod
     def steady(pose: Pose, root_vel: Tensor, root_ang: Tensor, joint_vel: Tensor) -> RobotState:
-        """In a pose, which is its setpoint too, at velocities (..., 3), (..., 3), (..., nu) that
-        have long been the same."""
+        """In a pose, which is also the setpoint, at constant velocities (..., 3), (..., 3),
+        (..., nu)."""
         moving = (root_vel, root_ang, joint_vel)
         upright = GRAVITY * pose[1][..., 2, :]
         return RobotState(*pose, *moving, upright, pose[2], *moving)
@@ -79,19 +77,19 @@ class RobotState(NamedTuple):
         return RobotState(pos, rot.unflatten(-1, (3, 3)), *rest)
 
     def __getitem__(self, index: Any) -> Any:  # type: ignore[override]
-        """Fields by position, as any tuple's; robots by a tensor or slice."""
+        """Fields by an integer, as of any tuple; robots by a tensor or slice."""
         if isinstance(index, int):
             return tuple.__getitem__(self, index)
         return RobotState(*(f[index] for f in self))
 
     def above(self, height: Tensor) -> RobotState:
-        """The same with heights counted from `height` (...) [m]."""
+        """The state with heights relative to `height` (...) [m]."""
         place = self.root_pos[..., :2]
         up = self.root_pos[..., 2:] - height.unsqueeze(-1)
         return self._replace(root_pos=torch.cat((place, up), -1))
 
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
-        """This state where mask (n,) holds, the other elsewhere."""
+        """This state where mask (n,) bool is true, the other elsewhere."""
         return RobotState.unpack(torch.where(mask.unsqueeze(-1), self.pack(), other.pack()))
 
 
@@ -116,7 +114,7 @@ def differentiate(state: RobotState, after: RobotState, dt: float) -> StepVeloci
 def _mean_velocity(
     state: RobotState, pose: Pose, dt: float
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """The mean velocities, and the turn (..., 3, 3) from the new root frame to the old."""
+    """Mean velocities, and the rotation (..., 3, 3) from the new root frame to the old."""
     root_pos, root_rot, joint_pos = pose
     moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
     local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
@@ -132,12 +130,11 @@ def integrate(
     dt: float,
     imu_cross: Tensor | None = None,
 ) -> RobotState:
-    """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu)
-    [rad] applied.
+    """The state after one control step of dt [s] at a velocity, with `setpoint` (..., nu) [rad].
 
-    imu_cross: (3, 3) `geometry.skew` of where the accelerometer sits: rows of angular velocities
-      times it are its velocities beside the root's origin, omega x r; None: at that origin,
-      averaging over two steps.
+    Args:
+      imu_cross: (3, 3) `geometry.skew` of the accelerometer's position r, so that angular
+        velocities (rows) times it are omega x r; None: at the root's origin, over two steps.
     """
     turn = geometry.exp_so3(velocity.root_ang * dt)
     pose = (
@@ -156,9 +153,9 @@ def arrive(
     dt: float,
     imu_cross: Tensor | None = None,
 ) -> RobotState:
-    """The state after one control step of dt [s] that ended at MuJoCo's positions and velocities.
+    """The state after one control step of dt [s], from MuJoCo's positions and velocities.
 
-    Equals `integrate` of the velocities that lead there, without the rounding of its pose.
+    Equals `integrate` of `differentiate`, without rounding errors in the pose.
 
     Args:
       qpos: (..., 7 + nu). qvel: (..., 6 + nu). setpoint: (..., nu) applied over the step [rad].
@@ -167,7 +164,7 @@ def arrive(
     pose = pose_from_qpos(qpos)
     qvel = qvel.to(torch.float32)
     mean, turn = _mean_velocity(state, pose, dt)
-    # MuJoCo's root moves in the world and turns in its own frame
+    # MuJoCo's linear velocity is in the world frame, the angular one in the root frame
     ends = geometry.to_local(state.root_rot, qvel[..., :3]), geometry.to_world(turn, qvel[..., 3:6])
     return _successor(
         state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, imu_cross
@@ -183,15 +180,15 @@ def _successor(
     dt: float,
     imu_cross: Tensor | None,
 ) -> RobotState:
-    """The state in a pose reached at some velocity; turn (..., 3, 3) takes the new root frame to
-    the old."""
+    """The state in a pose reached at a velocity. turn: (..., 3, 3) from the new root frame to the
+    old."""
     up = state.root_rot[..., 2, :]  # the world's vertical in the old root frame
     if imu_cross is None:
         accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
-    else:  # all but what the IMU has at the end, which is known in the new frame
+    else:  # the IMU's velocity at the end is in the new frame, and added below
         accel = GRAVITY * up - (state.root_vel_end + state.root_ang_end @ imu_cross) / dt
     rows = (velocity.root_vel, accel, velocity.root_vel_end, velocity.root_ang_end)
-    # rows times turn: into the new frame
+    # rows times turn: old to new frame
     root_vel, accel, root_vel_end, root_ang_end = (torch.stack(rows, -2) @ turn).unbind(-2)
     if imu_cross is not None:
         accel = accel + (root_vel_end + root_ang_end @ imu_cross) / dt
@@ -209,8 +206,8 @@ def _successor(
 
 
 def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions (n, 7 + nu) and velocities (n, 6 + nu) of robots turned about the vertical through
-    the world's origin by yaw (n,) [rad]. Angular velocities are in the root frame, and stay."""
+    """Positions (n, 7 + nu) and velocities (n, 6 + nu) rotated about the world's vertical axis by
+    yaw (n,) [rad]. Angular velocities are in the root frame and do not change."""
     half = 0.5 * yaw.to(qpos)
     turn = geometry.yaw_matrix(yaw.to(qpos))
     none = torch.zeros_like(half)
@@ -221,7 +218,7 @@ def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pose_from_qpos(qpos: Tensor) -> Pose:
-    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7
-    + nu), as float32."""
+    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu), float32, from MuJoCo's
+    positions (..., 7 + nu)."""
     qpos = qpos.to(torch.float32)
     return qpos[..., :3], geometry.matrix_from_quat(qpos[..., 3:7]), qpos[..., 7:]

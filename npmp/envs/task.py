@@ -1,8 +1,8 @@
 """A task as a list of parts: commands, observations, reward terms, terminations, starts.
 
 A task is one file in `npmp/tasks/` and one YAML in `conf/task/`. It lists its parts; `TaskEnv` runs
-them. The goal of a robot is a row of numbers. Rewards, terminations and the policy's own inputs are
-functions of a `RobotState` and a goal, the same for simulated and imagined robots.
+them. A robot's goal is a vector. Rewards, terminations and the policy's inputs are functions of a
+`RobotState` and a goal, the same for simulated and imagined robots.
 """
 
 from __future__ import annotations
@@ -27,37 +27,36 @@ Measure = Callable[[RobotState, Tensor], Tensor]
 
 
 class Start(NamedTuple):
-    """Where k robots begin an episode."""
+    """Start states of k robots."""
 
     qpos: Tensor  # (k, 7 + nu) of the robot
     qvel: Tensor  # (k, 6 + nu) of the robot
-    state: RobotState  # (k, ...) the same, as the learner sees it
-    # (k, nq), (k, nv): the whole scene; the robot's columns are overwritten
+    state: RobotState  # (k, ...) the same as a `RobotState`
+    # (k, nq), (k, nv) of the whole scene; the robot's columns are overwritten
     others: tuple[Tensor, Tensor] | None = None
 
 
 class StepResult(NamedTuple):
-    """A control step of n robots, evaluated. A robot that failed has not ended."""
+    """The evaluation of a control step of n robots; `failed` excludes `ended`."""
 
     rewards: Tensor  # (n, K) one column per objective; their sum is the reward
-    failed: Tensor  # (n,) bool: the value of what follows is zero
-    # (n,) bool: the task itself is over, a clip say; bootstrap the value of what follows
+    failed: Tensor  # (n,) bool: the value of the next state is zero
+    # (n,) bool: the task is over, e.g. at a clip's end; bootstrap the value of the next state
     ended: Tensor
     error: Tensor  # (n,) the task's error, in the unit of `error_name`
-    # for figures and plots, (n, ...) by name; never written to
+    # for figures and plots, (n, ...) by name; read only
     metrics: Mapping[str, Tensor] = {}
 
 
 class EnvStep(NamedTuple):
-    """The result of one control step; the environments are NOT reset yet, so `state` is the true
-    successor everywhere."""
+    """The result of one control step, before any reset: `state` is the true next state."""
 
     state: RobotState  # (n, ...)
     rewards: Tensor  # (n, K) one column per objective; their sum is the reward
-    terminated: Tensor  # (n,) bool: failed; the value of what follows is zero
+    terminated: Tensor  # (n,) bool: failed; the value of `state` is zero
     truncated: Tensor  # (n,) bool: the task or the time is over; bootstrap the value of `state`
     error: Tensor  # (n,) the task's error
-    ended: Tensor  # (n,) bool: truncated as the task itself is over, not the time
+    ended: Tensor  # (n,) bool: truncated by the end of the task, not by time
     metrics: Mapping[str, Tensor]  # `StepResult.metrics`
 
 
@@ -65,26 +64,25 @@ class TaskLoss(NamedTuple):
     """The loss of B robots over imagined control steps, (B,) each."""
 
     task: Tensor  # distance from the goal
-    # of how they moved, whatever the goal; it counts once a policy obeys (`algo.style_ramp`)
+    # loss of the motion, independent of the goal; scaled by `algo.style_ramp`
     style: Tensor
-    # (H, B) weights of the steps, also in the mean of other costs; None: all alike
+    # (H, B) weights of the steps, also in the means of other costs; None: equal
     weight: Tensor | None = None
 
 
 class Trial(NamedTuple):
-    """A trial of n robots over T control steps, on the CPU; a robot that failed was put back at a
-    start and went on."""
+    """A trial of n robots over T control steps, on the CPU; robots are reset after a failure."""
 
     metrics: dict[str, Tensor]  # `StepResult.metrics` of each step, (T, n, ...) by name
     error: Tensor  # (T, n)
     fell: Tensor  # (T, n) bool: this step ended an episode by failure
-    # (T + 1, nq) float64, of robot 0, `Ground.integrated`, with the start; jumps where it fell
+    # (T + 1, nq) float64 of robot 0 (`Ground.integrated`), with the start; jumps at a reset
     qpos: Tensor
     dt: float  # control period [s]
 
 
 class CommandTraces(NamedTuple):
-    """A robot's commands and what it achieved, C channels over T control steps."""
+    """A robot's commands and their achieved values, C channels over T control steps."""
 
     channels: tuple[tuple[str, str], ...]  # name and unit of each
     command: Tensor  # (T, C)
@@ -95,97 +93,98 @@ class CommandTraces(NamedTuple):
 
 
 class Part:
-    """A part of a task with memory of its own; a subclass overrides what it needs.
+    """A part of a task that has state; methods do nothing by default.
 
-    A control step is evaluated before parts advance. Everything random comes from the generator
-    that is passed.
+    A control step is evaluated before parts advance. All random numbers come from the generator
+    argument.
     """
 
-    # attributes (n, ...) that the next step depends on, by their keys in checkpoints
+    # attributes (n, ...) saved in checkpoints: {key: attribute}
     saved: ClassVar[Mapping[str, str]] = {}
-    env: Any  # the `TaskEnv` that `bind` joins
+    env: Any  # the `TaskEnv` of `bind`
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Add bodies, after the robot's, and sensors to the robot on its floor."""
 
     def bind(self, env: Any) -> None:
-        """Join a `TaskEnv`, once its robots are there: make tables and state for `env.num_envs`
-        robots on `env.device`."""
+        """Allocate tables and state for the `env.num_envs` robots of a `TaskEnv` on
+        `env.device`."""
         self.env = env
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Begin episodes of robots ids (k,), which have just been placed at their start."""
+        """Begin episodes of robots ids (k,), after they were placed at their start."""
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """Go on to the next decision: the next frame, a new command."""
+        """Advance to the next control step: the next frame, a new command."""
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """Draw what the next `steps` control steps of a trial need, whatever robots do; without a
-        generator go back to training."""
+        """Sample the commands of the next `steps` control steps of a trial, independent of the
+        robots. generator: None: back to training."""
 
     def describe(self, i: int) -> dict[str, Any]:
-        """Robot i, for the record of a simulation that broke down."""
+        """Values of robot i, for the record of a simulation that diverged."""
         return {}
 
 
 class Goals(Part):
-    """The goals of robots (n, g), and how they change."""
+    """The goals of robots (n, g), and their dynamics."""
 
-    # a function of states (...): the goal that their last control step has fulfilled, (..., g), by
-    # which a policy is cloned from its module's own motion
+    # the goal (..., g) that the last control step of states (...) achieved; labels demonstrations
     achieved: Callable[[RobotState], Tensor] | None = None
 
     def goal(self) -> Tensor:
-        """The goals now, (n, g)."""
+        """Current goals (n, g)."""
         return self.env.state.root_pos[:, :0]  # type: ignore[no-any-return]
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
-        """Goals (B, g) after a control step that took the robots to states (B, ...): the goal's own
-        dynamics, a ball's for example."""
+        """Goals (B, g) after a control step to states (B, ...): the goal's dynamics, e.g. of a
+        ball."""
         return goal
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
-        """Other goals for robots with goals (B, g)."""
+        """Sample new goals of robots with goals (B, g)."""
         return goal
 
 
 class Inputs(NamedTuple):
-    """Inputs of a policy that are a function of state and goal."""
+    """Inputs of a policy that are functions of state and goal."""
 
     # (..., c)
     function: Measure
-    # range of each column by its name, for scaling it; {}: too many to name
+    # (low, high) of each column by its name, for scaling; {}: not named
     ranges: Mapping[str, tuple[float, float]]
-    # other ranges for scaling some of these, where a usual value is far within its range
+    # narrower ranges for scaling, where usual values are far within `ranges`
     scales: Mapping[str, tuple[float, float]] = {}
 
 
 class Sensor(Part):
-    """Inputs of a policy beside those of the task: a clock, a map, a camera."""
+    """Further inputs of a policy with state: a clock, a map, a camera."""
 
     # (low, high) of each column by its name
     ranges: Mapping[str, tuple[float, float]]
-    # whether imagined robots have it, by `imagined`
+    # whether `imagined` is implemented
     imaginable: bool = True
 
     def read(self) -> Tensor:
-        """The columns of all robots now, (n, c)."""
+        """Current readings of all robots, (n, c)."""
         raise NotImplementedError
 
     def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
-        """Those of imagined robots (..., ), (..., c).
+        """Readings of imagined robots (...), (..., c).
 
-        patch: (B, 2) `Ground.patch`, (..., 0) on flat ground. drift (..., 3), of a rollout, and
-        noise (..., 2, c), of a step, are standard normal.
+        Args:
+          patch: (B, 2) `Ground.patch`, (..., 0) on flat ground.
+          drift: (..., 3) standard normal, constant over a rollout.
+          noise: (..., 2, c) standard normal, of a step.
         """
         raise NotImplementedError
 
     def restart(self, mask: Tensor) -> None:
-        """Robots (n,) bool go on within an episode with a policy whose memory is empty."""
+        """Reset the readings' memory of robots (n,) bool within an episode, e.g. a clock."""
 
 
 class Term(NamedTuple):
-    """A term of the reward, an objective of its own."""
+    """A reward term, which is one objective."""
 
     name: str
     value: Measure
@@ -196,31 +195,30 @@ class Term(NamedTuple):
 
 
 class Starts(Protocol):
-    """Where episodes begin."""
+    """Start states of episodes."""
 
     def bind(self, env: Any) -> None:
         """As `Part.bind`."""
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """New episodes of robots ids (k,). where: the caller's choice (`TaskEnv.reset`), by the
+        """Start states of robots ids (k,). where: the caller's parameters (`TaskEnv.reset`), by the
         task's names."""
 
 
-# of states before and after H steps (H, B, ...), heights above the ground of their patch, goals
-# after each (H, B, g), and the patch (B, 2) `Ground.patch` where imagination began, (B, 0) on flat
-# ground; differentiable
+# differentiable function of: states before and after H steps (H, B, ...), heights above their
+# patch; goals after each step (H, B, g); `Ground.patch` at the start (B, 2), (B, 0) on flat ground
 Loss = Callable[[RobotState, RobotState, Tensor, Tensor], TaskLoss]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A trial in numbers, and the names of those that are logged and plotted."""
+    """Figures of a trial, and the names of those that are logged and plotted."""
 
-    # more figures than `Task.figures` has of every task
+    # the task's figures, added to those of every task (`Task.figures`)
     of: Callable[[Trial], dict[str, Any]] = lambda trial: {}
-    # those that a training run logs
+    # figures that a training run logs
     logged: tuple[str, ...] = ()
-    # names and units of two metrics, command and achieved, that are plotted over time
+    # names and units of the channels of `traced`: two metrics, command and achieved
     channels: tuple[tuple[str, str], ...] = ()
     traced: tuple[str, str] = ("command", "achieved")
     # length of a trial [s]
@@ -231,62 +229,61 @@ class Figures:
 class Parts:
     """The parts of a task."""
 
-    # `Goals`; with `goals` those that a planner sets on the way there
+    # `Goals`; with `goals` a planner's intermediate commands
     commands: Any
     starts: Starts
     # the inputs of the policy: functions of state and goal, then sensors
     observations: Sequence[Inputs | Sensor]
     # their names are the objectives
     rewards: Sequence[Term]
-    # an episode fails where one is true, and where its simulation diverges
+    # an episode fails where one is true, or its simulation diverges
     terminations: Sequence[Measure] = ()
-    # an episode is complete where one is true; its name is that of a metric
+    # an episode is complete where one is true; also metrics, by name
     ends: Mapping[str, Measure] = field(default_factory=dict)
     # the loss of imagined robots; None: minus the mean reward
     loss: Loss | None = None
-    # False: no function of imagined states says how well the task is done
+    # False: rewards and loss are not functions of imagined states
     imaginable: bool = True
     error: Measure = lambda state, goal: torch.zeros_like(state.root_pos[..., 0])
     error_name: str = "error"
     # for figures and plots, by name
     metrics: Mapping[str, Measure] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
-    # other parts with memory: filters, clocks
+    # other parts with state: filters, clocks
     memory: Sequence[Part] = ()
     # sets the commands after all other parts
     planner: Part | None = None
-    # where they are not the commands
+    # if they differ from the commands
     goals: Goals | None = None
-    # what robots stand on
+    # the terrain
     ground: GroundConfig = field(default_factory=GroundConfig)
-    # (n, c) that a critic observes beside the policy's inputs
+    # (n, c) further inputs of a critic
     privileged: Sequence[Callable[[], Tensor]] = ()
-    # an episode is over then [s]; None: when the task ends it. `TaskEnv` may end it before
+    # duration of episodes [s]; None: until the task ends. `TaskEnv` may end them before
     episode_s: float | None = None
-    # a `npmp.envs.scripts.Script` that makes commands of the task's inputs, for a policy below
+    # a `npmp.envs.scripts.Script`: from the task's inputs to commands of a lower policy
     script: Any = None
     # weight of the motors' currents in the loss of imagined robots [1/A^2]
     current_weight: float = 0.0
 
 
 class Task:
-    """One task of all robots of an environment.
+    """The task of an environment's robots. A subclass has a name and settings, and makes `Parts`.
 
-    A subclass has a name, settings, and makes its `Parts`. A step goes `evaluate_step`, which
-    changes nothing, then `advance`; a reset `start`, then, when the robots stand on the ground,
-    `begin`.
+    A step calls `evaluate_step`, which changes nothing, then `advance`. A reset calls `start`, and
+    `begin` after the robots were placed.
     """
 
     name: ClassVar[str]
     config_type: ClassVar[type]  # the dataclass that conf/task/NAME.yaml fills
-    # the figure that policies are compared by; less is better
+    # the figure by which policies are compared, lower is better
     main_figure: ClassVar[str] = ""
-    # whether policies are trained for it that command a skill module
+    # whether high-level policies are trained for it
     reusable: ClassVar[bool] = True
-    # other tasks with the same inputs, whose policies can do it
+    # other tasks with the same inputs, whose policies it accepts
     policies_of: ClassVar[tuple[str, ...]] = ()
 
-    env: Any  # the `TaskEnv` that `bind` joins
+    env: Any  # the `TaskEnv` of `bind`
 
     def __init__(self, robot: Robot, config: Any, parts: Parts):
         """robot: as it is simulated. config: of `config_type`."""
@@ -296,15 +293,15 @@ class Task:
         self.commands: Any = parts.commands
         self.planner: Any = parts.planner
         self.extras = [part for part in parts.observations if isinstance(part, Sensor)]
-        own = [part for part in parts.observations if isinstance(part, Inputs)]
-        self._observations = own
-        self.inputs = {name: pair for part in own for name, pair in part.ranges.items()}
-        self.scales = {name: pair for part in own for name, pair in part.scales.items()}
+        inputs = [part for part in parts.observations if isinstance(part, Inputs)]
+        self._observations = inputs
+        self.inputs = {name: pair for part in inputs for name, pair in part.ranges.items()}
+        self.scales = {name: pair for part in inputs for name, pair in part.scales.items()}
         self.objectives = tuple(term.name for term in parts.rewards)
         self.error_name = parts.error_name
         self.episode_s = parts.episode_s
         self.trial_s = parts.figures.trial_s
-        self.judged = parts.figures.logged
+        self.logged_figures = parts.figures.logged
         self.script = parts.script
         self.current_weight = parts.current_weight
         self._goals = parts.goals or parts.commands
@@ -322,18 +319,19 @@ class Task:
         return [*measures, *(term.value for term in parts.rewards), parts.loss, parts.starts]
 
     def part(self, kind: type[P]) -> P | None:
-        """Its first part of a kind, None without."""
+        """The first part of a type; None: no such part."""
         return next((part for part in self._all if isinstance(part, kind)), None)
 
     @classmethod
     def resolve(cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
-        """The settings with what they leave open, e.g. a range of commands.
+        """Complete settings that are None, e.g. a range of commands.
 
-        motions: to start from, where there are some. training: the record of the module whose
-        skills are reused, or the inputs that a policy was trained on.
+        Args:
+          motions: to start from; None: none.
+          training: the record of the reused module, or the inputs that a policy was trained on.
 
         Raises:
-          InputError: where nothing resolves it.
+          InputError: for a setting that cannot be completed.
         """
         return config
 
@@ -362,7 +360,7 @@ class Task:
             part.begin(ids, generator)
 
     def evaluate_step(self) -> StepResult:
-        """The last control step."""
+        """Evaluate the last control step."""
         state = self.env.state
         goal = self.goal()
         parts = self.parts
@@ -383,20 +381,19 @@ class Task:
         )
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """As `Part.advance`: new commands after everything that this step was about, planners
-        last."""
+        """As `Part.advance`: commands after other parts, the planner last."""
         for part in self._advanced:
             part.advance(result, generator)
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Part.schedule`. A planner's commands follow from where the robots are."""
+        """As `Part.schedule`. A planner's commands depend on the robots and are not scheduled."""
         for part in self._all:
             if self.parts.planner is None or part is not self.parts.commands:
                 part.schedule(steps, generator)
 
     @final
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """A trial in numbers."""
+        """Figures of a trial."""
         steps, n = trial.fell.shape
         minutes = steps * n * trial.dt / 60.0
         return {
@@ -423,8 +420,8 @@ class Task:
         """As `Goals.new_goals`."""
         return self._goals.new_goals(goal, generator)
 
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
-        """The policy's inputs without sensors in states (B, ...) with goals (B, g): (B, c)."""
+    def inputs_of(self, state: RobotState, goal: Tensor) -> Tensor:
+        """The policy's inputs (B, c) without sensors, from states (B, ...) and goals (B, g)."""
         return torch.cat([part.function(state, goal) for part in self._observations], -1)
 
     @final
@@ -447,25 +444,25 @@ class Task:
     @property
     @final
     def steerable(self) -> bool:
-        """Whether its commands are velocities that a caller may fix (`Commands.fix`)."""
+        """Whether its commands are velocities that a caller may set (`Commands.fix`)."""
         return hasattr(self.commands, "fix") and self.parts.planner is None
 
     @property
     @final
     def guides(self) -> bool:
-        """Whether a planner's commands teach a walking policy the task."""
+        """Whether a planner's commands can be a walking policy's teacher."""
         return self.parts.planner is not None
 
     @property
     @final
     def extra_inputs(self) -> dict[str, tuple[float, float]]:
-        """Range of each column of the sensors by its name."""
+        """(low, high) of each column of the sensors by its name."""
         return {name: pair for extra in self.extras for name, pair in extra.ranges.items()}
 
     @property
     @final
     def clock_s(self) -> float | None:
-        """Period of the clock that policies observe [s]; None: none."""
+        """Period of the clock among the sensors [s]; None: none."""
         periods = (getattr(extra, "period_s", None) for extra in self.extras)
         return next((period for period in periods if period is not None), None)
 
@@ -478,26 +475,27 @@ class Task:
 
     @final
     def observe(self) -> Tensor:
-        """The policy's inputs of the task now, (n, c): `see` of the true state, then sensors."""
-        own = self.see(self.env.state, self.goal())
-        return torch.cat((own, *(extra.read() for extra in self.extras)), -1)
+        """The policy's current inputs (n, c): `inputs_of` the true state, then sensors."""
+        inputs = self.inputs_of(self.env.state, self.goal())
+        return torch.cat((inputs, *(extra.read() for extra in self.extras)), -1)
 
     @final
     def imagine(
-        self, state: RobotState, goal: Tensor, patch: Tensor, drift: Tensor, draws: Tensor
+        self, state: RobotState, goal: Tensor, patch: Tensor, drift: Tensor, noise: Tensor
     ) -> Tensor:
-        """The same of imagined robots (..., c); arguments as `Sensor.imagined`, noise for all
+        """As `observe`, of imagined robots (..., c); arguments as `Sensor.imagined`, noise of all
         `extra_inputs`."""
-        columns = [self.see(state, goal)]
+        columns = [self.inputs_of(state, goal)]
         for extra in self.extras:
-            own, draws = draws.split((len(extra.ranges), draws.shape[-1] - len(extra.ranges)), -1)
-            columns.append(extra.imagined(state, patch, drift, own))
+            width = len(extra.ranges)
+            of_sensor, noise = noise.split((width, noise.shape[-1] - width), -1)
+            columns.append(extra.imagined(state, patch, drift, of_sensor))
         return torch.cat(columns, -1)
 
     @final
     def privileged(self) -> Tensor:
-        """The critic's observation beside the latent, (n, p): the true state, the policy's inputs,
-        randomized physics and pushes, `Parts.privileged`, the ground around."""
+        """The critic's observation without latents (n, p): true state, policy's inputs, randomized
+        physics and pushes, `Parts.privileged`, heights of the ground."""
         env = self.env
         more = [value() for value in self.parts.privileged]
         state = true_state(env.ground.local(env.state), env.home)
@@ -519,7 +517,7 @@ class Task:
 
     @final
     def traces(self, trial: Trial) -> CommandTraces | None:
-        """Commands and achievements of robot 0 in a trial; None where the task has no channels."""
+        """Commands and achieved values of robot 0; None for a task without channels."""
         figures = self.parts.figures
         if not figures.channels:
             return None
@@ -533,8 +531,7 @@ class Task:
 
     @final
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit. Raises ValueError where it does not
-        fit."""
+        """Restore a `state_dict`, to the bit. Raises ValueError where it does not fit."""
         for part in self._all:
             for key, name in part.saved.items():
                 setattr(part, name, state[key].to(self.env.device, copy=True))

@@ -1,4 +1,4 @@
-"""The environment of every task: robots, episodes, their ends, checkpoints."""
+"""The environment of every task: robots, episodes, resets, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ T = TypeVar("T", bound=Task)
 
 
 class TaskEnv(Generic[T]):
-    """Many robots, each at its own moment of its own episode of one task.
+    """A vectorized environment: n robots at one task.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped;
-    setpoint = home + action. The caller resets finished robots: `step`, look at the result, then
-    `reset(done)`. After a step `state`, and what the task observes, are what the next decision
-    sees.
+    Actions are joint position targets relative to the home pose [rad], unfiltered and unclipped;
+    setpoint = home + action. The caller resets finished robots: `step`, then `reset(done)`. After a
+    step, `state` and the task's observation are those of the next action.
 
-    The same seed gives the same bits on the CPU only.
+    On the CPU the same seed gives the same bits.
     """
 
     def __init__(
@@ -45,20 +44,18 @@ class TaskEnv(Generic[T]):
         engine: str = "",
         episode_s: float | None = None,
     ):
-        """Build the simulations, each reset; where episodes end by time, at random moments of them,
-        so that they do not end together.
+        """Build and reset the simulations. Episodes that end by time begin at random ages, so that
+        they do not end together.
 
         Args:
-          robots: drives, sensors, physics and pushes; by default ideal robots, with setpoints held
-            by the task's settings.
-          num_threads: of the physics; 0: all cores. No result depends on it.
-          device: where all tensors are, those that go in included.
+          robots: drives, sensors, physics and pushes; by default ideal robots with the task's hold.
+          num_threads: of the physics; 0: all cores. Results do not depend on it.
+          device: of all tensors, arguments included.
           engine: of the physics, as `npmp.sim.simulate`.
-          episode_s: after which episodes end, where the task's own are longer or do not end by
-            time.
+          episode_s: upper limit on the duration of the task's episodes [s]; None: none.
 
         Raises:
-          InputError: for less than one robot, and as the task and the simulator do.
+          InputError: for less than one robot, or by the task or the simulator.
         """
         if num_envs < 1:
             raise InputError(f"num_envs must be at least 1, got {num_envs}")
@@ -98,13 +95,13 @@ class TaskEnv(Generic[T]):
 
         return flat_scene(self.robot, add)
 
-    def beside(self, task: Task, *, seed: int) -> TaskEnv[Any]:
-        """As many of the same robots at another task, computed in the same place."""
+    def for_task(self, task: Task, *, seed: int) -> TaskEnv[Any]:
+        """An environment of another task with the same robots, device and engine."""
         return TaskEnv(task, self.num_envs, robots=self.robots.config, seed=seed, **self._place)
 
     @cached_property
     def feet(self) -> Feet:
-        """The feet's places in a pose."""
+        """Foot positions as a function of the pose."""
         return Feet(self.robot).to(self.device)
 
     @property
@@ -113,12 +110,12 @@ class TaskEnv(Generic[T]):
         return self.robots.state
 
     def observe(self) -> Tensor:
-        """The robots' sensors now, (n, o) as `npmp.envs.features.proprioception`; each call samples
-        noise and delay anew."""
+        """Sensor readings (n, o) as `npmp.envs.features.proprioception`; each call samples noise
+        and delay."""
         return self.robots.observe(self.generator)
 
     def fallen(self, state: RobotState) -> Tensor:
-        """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
+        """Robots that lie or lean by more than 60 degrees, (n,) bool."""
         low = self.ground.local(state).root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
         return low | (state.root_rot[..., 2, 2] < 0.5)
 
@@ -127,8 +124,8 @@ class TaskEnv(Generic[T]):
         """Start new episodes.
 
         Args:
-          mask: (n,) bool, which robots; all by default.
-          where: choices about the starts of the k robots of the mask, by the task's names; others
+          mask: robots to reset (n,) bool; None: all.
+          where: start parameters (k, ...) of the k robots of the mask, by the task's names; others
             are random.
 
         Returns: the state of all robots.
@@ -144,8 +141,7 @@ class TaskEnv(Generic[T]):
         return self.state
 
     def restart(self) -> RobotState:
-        """Start all robots anew, as if their episodes had begun at different times: else all would
-        be over at once.
+        """Reset all robots, with random ages of the episodes, so that they do not end together.
 
         Returns: the state of all robots.
         """
@@ -160,7 +156,7 @@ class TaskEnv(Generic[T]):
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)
-        self.robots.note_broken(lambda i: self.task.describe(i) | self.ground.describe(i))
+        self.robots.record_breakdowns(lambda i: self.task.describe(i) | self.ground.describe(i))
         result = self.task.evaluate_step()
         self.age = self.age + 1
         truncated = result.ended
@@ -180,13 +176,13 @@ class TaskEnv(Generic[T]):
         )
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """Begin a trial of so many control steps, the same for every policy (`Task.schedule`), its
-        robots spread over the ground; without a generator go back to training."""
+        """Prepare a trial of `steps` control steps, the same for every policy (`Task.schedule`),
+        with robots spread over the terrain. generator: None: back to training."""
         self.ground.spread = generator is not None
         self.task.schedule(steps, generator)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, for checkpoints."""
+        """The full state, for checkpoints."""
         return {
             **prefixed("robots", self.robots.state_dict()),
             **prefixed("ground", self.ground.state_dict()),
@@ -196,14 +192,14 @@ class TaskEnv(Generic[T]):
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit.
+        """Restore a `state_dict`, to the bit.
 
         Raises:
-          ValueError: where it was taken of another task or another number of robots.
+          ValueError: for the state of another task or another number of robots.
         """
         if state["age"].shape != self.age.shape:
-            raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
-        # the robots first: a task may have written into the physics after them
+            raise ValueError(f"the state has {len(state['age'])} robots, expected {self.num_envs}")
+        # robots first: tasks may write to the physics
         self.robots.load_state_dict(under("robots", state))
         self.ground.load_state_dict(under("ground", state))
         self.task.load_state_dict(under("task", state))

@@ -1,4 +1,4 @@
-"""How many threads the environments' small tensors deserve."""
+"""Number of torch threads for the environments' small tensors."""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-# Waking torch's threads takes some 50 us, and costs the physics' threads their cores while they
-# wait for more: with fewer robots than this, no operation on all their bodies takes as long on one
-# thread.
-_WORTH_IT = 2048
+# Number of robots from which on torch uses several threads. Waking them takes some 50 us, and
+# while they spin they take cores from the physics.
+_MIN_ROBOTS = 2048
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def serial_if_small(method: Method) -> Method:
-    """Decorates an environment's method: torch runs on the calling thread alone where the robots
-    are few.
+    """Decorate an environment's method: with few robots torch runs on the calling thread only.
 
-    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on
-    the way out. Off the main thread it stays as it is: beside a learner at work (algo.overlap), a
-    change would reach the learner's sums at a moment that the clock decides, and with it their last
-    bits.
+    The physics keeps its threads. The number of torch threads is global to the process, and is
+    restored afterwards. Off the main thread it is not changed: a concurrent learner (algo.overlap)
+    would sum in another order, which is not reproducible.
     """
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         threads = torch.get_num_threads()
-        beside = threading.current_thread() is not threading.main_thread()
-        if threads == 1 or beside or self.num_envs >= _WORTH_IT:
+        concurrent = threading.current_thread() is not threading.main_thread()
+        if threads == 1 or concurrent or self.num_envs >= _MIN_ROBOTS:
             return method(self, *args, **kwargs)
         torch.set_num_threads(1)
         try:

@@ -1,8 +1,7 @@
-"""After a fall one policy hands over to another: from the walking policy to the recovery policy,
-and back once the robot stands.
+"""Handover after a fall from a walking policy to a recovery policy, and back once the robot stands.
 
-A fall shows in what the robot senses: the vertical in its root frame, and how far below its root
-that and its joints put its feet.
+Falls are detected from proprioception: the vertical in the root frame, and the feet's depth below
+the root.
 """
 
 from __future__ import annotations
@@ -25,68 +24,63 @@ from npmp.skills.high_level_policy import load_policy
 from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig
 
-# A robot that leans by more than this is down [deg],
+# A robot is down if it leans by more than FALLEN_DEG [deg], or its feet are less deep below the
+# root than LOW times the standing height, for FALLEN_S [s].
 FALLEN_DEG = 55.0
-# and so is one whose feet reach less far below its root than this share of standing,
 LOW = 0.5
-# after this time [s].
 FALLEN_S = 0.1
-# A robot stands that leans by less [deg],
+# It stands if it leans by less than STEADY_DEG [deg], the feet are deeper than HIGH times the
+# standing height, and all joints are within STEADY_RAD [rad] of the home pose, for STEADY_S [s].
 STEADY_DEG = 15.0
-# whose feet reach as far below its root,
 HIGH = 0.85
-# and whose joints are all so near to the home pose [rad],
 STEADY_RAD = 0.35
-# for this time [s].
 STEADY_S = 0.4
 
 
 def get_up(recovery: Composition) -> Composition:
-    """A policy of task `recover` in any environment of its robot, commanded to stand as high as at
-    home. Raises InputError for a policy of another task."""
+    """A policy of task `recover`, commanded to stand at the home pose's height, for any environment
+    of its robot. Raises InputError for a policy of another task."""
     recovery.upper.check_task(Recover)
     return over(ConstantCommand(1.0), recovery)
 
 
-def check_wired_alike(walking: Policy, recovery: Composition) -> None:
-    """Raise InputError for policies of other hold or accelerometer: one robot cannot have two."""
+def check_compatible(walking: Policy, recovery: Composition) -> None:
+    """Raise InputError for policies that differ in hold or accelerometer."""
     if not isinstance(walking, Composition):
         return
     for name in ("hold", "accelerometer"):
-        one = getattr(walking.lower, name)
-        other = getattr(recovery.lower, name)
-        if one != other:
+        of_walking = getattr(walking.lower, name)
+        of_recovery = getattr(recovery.lower, name)
+        if of_walking != of_recovery:
             raise InputError(
-                f"one robot cannot have two: {name} is {one} for the walking policy, "
-                f"{other} for the recovery policy"
+                f"{name} must be equal: it is {of_walking} for the walking policy, "
+                f"{of_recovery} for the recovery policy"
             )
 
 
 class HandoverState(NamedTuple):
-    """Both policies' states, and which of the two acts."""
+    """The states of both policies, and of the handover."""
 
     walking: Tree
     recovery: CompositionState
-    # (n,) bool: the recovery acts
+    # (n,) bool: the recovery policy acts
     recovering: Tensor
-    # (n,) for how long the robot has been in what ends that: down while it walks, steady while it
-    # gets up [s]
+    # (n,) duration of the condition for a handover: down while walking, standing while recovering
+    # [s]
     lasted_s: Tensor
 
 
 class Handover:
-    """A walking policy, and a policy of task `recover` from the moment that a robot is down until
-    it stands again; in any environment of the robot.
+    """A walking policy, replaced by a policy of task `recover` while a robot is down.
 
-    The state of each is empty when it takes over. The output's info is where the recovery acts,
-    (n,) bool.
+    Each policy's state is reset when it takes over. The output's info is `recovering`, (n,) bool.
     """
 
     def __init__(self, walking: Policy, recovery: Composition, env: TaskEnv[Any]):
-        """Raises: InputError for a recovery of another task, or of other hold or accelerometer than
-        the walking policy, or a robot that `Kinematics` does not serve."""
+        """Raises: InputError for a recovery policy of another task, or with another hold or
+        accelerometer than the walking policy."""
         self.recovery = get_up(recovery)
-        check_wired_alike(walking, recovery)
+        check_compatible(walking, recovery)
         self.walking = walking
         self.env = env
         robot = env.robot
@@ -96,7 +90,7 @@ class Handover:
         self.standing = float(robot.home_qpos[2])
 
     def initial_state(self, n: int) -> HandoverState:
-        """The state of n fresh episodes."""
+        """The state at the start of n episodes."""
         recovery = self.recovery.initial_state(n)
         none = torch.zeros(n, dtype=torch.bool, device=self.home.device)
         lasted_s = self.home.new_zeros(n)
@@ -112,14 +106,14 @@ class Handover:
         steady = (lean < STEADY_DEG) & (depth > HIGH * self.standing) & (away < STEADY_RAD)
         ends = torch.where(state.recovering, steady, down)
         lasted = torch.where(ends, state.lasted_s + env.dt, 0.0)
-        # at an episode's start the recovery acts at once
+        # at an episode's start the recovery policy takes over at once
         wait_s = torch.where(is_first, 0.0, FALLEN_S)
         changes = lasted > torch.where(state.recovering, STEADY_S, wait_s)
         recovering = state.recovering ^ changes
         lasted = torch.where(changes, 0.0, lasted)
         walks_again = changes & ~recovering
         env.task.reset_memory(walks_again)
-        # what the task shows has changed where a clock has started again
+        # observed again, as `reset_memory` restarts the task's clock
         walk, walking = self.walking.step(observe(env, is_first | walks_again), state.walking)
         up, recovery = self.recovery.step(observation, state.recovery)
         empty = self.initial_state(len(is_first))
@@ -133,9 +127,11 @@ class Handover:
         return PolicyOutput(action, recovering), after
 
     def posture(self, proprioception: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their
-        lowest foot is below the root (n,) [m], and by how much the joint farthest from the home
-        pose misses it, (n,) [rad]."""
+        """Posture from proprioception (n, o).
+
+        Returns: lean (n,) [deg]; depth of the lowest foot below the root (n,) [m]; largest distance
+          of a joint from the home pose (n,) [rad].
+        """
         joints = proprioception[:, : len(self.home)]
         up = torch.nn.functional.normalize(proprioception[:, -3:], dim=-1)
         lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
@@ -149,18 +145,18 @@ class Handover:
 
 
 class Recovery(NamedTuple):
-    """A recovery policy, and the task that it was trained for."""
+    """A recovery policy, and the settings of its task in training."""
 
     policy: Composition
     task: RecoverConfig
 
 
 def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "cpu") -> Recovery:
-    """A policy of task `recover`, shipped or a folder, and the task that it was trained for.
+    """Load a policy of task `recover`, a shipped one or a folder.
 
-    In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has
-    them, its `robot` and its `add_to_scene`. Raises InputError for no such policy, or one of
-    another task or robot.
+    The scene needs the joint limits and collisions of that task: `robot` and `add_to_scene` of
+    `Recover(robot, config)`. Raises InputError for a policy that is missing, or of another task or
+    robot.
     """
     policy = load_policy(policies.find(str(name)), robot, task=Recover, device=device)
     return Recovery(policy, trained_config(Recover, policy.upper.contract.training))

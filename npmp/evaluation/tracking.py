@@ -1,4 +1,4 @@
-"""How well a skill module tracks: deterministic rollouts of its imitation policy."""
+"""Tracking of references by a skill module, with deterministic rollouts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from npmp.tasks.imitation import ImitationEnv
 
 
 class Tracking(NamedTuple):
-    """How n episodes went; step t is the state after t + 1 control steps."""
+    """Results of n episodes; step t is the state after t + 1 control steps."""
 
-    steps: Tensor  # (n,) control steps tracked before failing, or to the clip's end
-    remaining: Tensor  # (n,) control steps that there were to track
+    steps: Tensor  # (n,) control steps tracked before a failure, or to the clip's end
+    remaining: Tensor  # (n,) control steps from the start to the clip's end
     qpos: Tensor  # (T + 1, n, nq) float64, including the start
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
-    latents: Tensor  # (T, n, d) what the decoder took
+    latents: Tensor  # (T, n, d) inputs of the decoder
 
     @property
     def fraction(self) -> Tensor:
@@ -30,16 +30,13 @@ class Tracking(NamedTuple):
 
 
 def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) -> Tracking:
-    """Start every robot of the environment at a frame and follow the reference with mean latents
-    and actions.
+    """Track the reference from start frames, with mean latents and actions.
 
     Args:
+      skill: on the environment's device; its `context_horizon` equals the task's future frames.
       clip, frame: (num_envs,) clip index and global start frame, on any device.
 
-    Skill and environment are on one device; the task shows as many frames ahead as the module's
-    encoder takes, `context_horizon`.
-
-    Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
+    Returns: the episodes on the CPU, each until termination by eq. 2 or the clip's end.
     """
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
     task = env.task
@@ -53,7 +50,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     latents: list[Tensor] = []
 
     def record(transition: Transition) -> bool:
-        """Keep the step, and end the rollout when all episodes are over."""
+        """Record the step, and end the rollout when all episodes are over."""
         alive.logical_and_(~transition.step.terminated & (steps < remaining))
         steps.add_(alive)
         qpos.append(robots.qpos.clone())

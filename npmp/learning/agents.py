@@ -1,5 +1,5 @@
-"""What acts while it learns on policy or from a teacher: a network that unrolls over time, and how
-its output moves the robots."""
+"""Agents of on-policy learning and learning from a teacher: a network that is unrolled over time,
+and the actions of its output."""
 
 from __future__ import annotations
 
@@ -17,43 +17,42 @@ from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
-from npmp.learning.cloning import demonstration_of, fit_behavior, goal_steps
+from npmp.learning.cloning import collect_demonstration, fit_behavior, goal_steps
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.skills.composition import Composition, CompositionState, TrackingPolicy
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import JointDecoder
 from npmp.skills.skill_module import SkillModule
 
-# a behaviour prior is learned from so many control steps of the module per robot, with this noise
-# of its actions [rad], in so many updates [D]
+# fit of a behaviour prior: control steps per robot, action noise [rad], updates [D]
 BEHAVIOR_STEPS = 256
 BEHAVIOR_NOISE = 0.03
 BEHAVIOR_UPDATES = 3000
 
 
 class Agent(ABC):
-    """A network that learns, as `npmp.learning.rl.Learner` calls it, and the robots that it moves;
-    by default a composition whose output is joint targets."""
+    """A network trained by `npmp.learning.rl.Learner`, and the actions of its output; by default a
+    composition whose output is joint targets."""
 
-    network: Any  # what learns
+    network: Any  # the trained network
     outputs: int  # width of the network's output
-    # of that in losses, (a,) or a number: rad where it is joint targets
+    # scale of the output in losses, (a,) or a number: [rad] for joint targets
     unit: Tensor | float = 1.0
-    parts: Mapping[str, StatePart] = {}  # what else of it a checkpoint keeps
+    parts: Mapping[str, StatePart] = {}  # further parts of checkpoints
 
     @abstractmethod
     def observe(
         self, observation: Observation, state: CompositionState, generator: torch.Generator
     ) -> Observation:
-        """What the network gets at a step, and a learner stores: no more than that."""
+        """The fields of an observation that the network takes and a learner stores."""
 
     def initial_state(self, n: int) -> CompositionState:
-        """The state of n fresh episodes."""
+        """The state at the start of n episodes."""
         state: CompositionState = self.network.initial_state(n)
         return state
 
     def network_state(self, state: CompositionState) -> Tree:
-        """The part of a state that is the network's."""
+        """The network's part of a state."""
         return state
 
     def drive(
@@ -67,14 +66,15 @@ class Agent(ABC):
 
 
 class LatentAgent(Agent):
-    """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets
-    by its mean."""
+    """A high-level policy, whose output is a latent of a frozen decoder."""
 
     def __init__(
         self, policy: HighLevelPolicy, skill: SkillModule, behavior: BehaviorPrior | None = None
     ):
-        """skill: a copy of it is used, frozen. behavior: what the policy is regularized towards,
-        as `learn_behavior` fits it; None: the module's prior."""
+        """Args:
+        skill: copied and frozen.
+        behavior: prior for the regularization, fitted by `learn_behavior`; None: the module's.
+        """
         self.network = policy
         self.policy = policy
         self.behavior = behavior
@@ -93,16 +93,18 @@ class LatentAgent(Agent):
     def observe(
         self, observation: Observation, state: CompositionState, generator: torch.Generator
     ) -> Observation:
-        proprioception, task = observation.proprioception, observation.task
+        proprioception = observation.proprioception
+        task = observation.task
         observed = self.policy.prior.observe(observation.state, task)
         return Observation(proprioception, task, z_before=state.z, prior=observed)
 
     def learn_behavior(
         self, env: TaskEnv[Any], recordings: Task | None, generator: torch.Generator, *, seed: int
     ) -> dict[str, float]:
-        """Fit the behaviour prior to what the module does of itself. Returns figures of it."""
-        assert self.behavior is not None  # called only with a behaviour prior
-        demonstration = demonstration_of(
+        """Fit the behaviour prior to a demonstration by the module. Returns metrics."""
+        # for the type checker
+        assert self.behavior is not None
+        demonstration = collect_demonstration(
             self.skill, env, recordings, steps=BEHAVIOR_STEPS, noise=BEHAVIOR_NOISE,
             generator=generator, seed=seed + 1,
         )  # fmt: skip
@@ -130,8 +132,8 @@ class LatentAgent(Agent):
 
 
 class DecodedAgent(LatentAgent):
-    """A high-level policy that learns by the joint targets that its decoder makes of its latents,
-    so that a teacher that acts in joint space can show what skills are to be used for."""
+    """A high-level policy whose output is its decoder's joint targets, to learn from a teacher in
+    joint space."""
 
     initial_state = Agent.initial_state
     network_state = Agent.network_state
@@ -147,10 +149,10 @@ class DecodedAgent(LatentAgent):
 
 
 class ModuleAgent(Agent):
-    """A skill module learned as a whole, whose output is the action.
+    """A skill module trained as a whole, whose output is the action.
 
     The latent is reparameterized, so the encoder learns through the density of the joint targets.
-    Only the module is kept of what is trained; the spread of the targets is exploration.
+    The standard deviation of the joint targets is exploration, and not saved with the module.
     """
 
     def __init__(self, skill: SkillModule, initial_std: float):
@@ -165,16 +167,16 @@ class ModuleAgent(Agent):
         o = observation
         noise = torch.randn(state.z.shape, generator=generator, device=state.z.device)
         observed = self.skill.prior.observe(o.state, o.task)
-        # stored, so that a re-run samples the same latents
+        # stored, so that a repeated unroll samples the same latents
         return Observation(o.proprioception, o.task, prior=observed, noise=noise)
 
     def module(self, latent_range: Tensor) -> SkillModule:
-        """A copy of the skill module, for which latents within latent_range (d,) are usual."""
+        """A copy of the skill module with a latent_range (d,)."""
         skill = copy.deepcopy(self.skill)
         skill.latent_range.copy_(latent_range)
         return skill
 
 
 def latent_range(z: Tensor) -> Tensor:
-    """What 99 % of the latents (..., d) of late stay within, per dimension, (d,)."""
+    """99 % quantile of |z| per dimension (d,), of latents (..., d)."""
     return torch.quantile(z.flatten(0, -2)[:100_000].abs(), 0.99, dim=0).clamp(min=0.1)

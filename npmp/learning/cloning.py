@@ -1,8 +1,7 @@
-"""A first guess of a policy: what a module does by itself, labelled with the goal that came of it.
+"""Behaviour cloning of a first policy from a module's demonstration, with goals in hindsight.
 
-Where there are recordings, the module tracks them, and the policy is fitted to its encoder's
-Gaussian; where there are none, the module wanders on latents of its prior, and the policy is fitted
-to these.
+With recordings, the module tracks them, and the policy is fitted to the encoder's distribution.
+Without, the module acts on latents of its prior, and the policy is fitted to these.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from npmp.skills.composition import Composition, TrackingPolicy, tracking, wande
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 
-SEQUENCE = 32  # control steps, the memory empty before each [D]
+SEQUENCE = 32  # control steps per sequence, from zero memory [D]
 BATCH = 128  # sequences per update [D]
-RATE = (1e-3, 1e-4)  # of Adam, from the first to the last update [D]
-GOAL_S = 0.5  # a step is labelled with what was achieved in this time after it, in the mean [D]
+RATE = (1e-3, 1e-4)  # learning rate, first and last update [D]
+GOAL_S = 0.5  # time over which the achieved goal of a step is averaged [s] [D]
 
 
 class Demonstration(NamedTuple):
     """T control steps of n robots."""
 
     before: Tensor  # (T, n, s) packed state before the step
-    proprioception: Tensor  # (T, n, o) there
+    proprioception: Tensor  # (T, n, o) before the step
     z_before: Tensor  # (T, n, d)
-    # (T, n, d) the latents were sampled from; of a wandering module the latents themselves
+    # (T, n, d) of the encoder's distribution; of a module on its prior, the latents
     mean: Tensor
-    std: Tensor  # (T, n, d) zero of a wandering module
+    std: Tensor  # (T, n, d) likewise; zero of a module on its prior
     is_first: Tensor  # (T, n) bool
     # (T, n, s) packed state after the step, heights above the ground (`Ground.local`)
     after: Tensor
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
 
 
-class _SecondReading:
-    """A policy that acts on another reading of the sensors than is recorded."""
+class _ResampledSensors:
+    """A policy with other samples of the sensors' noise and delay than those recorded."""
 
     def __init__(self, policy: Policy, env: TaskEnv[Any]):
         self.policy = policy
@@ -65,7 +64,7 @@ class _SecondReading:
 def demonstrate(
     policy: Composition, env: TaskEnv[Any], steps: int, generator: torch.Generator, *, noise: float
 ) -> Demonstration:
-    """Record a policy of latents for so many control steps. noise: of its joint targets [rad]."""
+    """Record a policy over a module for `steps` control steps. noise: of joint targets [rad]."""
     rows: list[dict[str, Tensor]] = []
     tracks = isinstance(policy.upper, TrackingPolicy)
 
@@ -85,12 +84,12 @@ def demonstrate(
             }
         )
 
-    noisy = ActionNoise(_SecondReading(policy, env), generator, noise)
+    noisy = ActionNoise(_ResampledSensors(policy, env), generator, noise)
     rollout(noisy, env, steps, record, snapshot=lambda *_: env.state.pack())
     return Demonstration(**stack_trees(rows))
 
 
-def demonstration_of(
+def collect_demonstration(
     skill: SkillModule,
     env: TaskEnv[Any],
     recordings: Task | None,
@@ -100,21 +99,26 @@ def demonstration_of(
     generator: torch.Generator,
     seed: int,
 ) -> Demonstration:
-    """What a module does by itself for so many control steps: it tracks recordings, an imitation
-    task, in an environment like this one, or wanders in this one. noise: of actions [rad]."""
+    """Record a module for `steps` control steps.
+
+    Args:
+      recordings: an imitation task that the module tracks, in an environment like `env`; None: it
+        acts on latents of its prior, in `env`.
+      noise: of actions [rad].
+    """
     if recordings is None:
         with phase("warm-up: the module moves robots by its prior"):
             return demonstrate(wandering(skill, generator), env, steps, generator, noise=noise)
     with phase("warm-up: the module tracks recordings"):
-        other = env.beside(recordings, seed=seed)
+        other = env.for_task(recordings, seed=seed)
         return demonstrate(tracking(skill, generator), other, steps, generator, noise=noise)
 
 
-def behavior_of(
+def make_behavior(
     skill: SkillModule, env: TaskEnv[Any], alpha: float, share: float, *, seed: int
 ) -> BehaviorPrior:
-    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha and share
-    as `BehaviorPrior` takes them."""
+    """An untrained behaviour prior of a module for the environment's task; alpha and share as
+    `BehaviorPrior`."""
     goals = [] if env.task.achieved is None else list(env.task.inputs.values())
     with seeded(seed):
         prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha, share)
@@ -122,35 +126,39 @@ def behavior_of(
 
 
 def goal_steps(dt: float) -> int:
-    """Control steps over which a goal is what was achieved in the mean."""
+    """Control steps over which achieved goals are averaged."""
     return max(1, round(GOAL_S / dt))
 
 
 def labelled(demonstration: Demonstration, task: Task, window: int) -> tuple[Tensor, Tensor]:
-    """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T -
-    window + 1, n, g), and where (T - window + 1, n) bool these steps are of one episode that did
-    not fail in them. A task that does not say what a step has achieved has goals of no width."""
+    """Label each step with the goal that the next `window` steps achieved in the mean.
+
+    Returns: goals (T - window + 1, n, g), g = 0 for a task without `achieved`; whether these steps
+      are of one episode without a failure (T - window + 1, n) bool.
+    """
     after = RobotState.unpack(demonstration.after)
     goal = after.root_pos[..., :0] if task.achieved is None else task.achieved(after)
     goal = goal.unfold(0, window, 1).mean(-1)
     here = demonstration.is_first[: len(goal)]
     flags = (demonstration.is_first, demonstration.failed)
     starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in flags)
-    # an episode may begin with the window, not in it
-    sound = (starts - here.float() + failures) == 0
-    # the prior's first latent is sampled from its stationary distribution, which no step makes
-    return goal, sound & ~(here & (demonstration.std[: len(goal)] == 0).all(-1))
+    # an episode may begin with the window, not within it
+    valid = (starts - here.float() + failures) == 0
+    # the first latent of a module on its prior is from `Prior.first`, not from a step
+    return goal, valid & ~(here & (demonstration.std[: len(goal)] == 0).all(-1))
 
 
-def held_up(demonstration: Demonstration, steps: int, *, at_most: int = 1_000_000) -> RobotState:
-    """The states after which no robot failed for so many steps, (k, ...); all of them where every
-    robot did. Of more than `at_most` evenly spread ones: torch's quantiles take 16 million."""
+def upright_states(
+    demonstration: Demonstration, steps: int, *, at_most: int = 1_000_000
+) -> RobotState:
+    """The states (k, ...) after which no robot failed for `steps` steps; all states, where every
+    robot failed. Subsampled to `at_most`, as torch's quantiles take at most 16 million values."""
     soon = (
         demonstration.failed.float().unfold(0, min(steps, len(demonstration.failed)), 1).sum(-1) > 0
     )
     soon = soon & ~soon.all()
-    held = demonstration.after[: len(soon)][~soon]
-    return RobotState.unpack(held[:: -(-len(held) // at_most)])
+    upright = demonstration.after[: len(soon)][~soon]
+    return RobotState.unpack(upright[:: -(-len(upright) // at_most)])
 
 
 def fit_policy(
@@ -162,17 +170,17 @@ def fit_policy(
     window: int,
     updates: int,
 ) -> tuple[float, float]:
-    """Fit a policy to a demonstration, each step with the goal that it led to, by sequences.
+    """Fit a policy to sequences of a demonstration, labelled with achieved goals.
 
-    window: control steps over which a goal is what was achieved in the mean.
+    window: control steps over which achieved goals are averaged.
 
-    Returns: the first and the last update's loss, the cross entropy of the policy relative to what
-      the demonstration, per step [nats].
+    Returns: the loss of the first and the last update: cross entropy of the demonstration's latents
+      under the policy, per step [nats].
     """
-    goal, sound = labelled(demonstration, task, window)
+    goal, valid = labelled(demonstration, task, window)
     optimizer = torch.optim.Adam(policy.parameters(), lr=RATE[0])
     losses: list[Tensor] = []
-    steps, robots = sound.shape
+    steps, robots = valid.shape
     device = goal.device
     extra = len(task.extra_inputs)
 
@@ -196,16 +204,16 @@ def fit_policy(
         latents, _ = policy.latents(
             inputs, policy.initial_state(BATCH), demonstration.is_first[t, robot]
         )
-        weight = sound[t, robot].float()
-        there = Gaussian(demonstration.mean[t, robot], demonstration.std[t, robot])
-        entropy = there.cross_entropy(latents)
+        weight = valid[t, robot].float()
+        target = Gaussian(demonstration.mean[t, robot], demonstration.std[t, robot])
+        entropy = target.cross_entropy(latents)
         loss = (entropy * weight).sum() / weight.sum().clamp(min=1.0)
         descend(loss, optimizer, 1.0)
-        losses[1:] = [loss.detach()]  # behind the first the last
+        losses[1:] = [loss.detach()]  # the first and the last
     return losses[0].item(), losses[-1].item()
 
 
-# of a behaviour prior: moments per update, share of the robots kept aside [D]
+# of a behaviour prior: samples per update, share of held-out robots [D]
 PRIOR_BATCH = 1024
 HELD_OUT = 0.1
 
@@ -219,21 +227,21 @@ def fit_behavior(
     window: int,
     updates: int,
 ) -> dict[str, float]:
-    """Fit a behaviour prior to a demonstration, each step with the goal that it led to.
+    """Fit a behaviour prior to a demonstration, labelled with achieved goals.
 
-    Returns: the cross entropy per step [nats], relative to that of the AR(1) prior, of the moments
-    that it was fitted to and of robots kept aside: below 0 where it knows more.
+    Returns: the cross entropy per step minus that of the AR(1) prior [nats], of training samples
+      and held-out robots; negative if better than AR(1).
     """
-    goal, sound = labelled(demonstration, task, window)
+    goal, valid = labelled(demonstration, task, window)
     before = RobotState.unpack(demonstration.before[: len(goal)])
-    observed_goal = task.see(before, goal) if prior.goal_width else goal
+    observed_goal = task.inputs_of(before, goal) if prior.goal_width else goal
     features = prior.features(before, observed_goal)
-    sound = sound & prior.commanded(observed_goal[..., : prior.goal_width])
+    valid = valid & prior.commanded(observed_goal[..., : prior.goal_width])
     count = len(goal)
-    rest = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
+    trained_on = max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 
-    def moments(robots: slice) -> tuple[Tensor, ...]:
-        kept = sound[:, robots]
+    def samples(robots: slice) -> tuple[Tensor, ...]:
+        kept = valid[:, robots]
         parts = (
             features,
             demonstration.mean[:count],
@@ -242,28 +250,28 @@ def fit_behavior(
         )
         return tuple(part[:, robots][kept] for part in parts)
 
-    def gain(part: tuple[Tensor, ...]) -> Tensor:
-        """What the prior's cross entropy exceeds the AR(1) prior's by."""
+    def excess(part: tuple[Tensor, ...]) -> Tensor:
+        """Cross entropy minus that of the AR(1) prior."""
         observed, mean, std, z_before = part
         general = prior.general.step(z_before, observed)
-        there = Gaussian(mean, std)
-        return there.cross_entropy(prior(observed, z_before)) - there.cross_entropy(general)
+        target = Gaussian(mean, std)
+        return target.cross_entropy(prior(observed, z_before)) - target.cross_entropy(general)
 
-    learned = moments(slice(rest))
-    aside = moments(slice(rest, None))
-    if not len(learned[0]):  # every episode is shorter than a goal takes: it stays the AR(1) prior
+    train = samples(slice(trained_on))
+    held_out = samples(slice(trained_on, None))
+    if not len(train[0]):  # all episodes are shorter than the window: it stays the AR(1) prior
         return {}
-    prior.set_examples(learned[0], generator)
+    prior.set_examples(train[0], generator)
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
     for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
-        count = len(learned[0])
+        count = len(train[0])
         device = goal.device
         rows = torch.randint(count, (PRIOR_BATCH,), generator=generator, device=device)
-        loss = gain(tuple(part[rows] for part in learned)).mean()
+        loss = excess(tuple(part[rows] for part in train)).mean()
         descend(loss, optimizer, 1.0)
     figures = {"behavior_loss": loss.item()}
-    if len(aside[0]):
+    if len(held_out[0]):
         with torch.no_grad():
-            figures["behavior_loss_held_out"] = gain(aside).mean().item()
+            figures["behavior_loss_held_out"] = excess(held_out).mean().item()
     return figures

@@ -95,7 +95,7 @@ class Collector:
         experience = self.trainer.collect_experience(progress)
         seconds = time.perf_counter() - start
         batch = Batch(version, experience, seconds, list(robots.breakdowns), robots.lost)
-        robots.forget_breakdowns()
+        robots.clear_breakdowns()
         return batch
 
 

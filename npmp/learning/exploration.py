@@ -1,5 +1,5 @@
-"""How a policy that is learned through a model collects: noise on its joint targets, stretches on
-the prior's latents, jumps to other goals; and what the replay keeps of it."""
+"""Exploration of model-based learning: action noise, phases on the prior, changes of goal; and the
+replay buffer's record of a step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def step_of(
     *,
     physics_size: int,
 ) -> Step:
-    """What the replay keeps of a control step that is about to be made.
+    """The replay buffer's record of the coming control step.
 
     Args:
       state: of the policy, before the step. action: (n, nu) [rad].
-      physics_size: how much of the random physics is kept, all of it or nothing.
+      physics_size: width of the recorded physics: all of it or 0.
     """
     robots = env.robots
     ground = env.ground
@@ -41,7 +41,7 @@ def step_of(
         free=torch.zeros_like(is_first) if observation.free is None else observation.free,
         state=robot_state.pack(),
         setpoint=robots.setpoint(action),
-        # these two change in place where an episode begins
+        # cloned, as a reset changes physics and joint offset in place
         physics=robots.physics[:, :physics_size].clone(),
         currents=action[:, :0] if squares is None else squares,
         joint_offset=action[:, :0] if offset is None else offset.clone(),
@@ -73,11 +73,11 @@ class ActionNoise:
 
 
 class Redirection:
-    """Other goals for robots that track references (`Imitation.free`), while they collect.
+    """Goal changes of robots that track references (`Imitation.free`), during collection.
 
-    At rates of their own they stop tracking, act on the prior for a while, and are then sent to
-    track another frame from where they stand; others are sent there at once. So the policy meets
-    states off the reference, and the decoder whatever latents the prior samples (ControlVAE).
+    At random times robots stop tracking, act on the prior, and then track another frame from their
+    current state; others change the frame at once. So the policy visits states off the reference,
+    and the decoder latents of the prior (ControlVAE).
     """
 
     def __init__(
@@ -90,26 +90,27 @@ class Redirection:
         rejoin_rate: float,
     ):
         """Args:
-        prior_share: of the time that robots act on the prior; prior_steps: mean length of such a
-          stretch. rejoin_rate: at which robots that track are sent elsewhere [1/s].
+        prior_share: of the time that robots act on the prior.
+        prior_steps: mean duration of a phase on the prior [control steps].
+        rejoin_rate: rate of changes of frame while tracking [1/s].
         """
         self.env = env
         self.generator = generator
-        # rates of entering and leaving the free stretches, so that their mean length and share are
-        # as configured
+        # probabilities per step of leaving and entering the prior phase, by its mean duration and
+        # share
         self.leave = 1.0 / prior_steps
         self.enter = self.leave * prior_share / (1.0 - prior_share)
         self.rejoin_rate = rejoin_rate
 
     def __call__(self, is_first: Tensor) -> Tensor:
-        """Settle which robots track what from now on. Returns those with a new goal, (n,) bool,
-        episodes that begin included."""
+        """Change goals. Returns the robots with a new goal, (n,) bool, including episode starts."""
         env = self.env
         task = env.task
         free = task.tracking.free
-        draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)
-        ends = free & ~is_first & (draw < self.leave)
-        jumps = ~free & ~is_first & (draw > 1.0 - self.rejoin_rate * env.dt)
+        uniform = torch.rand(env.num_envs, generator=self.generator, device=env.device)
+        ends = free & ~is_first & (uniform < self.leave)
+        jumps = ~free & ~is_first & (uniform > 1.0 - self.rejoin_rate * env.dt)
         task.tracking.rejoin(ends | jumps)
-        task.tracking.free = (free & ~ends) | (~free & ~is_first & ~jumps & (draw < self.enter))
+        enters = ~free & ~is_first & ~jumps & (uniform < self.enter)
+        task.tracking.free = (free & ~ends) | enters
         return is_first | ends | jumps

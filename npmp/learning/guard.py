@@ -74,7 +74,7 @@ class Guard:
         robots = self.trainer.env.robots
         self._breakdowns += [{"iteration": count, **breakdown} for breakdown in robots.breakdowns]
         metrics["lost_simulations"] = float(robots.lost)
-        robots.forget_breakdowns()
+        robots.clear_breakdowns()
         reasons = [
             f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)
         ]

@@ -1,4 +1,4 @@
-"""From motions to a skill module, as one call."""
+"""Training of skill modules by imitation of motions."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationModelBasedConfig(ModelBasedConfig):
-    """What a policy that tracks references has besides [D]."""
+    """Further settings of model-based imitation [D]."""
 
-    # of the collection: stretches of latents sampled from the prior, then tracking again
+    # share of the collection on latents sampled from the prior
     prior_share: float = 0.15
-    # mean control steps of such a stretch
+    # mean duration of a phase on the prior [control steps]
     prior_steps: int = 25
-    # rate at which a robot is sent to track another frame from where it stands [1/s]
+    # rate at which a robot changes to another frame of the reference [1/s]
     rejoin_rate: float = 0.2
-    # weight of how unlike the recordings robots move on the prior, as a crowd
+    # weight of the distance between distributions of states on the prior and of recordings
     wasserstein: float = 0.0
 
     def __post_init__(self) -> None:
@@ -51,10 +51,10 @@ class ImitationModelBasedConfig(ModelBasedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class JointNoise:
-    """What an on-policy algorithm has besides where its actions are joint targets. Raises
-    ValueError out of range."""
+    """Setting of on-policy algorithms whose actions are joint targets. Raises ValueError out of
+    range."""
 
-    # of joint targets at the start [rad]
+    # initial standard deviation of joint targets [rad]
     initial_std: float = 0.2
 
     def __post_init__(self) -> None:
@@ -82,15 +82,14 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
 # by default [D]
 NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}
 
-# the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized,
-# that as well
+# figures of evaluations logged by a run: nominal physics, and the run's if it is randomized
 NOMINAL = ("tracked_fraction", "tracked_s")
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationSettings(RunSettings):
-    """How a skill module is trained; robots are wired as the task says.
+    """Settings of module training; hold and accelerometer are the task's.
 
     Raises:
       ValueError: for values out of range.
@@ -103,7 +102,7 @@ class ImitationSettings(RunSettings):
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
     steps: int = 1_500_000
-    # random start frames, the same at every evaluation
+    # number of random start frames, the same at every evaluation
     evaluation_starts: int = 64
 
     def __post_init__(self) -> None:
@@ -115,18 +114,18 @@ class ImitationSettings(RunSettings):
 def make_trainer(
     settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | None = None
 ) -> ImitationTrainer:
-    """The algorithm with its robots, before its first iteration.
+    """Make the trainer, before its first iteration.
 
-    module: the folder of one to go on from.
+    module: the folder of a module to continue from.
 
     Raises:
-      InputError: for a module that does not fit, or that the algorithm cannot go on from.
+      InputError: for a module that does not fit, or an algorithm that cannot continue from one.
     """
     algo = settings.algo
     net = settings.net
     if module is not None and isinstance(algo, OnPolicyConfig):
         raise InputError(
-            f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
+            f"algo={settings.algorithm} cannot continue from a module=; use algo=world_model"
         )
     if module is None:
         task = env.task
@@ -146,26 +145,26 @@ def make_trainer(
 
 
 def _check_fit(skill: SkillModule, net: NetConfig, env: ImitationEnv) -> None:
-    """Raise InputError for a module that a run with these networks and references cannot go on
-    from."""
+    """Raise InputError for a module with other networks or another horizon than the run's."""
     skill.check_robot(env.robot)
     skill.check_encoder(env.robot)
     frames = env.task.config.future_frames
-    for what, own, wanted in (
+    for name, value, expected in (
         ("net", skill.net, net),
         ("context_horizon", skill.contract.context_horizon, frames),
     ):
-        if own != wanted:
+        if value != expected:
             raise InputError(
-                f"the module's {what} is {own}, this run's {wanted}; both must be the same"
+                f"the module's {name} is {value}, this run's {expected}; both must be equal"
             )
 
 
 def trained_module(trainer: ImitationTrainer) -> SkillModule:
-    """What is judged and saved, with the range of the latents that tracking has used lately."""
+    """The module that is evaluated and saved, with the range of recent latents."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.module()
-    assert isinstance(trainer.agent, ModuleAgent)  # of `make_trainer`
+    # for the type checker
+    assert isinstance(trainer.agent, ModuleAgent)
     return trainer.agent.module(trainer.range)
 
 
@@ -182,24 +181,22 @@ def train_module(
     resume: Path | None = None,
     caller: run.Caller | None = None,
 ) -> dict[str, Any]:
-    """Train a skill module to imitate motions, into OUT/module; logs and checkpoints beside it.
+    """Train a skill module to imitate motions. Writes OUT/module, logs and checkpoints.
 
     Args:
-      motions: what the module is judged on, and trained on.
-      trained_on: what it is trained on instead, e.g. with copies at other tempos.
-      module: the folder of a skill module to go on from; None: a new one.
-      about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
-      seed: the same seed gives the same bits with a CPU and as many threads of
-        torch.
-      resume: the folder of a run to go on from; it was made with these settings, `steps` may be
-        more.
+      motions: for evaluation, and for training without `trained_on`.
+      trained_on: for training, e.g. with copies at other tempos.
+      module: the folder of a skill module to continue from; None: a new one.
+      about: further entries of the summary, e.g. {"data": "motions.h5"}.
+      seed: the same seed and number of torch threads give the same bits on the CPU.
+      resume: the folder of a run to resume, with the same settings but `steps`.
 
-    Returns: the summary, which is in module.json and summary.json as well.
+    Returns: the summary, also written to module.json and summary.json.
 
     Raises:
-      InputError: for motions of another robot, a module that does not fit, or a run to resume that
-        is damaged or of another kind.
-      Diverged: when the run's figures are no numbers any more.
+      InputError: for motions of another robot, a module that does not fit, or a run that cannot be
+        resumed.
+      Diverged: when metrics become NaN or infinite.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen = settings or ImitationSettings()
@@ -220,30 +217,31 @@ def _plan(
     about: Mapping[str, Any],
     seed: int,
 ) -> run.TrainingPlan:
-    """What is made, judged and saved of a run."""
+    """The plan of a run: its trainer, evaluations and files."""
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
         task = Imitation(robot, settings.task, learned_on)
-        episode_s = getattr(settings.algo, "episode_s", None)  # of the others: to a clip's end
+        # on policy: to a clip's end
+        episode_s = getattr(settings.algo, "episode_s", None)
         env = TaskEnv(
             task, robots, robots=settings.robots, seed=seed, episode_s=episode_s, **settings.place
         )
         return make_trainer(settings, env, seed, module)
 
-    judges = _judges(robot, motions, chosen, seed)
+    trials = _trials(robot, motions, chosen, seed)
 
-    def judge(trainer: ImitationTrainer) -> dict[str, float]:
+    def evaluate(trainer: ImitationTrainer) -> dict[str, float]:
         skill = trained_module(trainer)
         return {
-            f"{name}{end}": value
-            for end, one in judges.items()
-            for name, value in one(skill).items()
+            f"{name}{suffix}": value
+            for suffix, trial in trials.items()
+            for name, value in trial(skill).items()
         }
 
     def begin(trainer: ImitationTrainer) -> tuple[dict[str, float], dict[str, float]]:
-        with phase("judging the untrained module"):
-            figures = judge(trainer)
-        # the others learn from whatever they collect first
+        with phase("evaluating the untrained module"):
+            figures = evaluate(trainer)
+        # on-policy algorithms have no warm-up
         if isinstance(trainer, ModelBasedTrainer):
             trainer.warm_up(module)
         return figures, figures
@@ -266,24 +264,23 @@ def _plan(
         settings=chosen,
         make=new_trainer,
         start=begin,
-        evaluate=judge,
-        evaluation_keys=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
+        evaluate=evaluate,
+        evaluation_keys=NOMINAL + (RANDOMIZED if len(trials) > 1 else ()),
         summarize=lambda before, latest: described,
         save=save,
     )
 
 
-def _judges(
+def _trials(
     robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int
 ) -> dict[str, TrackingTrial]:
-    """By what their figures' names end in: nominal physics, and those of the run where they are
-    others."""
-    endings = {"": RobotBatchConfig().like(settings.robots)}
-    if settings.robots != endings[""]:
-        endings["_randomized"] = settings.robots
+    """Evaluations by the suffix of their figures: nominal physics, and the run's if it differs."""
+    configs = {"": RobotBatchConfig().like(settings.robots)}
+    if settings.robots != configs[""]:
+        configs["_randomized"] = settings.robots
     frames = settings.task.future_frames
-    more: dict[str, Any] = {"starts": settings.evaluation_starts, "seed": seed + 1000}
+    starts: dict[str, Any] = {"starts": settings.evaluation_starts, "seed": seed + 1000}
     return {
-        ending: TrackingTrial(robot, motions, config, frames, **more, **settings.place)
-        for ending, config in endings.items()
+        suffix: TrackingTrial(robot, motions, config, frames, **starts, **settings.place)
+        for suffix, config in configs.items()
     }

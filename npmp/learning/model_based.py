@@ -1,9 +1,8 @@
-"""Learning through a model: collect with the policy, fit a model of the simulator to that, improve
-the policy by backpropagation through the model (SuperTrack 2021, ControlVAE 2022). One trainer for
-any task that can be imagined.
+"""Model-based learning: collect with the policy, fit a world model, improve the policy by
+backpropagation through the model (SuperTrack 2021, ControlVAE 2022), for any imaginable task.
 
-A gradient goes from `Task.imagined_loss` through `npmp.learning.world_model.imagination` into the
-policy. In imitation the policy is a module's encoder, learned together with the decoder; in reuse a
+The gradient of `Task.imagined_loss` passes through `npmp.learning.world_model.imagination` to the
+policy. In imitation the policy is a module's encoder, trained with the decoder; in reuse it is a
 high-level policy over a frozen decoder.
 """
 
@@ -50,19 +49,19 @@ from npmp.skills.composition import Composition, TrackingPolicy, over
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 
-# iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
-# the model is hardly fitted
+# iterations of the learning rate's warm-up for a high-level policy: Adam's first steps are large,
+# and the model is hardly fitted
 RAMP = 25
 CLIP_GRAD = 1.0  # norm
-# seconds after which a robot on the prior that has not failed counts as having been sound
-SOUND_S = 1.0
+# a posture counts as upright if the robot does not fail for this time after it [s]
+UPRIGHT_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBasedConfig:
-    """Settings of learning through a model; pairs are [start, end] of a schedule over the run. What
-    only tracking references or only commands have is a constant here, and a setting of their own
-    classes [D where no source is named]. Raises ValueError out of range."""
+    """Settings of model-based learning; pairs are [start, end] of a schedule over the run. Settings
+    of imitation only or reuse only are constants here, and fields in subclasses [D where no source
+    is named]. Raises ValueError out of range."""
 
     prior_share = 0.0
     prior_steps = 1
@@ -84,17 +83,17 @@ class ModelBasedConfig:
     model_batch: int = 512
     # learning rate of the model
     model_lr: tuple[float, float] = (1e-3, 2e-4)
-    # the model gets the random physics and pushes
+    # the model observes randomized physics and pushes
     model_physics: bool = True
     # control steps per robot and iteration
     collect_steps: int = 2
-    # control steps kept per robot: nearly on-policy
+    # control steps per robot in the replay buffer: nearly on-policy
     replay_steps: int = 128
-    # control steps before the first update; the model's scales are taken from them
+    # control steps before the first update; the model's scales are fitted to them
     warmup_steps: int = 16
-    # of the model alone, before the first of what has learned: a new model spoils what it can do
+    # updates of the model before the first of a pretrained policy, which a new model would degrade
     warmup_updates: int = 600
-    # of training, where the task's own episodes are longer; null: the task's own
+    # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = None
     # of the policy, per iteration
     policy_updates: int = 4
@@ -104,14 +103,14 @@ class ModelBasedConfig:
     policy_lr: tuple[float, float] = (5e-4, 5e-5)
     # imagined control steps
     horizon: tuple[int, int] = (16, 24)
-    # averaged weights, for evaluation and half of the collection; over a ninth of the updates so
-    # far at most
+    # decay of averaged weights, for evaluation and half of the collection; at most over a ninth of
+    # the updates so far
     ema: float = 0.995
     # imagined robots have the sensors' noise and delay
     imagine_sensors: bool = True
-    # a push that there is where imagination starts goes on
+    # a push at the start of imagination continues
     imagine_pushes: bool = False
-    # share of the imagined robots that begin where an episode did, memories empty
+    # share of imagined robots that start at an episode's start, with zero memory
     fresh_starts: float = 0.0
     # while collecting [rad]
     action_noise: tuple[float, float] = (0.1, 0.05)
@@ -119,12 +118,11 @@ class ModelBasedConfig:
     beta: tuple[float, float] = (1e-3, 2e-2)
     # share of the run over which beta rises
     beta_ramp: float = 0.4
-    # weight of the distance from the postures that hold; in imitation of the robots
-    # that imagine a stretch on the prior
+    # weight of the distance from upright postures; in imitation of robots on the prior only
     posture: float = 0.0
-    # collect and fit the model on a second thread, for the policy's updates of the next iteration
+    # collect and fit the model on a second thread, for the next iteration's policy updates
     overlap: bool = False
-    # torch.compile the inner steps: a minute or two at first, then faster
+    # torch.compile the inner steps: takes a minute or two at first, then faster
     compile: bool = False
 
     def __post_init__(self) -> None:
@@ -145,10 +143,10 @@ class ModelBasedConfig:
 
 
 class ModelBasedTrainer(Trainer):
-    """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time,
-    after `warm_up`."""
+    """Policy, model, optimizers, replay buffer and the state of collection; `warm_up`, then
+    `iteration` repeatedly."""
 
-    # the replay has a column per robot
+    # the replay buffer has a column per robot
     needs_all_collectors = True
     learning_rate_keys = "algo.policy_lr=, algo.model_lr="
 
@@ -166,12 +164,11 @@ class ModelBasedTrainer(Trainer):
         """Build everything on the environment's device.
 
         Args:
-          policy: trained in place; a `TrackingPolicy` of the module learns with its decoder.
-          skill: of any other policy a copy of it is used, frozen.
-          recordings: an imitation task of motions that the module tracks, to clone a new policy
-            from and to keep to the postures of; without one what the module does on latents of its
-            prior serves for both.
-          new: whether the policy has learned nothing yet.
+          policy: trained in place; a `TrackingPolicy` is trained with its decoder.
+          skill: copied and frozen for a high-level policy.
+          recordings: an imitation task that the module tracks, for cloning and the range of
+            postures; None: the module acts on latents of its prior for both.
+          new: whether the policy is untrained.
 
         Raises:
           InputError: for a module of another robot, a task that cannot be imagined, or too few
@@ -192,7 +189,7 @@ class ModelBasedTrainer(Trainer):
         self.average = copy.deepcopy(self.learned)
         self.average.upper.weights.requires_grad_(False)
         self.generator = torch.Generator(device).manual_seed(seed + 1)
-        # two threads sample from two generators, so that no result depends on which is faster
+        # one generator per thread, so that results do not depend on timing
         self.acting = torch.Generator(device).manual_seed(seed + 2) if c.overlap else self.generator
         self._plan_cloning(recordings)
         self.physics_size = env.robots.physics_size if c.model_physics else 0
@@ -216,40 +213,44 @@ class ModelBasedTrainer(Trainer):
         self._require_memory(sum(leaf.shape[-1] for leaf in leaves(example) if leaf.dim() > 1))
         self.replay = ReplayBuffer(c.replay_steps, example)
         self.iteration_count = self.env_steps = 0
-        self.skipped = 0  # updates of the policy not made in the last iteration
-        self._first_here = True  # no iteration made yet in this process
+        self.skipped = 0  # policy updates skipped in the last iteration
+        self._first_here = True  # no iteration yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Settle what the module demonstrates before the first iteration."""
+        """Decide whether the module demonstrates before the first iteration, and for what."""
         c = self.config
         policy = self.learned.upper
         skill = self.learned.lower
         self.recordings = recordings
         self.guided = isinstance(policy, TrackingPolicy)
-        # without skills there is nothing to clone, without `achieved` no goal that it was for
+        # cloning needs a module with skills, and a task with `achieved` to label goals
         has_skills = c.clone_updates > 0 and skill.contract.decoder == "lstm" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
         if self.clones and recordings is None and self.env.task.extras:
             raise InputError(
-                "what sees the ground is cloned from recordings: data=, or algo.clone_updates=0"
+                "a policy with sensors of the ground is cloned from recordings only:"
+                " give data=, or algo.clone_updates=0"
             )
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
             alpha = policy.prior.alpha
-            self.behavior = cloning.behavior_of(skill, self.env, alpha, c.behavior, seed=self.seed)
+            self.behavior = cloning.make_behavior(
+                skill, self.env, alpha, c.behavior, seed=self.seed
+            )
             policy.regularize(self.behavior)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
         if recordings is not None and self.demonstrates:
             skill.check_encoder(self.env.robot)
-        # a goal is what is achieved over some steps, where a task says so
+        # control steps over which achieved goals are averaged
         self.window = 1 if self.env.task.achieved is None else cloning.goal_steps(self.env.dt)
         least = self.window + cloning.SEQUENCE * self.clones
         self.clone_steps = c.clone_steps or max(least, 128 if recordings is not None else 320)
         if self.demonstrates and self.clone_steps < least:
             raise InputError(
-                f"algo.clone_steps={self.clone_steps}: sequences and what follows them take {least}"
+                f"algo.clone_steps={self.clone_steps}: must be at least {least}, a sequence and the"
+                " time of a goal"
             )
 
     def _imagination(self, recordings: Task | None) -> Imagination:
@@ -259,16 +260,18 @@ class ModelBasedTrainer(Trainer):
         reference: Reference | None = None if tracking is None else tracking.reference
         if self.guided:
             reference = env.task.tracking.reference
-        # without recordings set by `warm_up`
+        # without recordings, set by `warm_up`
         postures = PostureRange(env.state if reference is None else reference.frames)
         self.postures = postures.to(env.device)
-        crowd = SlicedWasserstein(reference) if c.wasserstein and reference is not None else None
+        wasserstein = None
+        if c.wasserstein and reference is not None:
+            wasserstein = SlicedWasserstein(reference)
         exact = Sensing(SensorConfig(), env.home, env.dt)
         sensing = env.robots.sensing if c.imagine_sensors else exact
         self.frees = self.guided and bool(c.posture or c.wasserstein)
         return Imagination(
-            self.learned, self.fit.frozen, sensing, env.task, env.ground, self.postures, crowd,
-            frees=self.frees, compile=c.compile,
+            self.learned, self.fit.frozen, sensing, env.task, env.ground, self.postures,
+            wasserstein, frees=self.frees, compile=c.compile,
         )  # fmt: skip
 
     def _require_memory(self, width: int) -> None:
@@ -287,13 +290,14 @@ class ModelBasedTrainer(Trainer):
 
     @property
     def policy(self) -> HighLevelPolicy:
-        """The averaged high-level policy: what is evaluated and saved in reuse."""
-        assert isinstance(self.average.upper, HighLevelPolicy)  # of the constructor
+        """The averaged high-level policy, evaluated and saved in reuse."""
+        # for the type checker
+        assert isinstance(self.average.upper, HighLevelPolicy)
         return self.average.upper
 
     def module(self) -> SkillModule:
-        """The averaged module, with the range of latents that tracking has used lately: what is
-        evaluated and saved in imitation."""
+        """The averaged module, evaluated and saved in imitation, with the range of latents that
+        tracking used recently."""
         recent = self.replay.recent()
         tracked = ~recent.free & ~recent.is_first
         if tracked.any():
@@ -313,9 +317,9 @@ class ModelBasedTrainer(Trainer):
     # --- before the first iteration ---
 
     def warm_up(self, learned: Path | None = None) -> dict[str, float]:
-        """Clone, fill the start of the replay, and fit the model to it. Returns figures of these.
+        """Clone the policy, collect first steps, and fit the model to them. Returns metrics.
 
-        learned: the folder of what is learned on, whose world model is gone on with.
+        learned: the folder of a module or policy to continue from, with its world model.
         """
         c = self.config
         self.fit.load_pretrained(learned)
@@ -325,7 +329,7 @@ class ModelBasedTrainer(Trainer):
         with phase("warm-up: collecting"):
             self._keep(self._collect(self.learned, c.warmup_steps, 0.0))
         self.fit.fit_scales(self.replay, self.generator)
-        # a new module is as untrained as its model; both learn from the first iteration on
+        # a new module and its model both learn from the first iteration on
         if not (self.guided and self.new):
             with phase("warm-up: fitting the world model"):
                 figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
@@ -333,21 +337,21 @@ class ModelBasedTrainer(Trainer):
         return figures | {"model_goes_on": float(self.fit.pretrained)}
 
     def _clone(self) -> dict[str, float]:
-        """Fit the policy to what the module does of itself, and take the range of postures from it
-        where there are no recordings. Returns the cross entropy before and after."""
+        """Fit the policy to a demonstration by the module, and without recordings the range of
+        postures. Returns the cross entropy before and after."""
         if not self.demonstrates:
             return {}
         c = self.config
         recordings = self.recordings
         policy = self.learned.upper
-        demonstration = cloning.demonstration_of(
+        demonstration = cloning.collect_demonstration(
             self.learned.lower, self.env, recordings, steps=self.clone_steps,
             noise=c.action_noise[0], generator=self.generator, seed=self.seed + 1,
         )  # fmt: skip
         self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
-            held = PostureRange(cloning.held_up(demonstration, round(SOUND_S / self.env.dt)))
-            self.postures.load_state_dict(held.state_dict())
+            states = cloning.upright_states(demonstration, round(UPRIGHT_S / self.env.dt))
+            self.postures.load_state_dict(PostureRange(states).state_dict())
         window = self.window
         figures = {}
         if self.behavior is not None:
@@ -369,23 +373,23 @@ class ModelBasedTrainer(Trainer):
 
     # --- collection ---
 
-    def _collecting(self) -> Composition:
-        """What collects: every other iteration the averaged policy."""
+    def _behavior_policy(self) -> Composition:
+        """The policy that collects, in every other iteration the averaged one."""
         return self.average if self.iteration_count % 2 else self.learned
 
     def _collect(self, policy: Composition, steps: int, progress: float) -> Experience:
-        """Run all robots for some control steps: what `ReplayBuffer.add` takes of each, and means
-        over those that track or are commanded.
+        """Run all robots for `steps` control steps: arguments of `ReplayBuffer.add`, and means over
+        robots that track or are commanded.
 
-        It touches only the robots and their own state, so that the learner may work at the same
-        time.
+        It changes only the environment and the policy's state, so that the learner may run
+        concurrently.
         """
         c = self.config
-        taken = []
+        recorded = []
         means = StepMeans(self.env)
 
         def record(transition: Transition) -> None:
-            taken.append(transition.snapshot)
+            recorded.append(transition.snapshot)
             means.add(transition.step, ~transition.snapshot.free)
 
         redirect = None
@@ -407,26 +411,26 @@ class ModelBasedTrainer(Trainer):
             redirect=redirect,
             snapshot=partial(step_of, self.env, physics_size=self.physics_size),
         )
-        return Experience(taken, means.metrics(), steps * self.env.num_envs)
+        return Experience(recorded, means.metrics(), steps * self.env.num_envs)
 
     def _keep(self, experience: Experience) -> dict[str, float]:
-        """Put the steps taken into the replay. Returns the collection's figures."""
+        """Add steps to the replay buffer. Returns the collection's metrics."""
         for step in experience.data:
             self.replay.add(step)
         self.env_steps += experience.env_steps
         return experience.metrics
 
     def collect_experience(self, progress: float) -> Experience:
-        """As `Trainer.collect_experience`: what `ReplayBuffer.add` takes of each control step."""
-        return self._collect(self._collecting(), self.config.collect_steps, progress)
+        """As `Trainer.collect_experience`: arguments of `ReplayBuffer.add`."""
+        return self._collect(self._behavior_policy(), self.config.collect_steps, progress)
 
     def merge_data(self, data: list[list[Step]]) -> list[Step]:
         steps: list[Step] = cat_trees(data)
         return steps
 
     def acting_weights(self) -> dict[str, Tensor]:
-        """As `Trainer.acting_weights`: those of the policy or of its average."""
-        return self._collecting().upper.weights.state_dict()
+        """As `Trainer.acting_weights`: of the policy or of its average."""
+        return self._behavior_policy().upper.weights.state_dict()
 
     def load_acting_weights(self, weights: dict[str, Tensor]) -> None:
         self.learned.upper.weights.load_state_dict(weights)
@@ -449,25 +453,26 @@ class ModelBasedTrainer(Trainer):
         return metrics | {"skipped_updates": float(self.skipped + self.fit.skipped)}
 
     def _overlapped(self, progress: float, rate: float) -> dict[str, float]:
-        """An iteration whose policy learns through the model of the one before, while a second
-        thread collects and fits the next: neither touches what the other changes."""
+        """An iteration that improves the policy through the last iteration's model, while a second
+        thread collects and fits the next model. The threads share no state that either changes."""
         self.fit.freeze()
-        actor = copy.deepcopy(self._collecting())  # as it is now, whatever the updates make of it
+        # a copy, as the updates change the policy
+        actor = copy.deepcopy(self._behavior_policy())
 
-        def apart() -> tuple[Experience, dict[str, float]]:
+        def collect_and_fit() -> tuple[Experience, dict[str, float]]:
             experience = self._collect(actor, self.config.collect_steps, progress)
             return experience, self.fit(self.replay, rate, self.acting)
 
-        with ThreadPoolExecutor(1) as beside:
-            task = beside.submit(apart)
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(collect_and_fit)
             if self.config.compile and self._first_here:
-                task.result()  # torch.compile is not made for two threads at once
+                future.result()  # torch.compile is not thread-safe
             improved = self._improve(progress)
-        experience, fitted = task.result()
+        experience, fitted = future.result()
         return self._keep(experience) | fitted | improved
 
     def _improve(self, progress: float) -> dict[str, float]:
-        """An iteration's updates of the policy. Returns figures of the last."""
+        """Update the policy `policy_updates` times. Returns metrics of the last update."""
         c = self.config
         self.skipped = 0
         ramp = 1.0 if self.guided else min(1.0, (self.iteration_count + 1) / RAMP)
@@ -477,16 +482,16 @@ class ModelBasedTrainer(Trainer):
         return metrics
 
     def improve_policy(self, progress: float, update: int = 0) -> dict[str, float]:
-        """One gradient step of the policy through decoder and model. Returns figures."""
+        """One gradient step of the policy through decoder and model. Returns metrics."""
         c = self.config
         robots = self.env.robots
         fresh = round(c.fresh_starts * c.policy_batch)
         free = self.frees or not self.guided
         start = self.replay.starts(c.policy_batch, self.generator, free=free, fresh=fresh)
-        if c.new_goals:  # so that changes are learned
-            draw = torch.rand(len(start.z), 1, generator=self.generator, device=start.z.device)
+        if c.new_goals:  # to learn changes of goal
+            uniform = torch.rand(len(start.z), 1, generator=self.generator, device=start.z.device)
             other = self.env.task.new_goals(start.goal, self.generator)
-            start = start._replace(goal=torch.where(draw < c.new_goals, other, start.goal))
+            start = start._replace(goal=torch.where(uniform < c.new_goals, other, start.goal))
         if c.model_physics and not c.imagine_pushes:
             start = start._replace(physics=robots.without_push(start.physics))
         imagined = self.imagination(start, round(linear(c.horizon, progress)), self.generator)
@@ -532,23 +537,25 @@ class ModelBasedTrainer(Trainer):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """As `Resumable.load_state_dict`. A run without `overlap` may go on with it."""
-        own = {"acting": self.acting.get_state()} if self.config.overlap else {}
-        super().load_state_dict(own | dict(state))
+        """As `Resumable.load_state_dict`. A run without `overlap` may continue with it."""
+        default = {"acting": self.acting.get_state()} if self.config.overlap else {}
+        super().load_state_dict(default | dict(state))
 
 
 def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> None:
-    """Raise InputError where a module cannot learn the environment's task through a model."""
+    """Raise InputError for a module or task that model-based learning does not support."""
     skill.check_robot(env.robot)
     for name in ("prior_share", "rejoin_rate", "wasserstein"):
         if (value := getattr(config, name)) and not hasattr(env.task, "tracking"):
             raise InputError(
-                f"algo.{name}={value:g}: task '{env.task.name}' tracks no reference; use 0"
+                f"algo.{name}={value:g}: must be 0 for task '{env.task.name}' without a reference"
             )
     if not env.task.imaginable:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
-    env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
+    # raises InputError for robots that it does not support
+    env.task.next_goal(env.task.goal(), env.state)
     if not all(extra.imaginable for extra in env.task.extras):
         raise InputError(
-            "not all that policies observe can be imagined: task.clock_s takes algo=clone or vmpo"
+            f"task '{env.task.name}' has sensors that cannot be imagined (task.clock_s);"
+            " use algo=clone or algo=vmpo"
         )

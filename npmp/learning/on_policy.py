@@ -1,8 +1,8 @@
-"""Learning on policy, by V-MPO, MO-V-MPO or PPO: one trainer for any task.
+"""On-policy learning by V-MPO, MO-V-MPO or PPO, for any task.
 
-An iteration is one unroll of all robots, and updates from it. In imitation a whole module learns,
-encoder and decoder, and its actions are joint targets (Bohez et al. 2022); in reuse a high-level
-policy, whose actions are latents of a frozen decoder.
+An iteration is one unroll of all robots and the updates from it. In imitation encoder and decoder
+are trained, actions are joint targets (Bohez et al. 2022). In reuse a high-level policy is trained,
+actions are latents of a frozen decoder.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class OnPolicyConfig:
     minibatches: int = 4
     # units of the critic's layers; 1024 each in the paper
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    # weight of the KL to the prior at its schedule's end, summed over latent dimensions [1/nat]
+    # final weight of the KL to the prior, summed over latent dimensions [1/nat]
     beta: float = 0.03
-    # share of the run over which beta rises; 0: it is constant
+    # share of the run over which beta rises; 0: constant
     beta_ramp: float = 0.5
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class OnPolicyConfig:
 
     @abstractmethod
     def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> Learner:
-        """The learner of an agent; critic_width: of what the critic observes."""
+        """The learner of an agent; critic_width: of the critic's observation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
     unroll: int = 24
     passes: int = 3
     minibatches: int = 2
-    # beside advantages of standard deviation 1
+    # for advantages of standard deviation 1
     beta: float = 0.01
 
     def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> PPO:
@@ -82,7 +82,7 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
 
 
 class OnPolicyTrainer(Trainer):
-    """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
+    """Environment, learner and the state of collection. Episodes continue across unrolls."""
 
     needs_all_collectors = False
     learning_rate_keys = "algo.learning_rate="
@@ -95,8 +95,7 @@ class OnPolicyTrainer(Trainer):
         """
         if config.minibatches > env.num_envs:
             raise InputError(
-                f"algo.minibatches={config.minibatches} needs as many robots, there are "
-                f"{env.num_envs} (num_envs)"
+                f"algo.minibatches={config.minibatches}: must be at most num_envs={env.num_envs}"
             )
         self.env = env
         self.agent = agent
@@ -115,7 +114,7 @@ class OnPolicyTrainer(Trainer):
     def step(
         self, observation: Observation, state: CompositionState
     ) -> tuple[PolicyOutput, CompositionState]:
-        """As `Policy.step`: the acting network samples."""
+        """As `Policy.step`, sampling from the acting network."""
         agent = self.agent
         inputs = agent.observe(observation, state, self.generator)
         critic_observations = self._critic_observations(state)
@@ -127,7 +126,7 @@ class OnPolicyTrainer(Trainer):
         return PolicyOutput(action, info | {"critic_observations": critic_observations}), after
 
     def _critic_observations(self, state: CompositionState) -> Tensor:
-        """What the critic observes now: privileged, and the latent before, (n, p)."""
+        """The critic's current observation (n, p): privileged, and the previous latent."""
         return torch.cat((self.env.task.privileged(), state.z), -1)
 
     def collect(self) -> tuple[Rollout, dict[str, float]]:
@@ -141,7 +140,7 @@ class OnPolicyTrainer(Trainer):
             row = {"resets": transition.observation.is_first}
             row |= {"rewards": step.rewards.nan_to_num()}
             row |= {"terminated": step.terminated, "truncated": step.truncated}
-            # the environment has not been reset: this is the true successor
+            # before the reset, so this is the true next state
             row["next_observations"] = self._critic_observations(transition.next_state)
             rows.append(transition.output.info | row)
             means.add(step)
@@ -165,12 +164,13 @@ class OnPolicyTrainer(Trainer):
         c = self.config
         self.env_steps += experience.env_steps
         collected: Rollout = experience.data
-        if self.iteration_count == 0:  # the critic's input scales are those of the first unroll
+        if self.iteration_count == 0:  # fit the critic's input scales to the first unroll
             self.learner.critic.scale.fit(collected.critic_observations.flatten(0, 1), 0.1)
         self.range.copy_(latent_range(collected.critic_observations[..., -len(self.range) :]))
         beta = prior_weight(progress, c.beta, c.beta_ramp)
-        how: Any = {"passes": c.passes, "minibatches": c.minibatches, "generator": self.generator}
-        learned = self.learner.learn(collected, beta, **how)
+        learned = self.learner.learn(
+            collected, beta, passes=c.passes, minibatches=c.minibatches, generator=self.generator
+        )
         self.iteration_count += 1
         if isinstance(self.agent, ModuleAgent):
             learned["action_std"] = self.agent.network.log_std.exp().mean().item()

@@ -1,4 +1,4 @@
-"""From a skill module to a high-level policy that acts through its frozen decoder, as one call."""
+"""Training of high-level policies over a skill module's frozen decoder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
 from npmp.learning import run
 from npmp.learning.agents import BEHAVIOR_STEPS, DecodedAgent, LatentAgent
-from npmp.learning.cloning import behavior_of
+from npmp.learning.cloning import make_behavior
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
@@ -40,40 +40,40 @@ from npmp.tasks.velocity import COMMAND_NAMES
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseModelBasedConfig(ModelBasedConfig):
-    """What differs for a policy over a frozen decoder, and what it has besides [D]."""
+    """Settings of model-based reuse [D]."""
 
-    # fewer updates of the policy than of the model: with as many OP3 never learned to stay up
+    # fewer updates of the policy than of the model: with equal numbers OP3 did not learn to stay up
     model_updates: int = 8
     policy_updates: int = 2
     replay_steps: int = 192
     warmup_steps: int = 32
-    # with 20 s there are so few starts that robots fall when started, with 4 s they fall later
+    # with 20 s, too few starts: robots fall at the start; with 4 s they fall later
     episode_s: float | None = 10.0
     policy_lr: tuple[float, float] = (5e-4, 1e-5)
-    # with 24, half a second, legs that trail behind until the robot falls are not imagined
+    # 24 steps, half a second, are too short to imagine falls by trailing legs
     horizon: tuple[int, int] = (36, 36)
     ema: float = 0.998
     imagine_pushes: bool = True
-    # share of the imagined robots that get a new goal at the start
+    # share of imagined robots with a new goal at the start
     new_goals: float = 0.5
     action_noise: tuple[float, float] = (0.03, 0.03)
     beta: tuple[float, float] = (0.02, 0.02)
-    # share of that KL which is to a behaviour prior, what the module does itself; the rest to AR(1)
+    # share of the KL that is to a behaviour prior, fitted to the module; the rest is to AR(1)
     behavior: float = 0.9
-    # without it runs end in falls
+    # with 0 runs end in falls
     posture: float = 5.0
-    # weight of the setpoints' distance from the joints, summed over them [1/rad]
+    # weight of the setpoints' distance from the joints, summed over joints [1/rad]
     effort: float = 0.02
-    # weight of the setpoints' change per step, summed over joints [1/rad]; without it feet stamp
+    # weight of the setpoints' change per step, summed over joints [1/rad]; with 0 feet stamp
     smoothness: float = 0.02
-    # shares of the run where the task's style begins to count, and where it counts in full; of a
-    # policy that has learned before it counts from the start
+    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; of a
+    # pretrained policy it is 1
     style_ramp: tuple[float, float] = (0.2, 0.5)
-    # control steps per robot of what a new policy is first fitted to; 0: 128 of tracking
-    # recordings, which begin anywhere, or 320 of wandering, which begins standing
+    # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
+    # at random frames, or 320 on the prior, which start standing
     clone_steps: int = 0
-    # of that fit, and a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
-    # prior, and is regularized towards that only
+    # updates of cloning, a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
+    # prior and is regularized towards it only
     clone_updates: int = 600
 
     def __post_init__(self) -> None:
@@ -87,10 +87,9 @@ class ReuseModelBasedConfig(ModelBasedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BehaviorShare:
-    """What an algorithm without a model has besides in latent space. Raises ValueError out of
-    range."""
+    """Setting of model-free algorithms in latent space. Raises ValueError out of range."""
 
-    # share of the KL that beta weighs which is to a behaviour prior; the rest to AR(1)
+    # share of the KL that is to a behaviour prior; the rest is to AR(1)
     behavior: float = 0.0
 
     def __post_init__(self) -> None:
@@ -100,7 +99,7 @@ class BehaviorShare:
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseVMPOConfig(BehaviorShare, VMPOTraining):
-    """What differs for V-MPO in latent space; beta [robot-NPMP], else [D]."""
+    """Settings of V-MPO in latent space; beta [robot-NPMP], else [D]."""
 
     unroll: int = 20
     passes: int = 4
@@ -113,7 +112,7 @@ class ReuseVMPOConfig(BehaviorShare, VMPOTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class ReusePPOConfig(BehaviorShare, PPOTraining):
-    """What differs for PPO in latent space [D]."""
+    """Settings of PPO in latent space [D]."""
 
     gamma: float = 0.97
     beta_ramp: float = 0.0
@@ -121,7 +120,7 @@ class ReusePPOConfig(BehaviorShare, PPOTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseStudentConfig(BehaviorShare, StudentConfig):
-    """A student of latents."""
+    """Settings of a student in latent space."""
 
 
 ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | ReuseStudentConfig
@@ -138,7 +137,7 @@ REUSE_ENVS = {"world_model": 512, "vmpo": 128, "ppo": 256, "clone": 256}  # by d
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseSettings(RunSettings):
-    """How a high-level policy is trained; robots are wired as the module's were.
+    """Settings of policy training; hold and accelerometer are the module's.
 
     Raises:
       ValueError: for values out of range.
@@ -149,14 +148,14 @@ class ReuseSettings(RunSettings):
 
     algo: ReuseConfig = field(default_factory=ReuseModelBasedConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
-    # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
+    # from scratch: no skills, the policy commands joints (`SkillModule.in_joint_space`)
     joint_space: bool = False
-    # the folder of a walking policy of the module, commanded in place of latents
+    # folder of a walking policy of the module; its commands replace the latents
     walker: Path | None = None
     steps: int = 800_000
-    # the same commands and first starts at every evaluation
+    # with the same commands and first starts at every evaluation
     evaluation_robots: int = 64
-    # of each evaluation
+    # duration of each evaluation
     evaluation_seconds: float = 10.0
     # iterations
     checkpoint_every: int = 100
@@ -165,15 +164,16 @@ class ReuseSettings(RunSettings):
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_robots")
         if self.joint_space and self.walker is not None:
-            raise InputError("joint_space=true and walker= stand in the module's place: give one")
-        shared = isinstance(self.algo, ReuseModelBasedConfig)  # only its learner needs the prior
+            raise InputError("joint_space=true and walker= exclude each other: give one")
+        # with a model only the learner needs the prior
+        shared = isinstance(self.algo, ReuseModelBasedConfig)
         if self.collectors is not None and self.algo.behavior and not shared:
-            raise ValueError("algo.behavior is learned in one process: use actors=null")
+            raise ValueError("algo.behavior needs one process: use actors=null")
         ranges.above_zero(self, "evaluation_seconds")
 
     @property
-    def stands_in(self) -> bool:
-        """Whether something else stands in the module's place."""
+    def replaces_module(self) -> bool:
+        """Whether the policy is trained over another module, made from the one of the command."""
         return self.joint_space or self.walker is not None
 
     def env(
@@ -185,13 +185,13 @@ class ReuseSettings(RunSettings):
         *,
         episode_s: float | None = None,
     ) -> TaskEnv[Any]:
-        """An environment of a task, its robots driven as the module's were in training."""
+        """An environment of a task, with the module's hold and accelerometer."""
         robots = self.robots.like(skill)
         return TaskEnv(task, num_envs, robots=robots, seed=seed, episode_s=episode_s, **self.place)
 
 
 class RepeatedTrial:
-    """The same task from the same starts every time."""
+    """An evaluation that is the same at every call: task, commands and starts."""
 
     def __init__(self, task: Task, settings: ReuseSettings, skill: SkillModule, *, seed: int):
         self.env = settings.env(task, settings.evaluation_robots, skill, seed)
@@ -200,15 +200,14 @@ class RepeatedTrial:
         self.seed = seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
-        """The task's figures of a trial, what moving cost and how it steps; None for random
-        latents."""
+        """Figures of a trial: the task's, effort and steps. policy: None: random latents."""
         device = self.env.device
         if policy is None:
-            tried = wandering(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
+            composition = wandering(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
         else:
-            tried = over(policy, self.skill)
-        trial = run_trial(tried, self.env, seconds=self.seconds, seed=self.seed)
-        still = dict.fromkeys(STEPS, 0.0)  # a robot that does not move does not step
+            composition = over(policy, self.skill)
+        trial = run_trial(composition, self.env, seconds=self.seconds, seed=self.seed)
+        still = dict.fromkeys(STEPS, 0.0)  # of a robot that does not move
         return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
 
@@ -225,30 +224,27 @@ def train_policy(
     resume: Path | None = None,
     caller: run.Caller | None = None,
 ) -> dict[str, Any]:
-    """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints
-    beside it. What stands in the module's place (`settings.joint_space`, `settings.walker`) is
-    OUT/module.
+    """Train a policy for a task in a module's latent space. Writes OUT/policy, logs and
+    checkpoints; with `settings.joint_space` or `settings.walker` also OUT/module.
 
     Args:
       module: the skill module's folder.
-      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is
-        trained and what is judged are two environments.
-      motions: recordings that the module tracks, which a policy learned through a model is first
-        cloned from.
-      policy: the folder of one that learning starts from, of the same module and inputs, or a
-        walking one to dribble with; its network is taken over.
-      teacher: of algo=clone, the folder of a policy of the same module that shows how the task is
-        done, or a script that does, by what the decoder makes of latents; None: the velocities that
-        the task commands, of a policy over a walking one.
-      seed, resume: as `npmp.learning.imitation.train_module` takes them.
+      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, for training
+        and evaluation.
+      motions: recordings that the module tracks, for cloning and the range of postures.
+      policy: the folder of a policy to start from, of the same module and inputs, or a walking
+        policy for a task with a script, e.g. dribbling.
+      teacher: with algo=clone, the folder of a policy of the same module, or a script, by the
+        decoder's joint targets; None: the task's velocity commands, for a policy over a walking
+        policy.
+      seed, resume: as `npmp.learning.imitation.train_module`.
 
-    Returns: the summary, which is in policy.json and summary.json as well.
+    Returns: the summary, also written to policy.json and summary.json.
 
     Raises:
-      InputError: for a task that no policy is trained for, a module of another robot, a policy or
-        teacher of another module or task, a teacher of another algorithm, or a run to resume that
-        is damaged or of another kind.
-      Diverged: when the run's figures are no numbers any more.
+      InputError: for a task without policies, a module of another robot, a policy or teacher of
+        another module or task, a teacher without algo=clone, or a run that cannot be resumed.
+      Diverged: when metrics become NaN or infinite.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen = settings or ReuseSettings()
@@ -269,13 +265,13 @@ def _plan(
     teacher: Path | str | ScriptedTeacher | None,
     seed: int,
 ) -> run.TrainingPlan:
-    """What is made, judged and saved of a run."""
+    """The plan of a run: its trainer, evaluations and files."""
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
-        raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
-    shows: HighLevelPolicy | ScriptedTeacher | None = None
+        raise InputError("teacher= needs algo=clone; other algorithms start from policy=")
+    teacher_policy: HighLevelPolicy | ScriptedTeacher | None = None
     taught_by: dict[str, Any] = {}
     if isinstance(teacher, ScriptedTeacher):
-        shows = teacher
+        teacher_policy = teacher
         file, _, name = teacher.reference.rpartition(":")
         taught_by = {
             "teacher": f"{Path(file).name}:{name}",
@@ -283,7 +279,7 @@ def _plan(
             "teacher_sha256": sha256(Path(file).expanduser()),
         }
     elif teacher is not None:
-        shows = HighLevelPolicy.load(teacher)
+        teacher_policy = HighLevelPolicy.load(teacher)
         digest = sha256(Path(teacher) / "policy.safetensors")
         taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     task = make_task()
@@ -293,28 +289,28 @@ def _plan(
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
 
     def new_trainer(settings: ReuseSettings, robots: int, seed: int) -> ReuseTrainer:
-        own = make_task()
-        networks = _networks(source, settings, own, seed, policy)
+        trained_task = make_task()
+        networks = _networks(source, settings, trained_task, seed, policy)
         recordings = None
         if motions is not None:
             frames = networks[0].contract.context_horizon
             tracked = ImitationConfig(uniform_starts=1.0, future_frames=frames)
-            recordings = Imitation(own.robot, tracked, motions)
+            recordings = Imitation(trained_task.robot, tracked, motions)
         return make_policy_trainer(
-            settings, own, *networks, robots, recordings=recordings, teacher=shows,
-            new=policy is None, seed=seed,
+            settings, trained_task, *networks, robots, recordings=recordings,
+            teacher=teacher_policy, new=policy is None, seed=seed,
         )  # fmt: skip
 
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
-        with phase("judging the untrained policy"):
+        with phase("evaluating the untrained policy"):
             untrained = trial(trained_policy(trainer))
-        learned = {"warm_up": _warmed_up(trainer, policy, seed)}
-        with phase("judging random latents"):
+        learned = {"warm_up": _warm_up(trainer, policy, seed)}
+        with phase("evaluating random latents"):
             random = trial(None)
         return {"random_latents": random, "untrained": untrained, **learned}, untrained
 
     def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
-        if chosen.stands_in:  # what stands in the module's place is in no other folder
+        if chosen.replaces_module:  # this module is in no other folder
             skill.save(folder / "module")
         trained_policy(trainer).save(folder / "policy", training=summary)
         if isinstance(trainer, ModelBasedTrainer):
@@ -325,17 +321,17 @@ def _plan(
         make=new_trainer,
         start=begin,
         evaluate=lambda trainer: trial(trained_policy(trainer)),
-        evaluation_keys=(*task.judged, "energy_j_per_m", *STEPS),
+        evaluation_keys=(*task.logged_figures, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: (
-            _described(source.name, chosen, learner, task, before, latest) | taught_by
+            _summary(source.name, chosen, learner, task, before, latest) | taught_by
         ),
         save=save,
         inputs_sha256=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
 
 
-def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str, float]:
-    """What a trainer does before its first iteration; figures of it."""
+def _warm_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str, float]:
+    """Warm up a trainer before its first iteration. Returns metrics."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.warm_up(policy)
     agent = trainer.agent
@@ -348,20 +344,19 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
 
 
 def check_task(task: Task | type[Task]) -> None:
-    """Refuse a task that no policy is trained for. Raises InputError, naming those there are."""
+    """Raise InputError for a task that no policy is trained for, naming the available ones."""
     if not task.reusable or task.policies_of:
         names = ", ".join(kind.name for kind in TASKS if kind.reusable and not kind.policies_of)
-        how = ""
+        hint = ""
         if task.policies_of:
-            how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by"
-        raise InputError(f"no reuse task '{task.name}'{how}; available: {names}")
+            hint = f" (npmp evaluate takes policies of {task.policies_of[0]} for it)"
+        raise InputError(f"no reuse task '{task.name}'{hint}; available: {names}")
 
 
 def _networks(
     module: Path, settings: ReuseSettings, task: Task, seed: int, policy: Path | str | None
 ) -> tuple[SkillModule, HighLevelPolicy]:
-    """The module, frozen, and a policy for it: a new one, or one that goes on from what another has
-    learned."""
+    """The module, frozen, and a policy over it: a new one, or a copy of a trained one."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
         if settings.joint_space:
@@ -376,15 +371,15 @@ def _networks(
                 )
             skill = over(walker, skill).as_module().requires_grad_(False)
         if policy is None:
-            digest = module_sha256(skill if settings.stands_in else module)
+            digest = module_sha256(skill if settings.replaces_module else module)
             bound = _reach(skill, task.robot) if settings.joint_space else None
             return skill, HighLevelPolicy.for_task(
                 skill, task, net=settings.net, module=digest, bound=bound
             )
-    if settings.stands_in:
+    if settings.replaces_module:
         raise InputError(
-            "joint_space=true and walker= begin anew; to go on from a policy=RUN/policy of it give "
-            "module=RUN/module"
+            "joint_space=true and walker= start a new policy; to continue from their"
+            " policy=RUN/policy give module=RUN/module instead"
         )
     return skill, HighLevelPolicy.load(
         policy, module=module, device=settings.device
@@ -392,9 +387,8 @@ def _networks(
 
 
 def _reach(skill: SkillModule, robot: Robot) -> list[float]:
-    """Bounds of latents that are joint targets: at least the module's, and as far as the joints
-    turn."""
-    # for the type checker: callers have made it one
+    """Bounds of latents that are joint targets: the joints' range, at least the module's range."""
+    # for the type checker
     assert isinstance(skill.decoder, JointDecoder)
     home = robot.home_joints
     scale = skill.decoder.scale.cpu().numpy()
@@ -414,7 +408,7 @@ def make_policy_trainer(
     new: bool,
     seed: int,
 ) -> ReuseTrainer:
-    """The algorithm with its robots, before its first iteration; arguments as `train_policy`."""
+    """Make the trainer, before its first iteration; arguments as `train_policy`."""
     algo = settings.algo
     env = settings.env(task, robots, skill, seed, episode_s=getattr(algo, "episode_s", None))
     if isinstance(algo, ModelBasedConfig):
@@ -423,7 +417,7 @@ def make_policy_trainer(
         )
     behavior = None
     if algo.behavior and skill.contract.decoder == "lstm":
-        behavior = behavior_of(skill, env, policy.prior.alpha, algo.behavior, seed=seed)
+        behavior = make_behavior(skill, env, policy.prior.alpha, algo.behavior, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
     by_joints = not isinstance(teacher, HighLevelPolicy) and isinstance(algo, StudentConfig)
@@ -441,16 +435,17 @@ def make_policy_trainer(
 
 
 def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:
-    """What is judged and saved: averaged weights where the algorithm averages."""
+    """The policy that is evaluated and saved, with averaged weights if the algorithm averages."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.policy
     policy = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
     policy = policy.upper if isinstance(policy, Composition) else policy
-    assert isinstance(policy, HighLevelPolicy)  # of `make_policy_trainer`
+    # for the type checker
+    assert isinstance(policy, HighLevelPolicy)
     return policy
 
 
-def _described(
+def _summary(
     module: str,
     settings: ReuseSettings,
     policy: HighLevelPolicy,
@@ -458,7 +453,7 @@ def _described(
     before: Mapping[str, Any],
     latest: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What the summary says of the task and of what came of it."""
+    """The summary's entries on the task and its main figure."""
     return {
         "task": policy.contract.task,
         "algorithm": settings.algorithm,

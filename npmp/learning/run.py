@@ -238,7 +238,7 @@ class _Run:
             log = self._open_log(caller)
             if not self.resumed:
                 self.before, self.latest = plan.start(self.trainer)
-                trainer.env.robots.forget_breakdowns()  # counted per iteration
+                trainer.env.robots.clear_breakdowns()  # counted per iteration
                 self.save_checkpoint(log)
             start = time.perf_counter()
             steps_before = trainer.env_steps
@@ -318,7 +318,7 @@ class _Run:
             "before": self.before,
             "after": self.latest,
         }
-        if drives := trainer.env.robots.config.drives_noted():
+        if drives := trainer.env.robots.config.drives_record():
             summary["actuator"] = drives
         # the artefact first: it may update buffers that the checkpoint then holds
         self.plan.save(trainer, summary)

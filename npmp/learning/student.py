@@ -1,9 +1,8 @@
-"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every
-step what it would do there, and the student is fitted to that. So it learns from the states that it
-gets into itself.
+"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher labels the
+visited states, and the student is fitted to the labels.
 
-The teacher is a script, the task's own commands, or another policy of the same module, to put it
-into a smaller network (policy distillation, Rusu et al. 2016).
+The teacher is a script, the task's commands, or another policy of the same module, e.g. to distil
+it into a smaller network (Rusu et al. 2016).
 """
 
 from __future__ import annotations
@@ -44,25 +43,26 @@ class StudentConfig:
 
     # control steps per robot and iteration
     unroll: int = 50
-    # unrolls that updates are made from, the latest
+    # unrolls in the buffer, the latest
     kept: int = 10
     # per iteration
     updates: int = 20
     # robots' unrolls per update
     batch: int = 64
-    # share of the run in which the teacher acts, too: at first of all robots, at its end of none
+    # share of the run in which the teacher also acts, for a share of the robots from 1 to 0
     taught: float = 0.3
     # while collecting [rad]
     action_noise: float = 0.05
-    # of training, where the task's own episodes are longer; null: the task's own
+    # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = 4.0
     # learning rate over the run
     lr: tuple[float, float] = (1e-3, 5e-5)
-    # larger differences count linearly (Huber 1964) [rad]; null: all by their squares
+    # threshold of the Huber loss [rad]; null: squared loss
     outlier_rad: float | None = None
     # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
     beta: float = 0.0
-    # averaged weights, which are judged and kept; over a ninth of the updates so far at most
+    # decay of averaged weights, which are evaluated and saved; at most over a ninth of the updates
+    # so far
     ema: float = 0.995
 
     def __post_init__(self) -> None:
@@ -74,17 +74,17 @@ class StudentConfig:
 
 
 class Lesson(NamedTuple):
-    """Control steps of n robots, and what the teacher would have done."""
+    """An unroll of n robots over T control steps, labelled by the teacher."""
 
     observations: Observation  # (T, n, ...) of the student
     targets: Tensor  # (T, n, a) the teacher's output, in the unit of losses
     is_first: Tensor  # (T, n) bool
-    z: Tensor  # (T, n, d) the latents in force
+    z: Tensor  # (T, n, d) latents of the steps
     start: Tree  # (n, ...) the student's state before the first step
 
 
 class StudentState(NamedTuple):
-    """What student and teacher carry from step to step."""
+    """The states of student and teacher."""
 
     student: CompositionState
     teacher: Tree
@@ -92,7 +92,7 @@ class StudentState(NamedTuple):
 
 
 class StudentTrainer(Trainer):
-    """Owns environment, student and the latest lessons; one `iteration` at a time."""
+    """Environment, student and the latest unrolls; call `iteration` repeatedly."""
 
     needs_all_collectors = True
     learning_rate_keys = "algo.lr="
@@ -106,8 +106,10 @@ class StudentTrainer(Trainer):
         *,
         seed: int = 0,
     ):
-        """agent: what learns, in place, on the environment's device. teacher: its output is
-        joint targets, or latents or commands of the student's."""
+        """Args:
+        agent: the student, trained in place, on the environment's device.
+        teacher: its output is joint targets, or latents or commands as the student's.
+        """
         self.env = env
         self.agent = agent
         self.teacher = teacher
@@ -133,13 +135,13 @@ class StudentTrainer(Trainer):
         steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step)
         network_state = agent.network_state(state.student)
         start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), network_state)
-        self.lessons = Lesson(**steps, start=start)  # a ring
+        self.lessons = Lesson(**steps, start=start)  # a ring buffer
         self.range = torch.full_like(state.student.z[0], 0.1)  # of recent latents
-        self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
+        self.share = 1.0  # of the episodes that begin in which the teacher acts
         self.iteration_count = self.env_steps = 0
 
     def initial_state(self, n: int) -> StudentState:
-        """The state of n fresh episodes."""
+        """The state at the start of n episodes."""
         taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
         return StudentState(self.agent.initial_state(n), self.teacher.initial_state(n), taught)
 
@@ -166,7 +168,7 @@ class StudentTrainer(Trainer):
         return PolicyOutput(action, info), StudentState(after, teacher, taught)
 
     def _target(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
-        """The teacher's output (n, a) as the student's network would say it, and its state."""
+        """The teacher's output (n, a), in the unit of the student's, and its state."""
         output, state = self.teacher.step(observation, state)
         if isinstance(output, Gaussian):
             return output.mean, state
@@ -175,7 +177,7 @@ class StudentTrainer(Trainer):
         return output, state
 
     def collect_experience(self, progress: float) -> Experience:
-        """As `Trainer.collect_experience`: a lesson."""
+        """As `Trainer.collect_experience`: a labelled unroll."""
         c = self.config
         start = self.carried
         rows = []
@@ -198,9 +200,9 @@ class StudentTrainer(Trainer):
         return lesson._replace(start=cat_trees([part.start for part in data]))
 
     def iteration(self, progress: float, experience: Experience | None = None) -> dict[str, float]:
-        """As `Trainer.iteration`: a lesson, and updates from the latest ones.
+        """As `Trainer.iteration`: an unroll, and updates from the latest ones.
 
-        `clone_error` is by how much the student misses the teacher's output, root mean square.
+        `clone_error` is the root mean square difference to the teacher's output.
         """
         experience = experience or self.collect_experience(progress)
         c = self.config
@@ -217,26 +219,26 @@ class StudentTrainer(Trainer):
             mean, _, _, to_prior = self.agent.network(
                 lesson.observations, lesson.start, lesson.is_first
             )
-            miss = self.agent.unit * mean - lesson.targets
+            error = self.agent.unit * mean - lesson.targets
             divergence = to_prior.mean()
-            loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
+            loss = clone_loss(error, c.outlier_rad) + c.beta * divergence
             norm = descend(loss, self.optimizer, CLIP_GRAD)
             if math.isfinite(norm):
                 done = self.iteration_count * c.updates + update
                 move_average(self.average, self.agent.network, c.ema, done)
             skipped += not math.isfinite(norm)
-            square += miss.detach().square().mean().item() / c.updates
+            square += error.detach().square().mean().item() / c.updates
             kl += divergence.item() / c.updates
         self.iteration_count += 1
         learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
         return experience.metrics | learned | {"skipped_updates": skipped}
 
     def _sampled(self) -> Lesson:
-        """Robots of one of the lessons that are kept."""
+        """A minibatch of robots of one unroll in the buffer."""
         kept = min(self.iteration_count + 1, self.config.kept)
         device = self.env.device
-        which = int(torch.randint(kept, (), generator=self.generator, device=device))
-        lesson = map_tree(lambda ring: ring[which], self.lessons)
+        index = int(torch.randint(kept, (), generator=self.generator, device=device))
+        lesson = map_tree(lambda ring: ring[index], self.lessons)
         robots = lesson.is_first.shape[1]
         ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
         sampled = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
@@ -257,18 +259,15 @@ class StudentTrainer(Trainer):
         }
 
 
-def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
-    """The mean square of differences, those beyond `outlier_rad` counted as the tangent there.
-
-    Moments that are lost anyhow, a robot that falls, hold most of the squares.
-    """
+def clone_loss(error: Tensor, outlier_rad: float | None) -> Tensor:
+    """Mean square of errors; with `outlier_rad` twice the Huber loss, as falls dominate squares."""
     if outlier_rad is None:
-        return miss.square().mean()
-    return 2.0 * nn.functional.huber_loss(miss, torch.zeros_like(miss), delta=outlier_rad)
+        return error.square().mean()
+    return 2.0 * nn.functional.huber_loss(error, torch.zeros_like(error), delta=outlier_rad)
 
 
 class TaskCommands:
-    """The commands of a task that guides a walking policy, as latents of its decoder."""
+    """A teacher: a planner's commands, as latents of a `CommandDecoder`."""
 
     def __init__(self, env: TaskEnv[Any], decoder: CommandDecoder):
         self.env = env
@@ -306,27 +305,27 @@ def teacher_of(
     env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | ScriptedTeacher | None = None
 ) -> Policy:
     """The teacher of a high-level policy: another policy of the same module, a script, or the
-    velocities that the task commands.
+    task's velocity commands.
 
     Raises:
-      InputError: for a policy of another module or task; without one for a task that has no teacher
-        of its own.
+      InputError: for a policy of another module or task, or a task without a teacher.
     """
     if isinstance(policy, ScriptedTeacher):
         return policy.policy(env)
     if policy is not None:
         policy.check_task(env.task)
-        if policy.contract.module_sha256 != (own := agent.network.contract.module_sha256):
-            one, other = (d[:12] or "unknown" for d in (own, policy.contract.module_sha256))
+        digests = (agent.network.contract.module_sha256, policy.contract.module_sha256)
+        if digests[0] != digests[1]:
+            student_module, teacher_module = (digest[:12] or "unknown" for digest in digests)
             raise InputError(
-                f"the teacher commands another module (sha256 {other}...) than the student "
-                f"({one}...)"
+                f"the teacher commands another module (sha256 {teacher_module}...) than the student"
+                f" ({student_module}...)"
             )
         return copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
     decoder = agent.skill.decoder
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return TaskCommands(env, decoder)
     raise InputError(
-        f"task '{env.task.name}' has no teacher of its own; use teacher=POLICY or FILE.py:CLASS, "
+        f"task '{env.task.name}' has no teacher; use teacher=POLICY or FILE.py:CLASS, "
         "algo=world_model or algo=vmpo"
     )

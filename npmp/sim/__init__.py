@@ -1,4 +1,4 @@
-"""Many simulations at once: the scene a robot stands in, and the simulators that step it."""
+"""Batched simulation: scenes, and the simulators that step them."""
 
 from npmp.sim.batch import BatchSim
 from npmp.sim.scene import add_contact_sensors, flat_scene

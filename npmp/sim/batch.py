@@ -1,4 +1,4 @@
-"""`mujoco.batch` as the environments use it: torch in and out, one control step a call."""
+"""`mujoco.batch` behind the `Simulator` protocol: torch tensors, one control step per call."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _CPU = torch.device("cpu")
 
 
 class BatchSim:
-    """A `Simulator` on the CPU's threads, float64. The same steps give the same bits, whatever the
-    number of threads."""
+    """A `Simulator` on CPU threads, float64. Results do not depend on the number of threads."""
 
     def __init__(
         self,
@@ -38,21 +37,24 @@ class BatchSim:
             raise ValueError(f"device={device}: BatchSim runs on the CPU; use StagedBatchSim")
         self.device = _CPU
         self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
-        driven = any(law is not None for law in actuators)
+        driven = any(actuator is not None for actuator in actuators)
         self.drives = Drives(actuators, model, num_envs) if driven else None
-        kinds = [model if law is None else with_motors(model, law.armature) for law in actuators]
-        self.model = model = copy(model) if None in actuators else kinds[0]
-        if driven:  # `Drives` keeps targets within their ranges
+        models = [
+            model if actuator is None else with_motors(model, actuator.armature)
+            for actuator in actuators
+        ]
+        self.model = model = copy(model) if None in actuators else models[0]
+        if driven:  # `Drives` clamps the targets
             model.actuator_ctrllimited[:] = 0
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
-        for name in MOTOR_FIELDS:  # simulations have the drives of the kinds in turn
-            values = [getattr(kind, name) for kind in kinds]
+        for name in MOTOR_FIELDS:  # simulation i has the drives of model i % K
+            values = [getattr(one, name) for one in models]
             if all((value == values[0]).all() for value in values):
                 continue
-            own = self.batch.expand(name)
+            expanded = self.batch.expand(name)
             for k, value in enumerate(values):
-                own[k :: len(kinds)] = value
+                expanded[k :: len(models)] = value
             if name == "dof_armature":
                 self.batch.set_const(np.arange(num_envs))
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))
@@ -63,17 +65,16 @@ class BatchSim:
         # (n, nsensordata) live, read only
         none = np.zeros((num_envs, 0))
         self.sensordata = self.batch.bind("sensordata") if model.nsensordata else none
-        # (n, nv) live, read only; from the next step on
+        # (n, nv) live, read only; valid after the first step
         self._drive_forces = self.batch.bind("qfrc_actuator")
         self._warnings = self.batch.warning  # (n, kinds, 2): last info and count, live
         self._targets = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
-        # share of the way to the new controls at each physics step of a first-order hold
+        # weight of the new controls at each physics step of a first-order hold
         steps = torch.arange(1, self.substeps + 1, dtype=torch.float64)
         self._share = (steps / self.substeps).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset`
-        # would wake its threads for it
+        # a reset writes the simulation's state row; `Batch.reset` would also wake the threads
         self._state[ids] = self._initial
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
@@ -85,10 +86,9 @@ class BatchSim:
         self.qvel[ids] = qvel.to(self.qvel)
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at
-        # zero can tell
+        # MuJoCo sets a counter to one when it resets a simulation: start all counters at zero
         self._warnings[...] = 0
-        if self.drives is not None:  # whose torque is another at every physics step
+        if self.drives is not None:  # torques are computed at every physics step
             ctrl = ctrl.to(self._ctrl)
             self.drives.begin_step()
             for share in self._share.flatten():
@@ -114,12 +114,12 @@ class BatchSim:
             self.batch.set_const(ids.numpy())
 
     def broken(self) -> Tensor:
-        # MuJoCo puts most of those back to the model's default state, which is finite
+        # MuJoCo resets most of these to the model's default state, which is finite
         return torch.from_numpy(self._warnings[:, :, 1].any(-1))
 
     def warnings(self, i: int) -> list[str]:
-        kinds = np.flatnonzero(self._warnings[i, :, 1])
-        return [mujoco.mjtWarning(int(k)).name.removeprefix("mjWARN_") for k in kinds]
+        raised = np.flatnonzero(self._warnings[i, :, 1])
+        return [mujoco.mjtWarning(int(k)).name.removeprefix("mjWARN_") for k in raised]
 
     def sensor(self, name: str) -> Tensor:
         return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])

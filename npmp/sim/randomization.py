@@ -1,10 +1,8 @@
-"""Domain randomization: what differs from one simulated robot to the next, drawn anew for every
-episode.
+"""Domain randomization: physical parameters of each robot, sampled at every reset.
 
-Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's
-source. The values live in the simulator's per-simulation model fields, so the physics costs what it
-does without. Quantities that vary both for the whole robot and for each part are (1 + s_global) (1
-+ s_i) c, both drawn uniformly.
+Structure and values: robot-NPMP (Bohez et al. 2022); conf/randomization names the source of each.
+The values are per-simulation model fields, so the physics is as fast as without. A quantity c that
+varies for the whole robot and for each part is (1 + s_global) (1 + s_i) c, both scales uniform.
 """
 
 from __future__ import annotations
@@ -40,19 +38,19 @@ class Spread:
         ranges.share(self, "whole", "each")
         if max(self.whole, self.each) >= 1.0:
             raise ValueError(
-                "a spread of 1 or more would make a quantity vanish;"
-                f" got whole {self.whole}, each {self.each}"
+                f"whole and each must be below 1 (a scale may not reach 0);"
+                f" got {self.whole}, {self.each}"
             )
 
     @property
     def active(self) -> bool:
-        """Whether anything varies."""
+        """Whether the quantity varies."""
         return self.whole > 0 or self.each > 0
 
 
 @dataclass(frozen=True)
 class JointPhysics:
-    """A joint and its drive as they were identified; None: the model's."""
+    """Identified parameters of a joint and its drive; None: the model's."""
 
     # [kg m2]
     armature: float | None = None
@@ -74,9 +72,9 @@ class JointPhysics:
 
 @dataclass(frozen=True)
 class PhysicsConfig:
-    """What is drawn per episode; by default nothing."""
+    """Parameters sampled at every reset; by default none."""
 
-    # by joint: what all draws are about
+    # by joint: nominal parameters, around which samples vary
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
     # friction cones of contacts, elliptic or pyramidal; None: the model's
     cone: str | None = None
@@ -84,18 +82,18 @@ class PhysicsConfig:
     physics_rate_hz: float | None = None
     # of the feet, sliding; None: the model's
     friction: tuple[float, float] | None = None
-    # time constant of the contacts between feet and ground [s] (MuJoCo's solref), which is at
-    # least two physics steps long; None: the model's
+    # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
+    # physics steps; None: the model's
     contact_s: tuple[float, float] | None = None
     # of the bodies, with their inertia
     mass: Spread = field(default_factory=Spread)
-    # [kg] on the root body, beside its scaled mass; None or (0, 0): none
+    # [kg] on the root body, added to its scaled mass; None or (0, 0): none
     payload: tuple[float, float] | None = None
-    # the root body's centre of mass is shifted by up to this along each axis [m]
+    # shift of the root body's centre of mass along each axis, at most [m]
     com_trunk: float = 0.0
-    # the other bodies' [m]
+    # of the other bodies [m]
     com_links: float = 0.0
-    # calibration error of each joint's encoder, up to [rad]
+    # calibration error of each joint's encoder, at most [rad]
     joint_offset: float = 0.0
     # of joints
     armature: Spread = field(default_factory=Spread)
@@ -107,9 +105,9 @@ class PhysicsConfig:
     gain: Spread = field(default_factory=Spread)
     # torque limit of the drives
     torque: Spread = field(default_factory=Spread)
-    # how far the latents of a model of many actuators lie from the mean one's, in their std
+    # scale of an actuator model's latents around their mean, in their standard deviation
     actuators: float = 0.0
-    # factor of the torque limit of one joint of the legs, drawn; 1: none is weak
+    # factor of the torque limit of one random joint of the legs; 1: none is weak
     weak_joint: float = 1.0
 
     def __post_init__(self) -> None:
@@ -138,7 +136,7 @@ class PushConfig:
 
     # at most [N]
     force: float = 0.0
-    # share of it that every push has; 1: all are as strong
+    # least force as a share of `force`; 1: all are equally strong
     least: float = 0.0
     # mean [s]
     duration_s: float = 0.1
@@ -151,9 +149,9 @@ class PushConfig:
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
-# what varies: a model field, the component of its last axis (None: all), and the name in
-# PhysicsConfig of the spread by which it is scaled; centres of mass are shifted instead; masses
-# come first, where the payload finds them, torque limits last, where the weak joint does
+# (model field, component of its last axis or None for all, name of its spread in PhysicsConfig);
+# centres of mass are shifted, not scaled. Masses are first and torque limits last, as payload and
+# weak joint index them so.
 _VARIED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
@@ -166,21 +164,20 @@ _VARIED: tuple[tuple[str, int | None, str], ...] = (
     ("actuator_biasprm", 1, "gain"),
     ("actuator_forcerange", None, "torque"),
 )
-# Parts of the robot lighter than this share of it have no draws: they would not show (ANYmal's
-# feet: 1 g)
+# parts lighter than this share of the robot do not vary (ANYmal's feet: 1 g)
 _LIGHT = 1e-4
 
 
 def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel:
-    """The model with the joints, cones and timestep that a configuration names; the same object
-    where it names none.
+    """The model with a configuration's joints, cones and timestep; the same object without any.
 
     Raises:
-      InputError: for a joint that the model has not.
+      InputError: for a joint that the model lacks.
     """
     if not config.nominal and config.cone is None and config.physics_rate_hz is None:
         return model
-    model, drives = copy.copy(model), {model.actuator(i).name: i for i in range(model.nu)}
+    drives = {model.actuator(i).name: i for i in range(model.nu)}
+    model = copy.copy(model)
     if config.cone is not None:
         model.opt.cone = CONES[config.cone]
     if config.physics_rate_hz is not None:
@@ -188,7 +185,8 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
     for name, joint in config.nominal.items():
         if name not in drives:
             raise InputError(f"randomization.physics.nominal: {unknown('joint', name, drives)}")
-        v, u = int(model.joint(name).dofadr[0]), drives[name]
+        v = int(model.joint(name).dofadr[0])
+        u = drives[name]
         for values, at, value in (
             (model.dof_armature, v, joint.armature),
             (model.dof_damping, v, joint.damping),
@@ -204,23 +202,22 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
 
 
 class PhysicsRandomizer:
-    """Writes drawn physics into simulations, and says what was drawn.
+    """Samples physical parameters and writes them into simulations.
 
-    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for networks that may know the
-    physics (critic, world model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]:
-    encoders read the true angle plus this. A payload is a point mass at the root body's centre of
-    mass, where that was shifted to: it adds to the mass, and leaves that centre and the inertia
-    about it as they are.
+    `unit` (n, P) are the samples, uniform in [-1, 1], observed by critic and world model; P is 0
+    when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A
+    payload is a point mass at the root body's shifted centre of mass; the inertia about that centre
+    does not change.
 
-    Nothing is drawn that would change nothing: for what the model has none of (ANYmal's drives have
-    no friction loss), and for parts that weigh next to nothing.
+    Quantities that are zero in the model (ANYmal's friction loss) and very light parts have no
+    samples.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
-        """Expand the model fields that vary. Every simulation starts with the model's own values.
+        """Expand the model fields that vary. Every simulation starts with the model's values.
 
         Raises:
-          InputError: where the simulator cannot vary one of them.
+          InputError: for a field that the simulator cannot vary.
         """
         model = sim.model
         c = config
@@ -240,10 +237,10 @@ class PhysicsRandomizer:
         fixed = model.geom_bodyid == 0
         self._foot_geoms = torch.from_numpy(np.flatnonzero(on_foot & collides))
         self._touching = torch.from_numpy(np.flatnonzero((on_foot | fixed) & collides))
-        # where in `unit` the draws of each quantity stand
+        # columns of `unit` by quantity
         self.columns: dict[str, slice] = {}
         size = 0
-        for name, count in self._wanted().items():
+        for name, count in self._sample_counts().items():
             self.columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
@@ -251,19 +248,19 @@ class PhysicsRandomizer:
         self._offset = torch.tensor(offsets, device=sim.device)
         self.joint_offset = self._offset.repeat(sim.num_envs, 1)
         shifted = c.com_trunk > 0 or c.com_links > 0
-        besides = {
+        extra = {
             "body_mass": c.payload is not None,
             "body_ipos": shifted,
             "actuator_forcerange": c.weak_joint < 1.0,
         }
-        varied = [e for e in _VARIED if besides.get(e[0]) or self._spreads[e[2]].active]
+        varied = [e for e in _VARIED if extra.get(e[0]) or self._spreads[e[2]].active]
         geoms = {"geom_friction": c.friction, "geom_solref": c.contact_s}
         names = [name for name, *_ in varied] + [name for name, v in geoms.items() if v is not None]
         self._fields = sim.expand(list(dict.fromkeys(names)))
         self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
-        # the draws become values where the simulator keeps its models
+        # the device of the simulator's model fields
         self._place = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._place)
         self._touching = self._touching.to(self._place)
@@ -273,8 +270,8 @@ class PhysicsRandomizer:
         if varied:
             self._combine(varied)
 
-    def _wanted(self) -> dict[str, int]:
-        """How many draws each quantity has; in this order they stand in `unit`."""
+    def _sample_counts(self) -> dict[str, int]:
+        """Number of samples of each quantity, in their order in `unit`."""
         sim = self._sim
         c = self._config
         spreads = self._spreads
@@ -297,16 +294,15 @@ class PhysicsRandomizer:
         }
 
     def _combine(self, varied: list[tuple[str, int | None, str]]) -> None:
-        """Lay the values of these entries of _VARIED side by side: few operations on all of them
-        serve a reset, not some on each field.
+        """Concatenate these entries of _VARIED, so that a reset computes all of them at once.
 
-        `_targets` are views (n, m_i) of the fields, `_nominal` (n, m) float64 each simulation's own
-        values; `_terms` s_global, s_i and the shifts.
+        `_targets` are views (n, m_i) of the fields, `_nominal` (n, m) float64 the nominal values,
+        `_terms` functions of the samples: s_global, s_i and the shifts.
         """
         c = self._config
         heavy = self._heavy
         nu = self._sim.model.nu
-        # the world has parts too
+        # indices of all parts, and of those that vary; the world has parts as well
         parts = {"dof": (torch.arange(6, 6 + nu),) * 2, "actuator": (torch.arange(nu),) * 2}
         parts["body"] = self._bodies, heavy
         trunk = heavy == self._trunk
@@ -330,8 +326,7 @@ class PhysicsRandomizer:
         self._terms = [_terms(entries, self._place) for entries in (whole, each, shift)]
 
     def _has(self, kind: str) -> bool:
-        """Whether the robot's model has any of what a spread scales, so that scaling it changes
-        something."""
+        """Whether any value that a spread scales is not zero in the robot's model."""
         return any(
             _component(getattr(self._sim.model, name), at)[6 * name.startswith("dof") :].any()
             for name, at, of in _VARIED
@@ -340,16 +335,16 @@ class PhysicsRandomizer:
 
     @property
     def size(self) -> int:
-        """P, how many numbers are drawn per robot."""
+        """P, the number of samples per robot."""
         return self.unit.shape[1]
 
-    def drawn(self, i: int) -> dict[str, list[float]]:
-        """What was drawn for simulation i by name, each in [-1, 1]."""
-        draws = {name: self.unit[i, columns].tolist() for name, columns in self.columns.items()}
-        return {name: values for name, values in draws.items() if values}
+    def samples(self, i: int) -> dict[str, list[float]]:
+        """The samples of simulation i by name, each in [-1, 1]."""
+        samples = {name: self.unit[i, columns].tolist() for name, columns in self.columns.items()}
+        return {name: values for name, values in samples.items() if values}
 
-    def draw(self, ids: Tensor, generator: torch.Generator) -> None:
-        """New physics for simulations ids (k,)."""
+    def sample(self, ids: Tensor, generator: torch.Generator) -> None:
+        """Sample new physics of simulations ids (k,)."""
         if self.size:
             shape = (len(ids), self.size)
             uniform = torch.rand(shape, generator=generator, device=self.unit.device)
@@ -358,129 +353,129 @@ class PhysicsRandomizer:
             self.set(ids, self.unit[ids])
 
     def set(self, ids: Tensor, unit: Tensor) -> None:
-        """Given physics: unit (k, P) in [-1, 1] for simulations ids (k,)."""
+        """Set the physics of simulations ids (k,) by samples unit (k, P) in [-1, 1]."""
         c = self._config
         if unit.shape[1] != self.size:
-            raise ValueError(f"{unit.shape[1]} numbers of drawn physics do not fit {self.size}")
+            raise ValueError(
+                f"randomized physics has {unit.shape[1]} samples per robot, expected {self.size}"
+            )
         self.unit[ids] = unit
         if c.joint_offset > 0:
-            drawn = unit[:, self.columns["joint_offset"]].float()
-            self.joint_offset[ids] = self._offset + c.joint_offset * drawn
+            offset = unit[:, self.columns["joint_offset"]].float()
+            self.joint_offset[ids] = self._offset + c.joint_offset * offset
         if self._sim.drives is not None and c.actuators > 0:
-            drawn = normal_of(unit[:, self.columns["actuators"]].to("cpu"))
+            latent = normal_of(unit[:, self.columns["actuators"]].to("cpu"))
             shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
-            self._sim.drives.set_latent(ids.cpu(), c.actuators * drawn.view(shape))
+            self._sim.drives.set_latent(ids.cpu(), c.actuators * latent.view(shape))
         if not self._fields or not len(ids):
             return
         rows = ids.to(self._place)
-        draws = unit.to(self._place, torch.float64)
+        samples = unit.to(self._place, torch.float64)
         if self._targets:
-            whole, each, shift = (term(draws) for term in self._terms)
-            drawn = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
+            whole, each, shift = (term(samples) for term in self._terms)
+            values = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
             if c.payload is not None:
-                drawn[:, self._trunk] += self._within(c.payload, draws, "payload").squeeze(-1)
+                payload = self._within(c.payload, samples, "payload")
+                values[:, self._trunk] += payload.squeeze(-1)
             if c.weak_joint < 1.0:
                 nu = self._sim.model.nu
                 legs = self._legs
                 # (k, 1)
-                which = (0.5 * (1.0 + draws[:, self.columns["weak_joint"]]) * len(legs)).long()
-                weak = legs[which.clamp(max=len(legs) - 1)]
+                index = (0.5 * (1.0 + samples[:, self.columns["weak_joint"]]) * len(legs)).long()
+                weak = legs[index.clamp(max=len(legs) - 1)]
                 # both ends of its range
-                hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
-                drawn[:, -2 * nu :] *= torch.where(hit, c.weak_joint, 1.0)
-            parts = drawn.split([target.shape[1] for target in self._targets], -1)
-            for target, values in zip(self._targets, parts, strict=True):
-                target.index_copy_(0, rows, values.to(target.dtype))
+                is_weak = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
+                values[:, -2 * nu :] *= torch.where(is_weak, c.weak_joint, 1.0)
+            parts = values.split([target.shape[1] for target in self._targets], -1)
+            for target, part in zip(self._targets, parts, strict=True):
+                target.index_copy_(0, rows, part.to(target.dtype))
         if c.friction is not None:
-            sliding = self._within(c.friction, draws, "friction")
+            sliding = self._within(c.friction, samples, "friction")
             self._write_geoms("geom_friction", rows, self._foot_geoms, sliding)
         if c.contact_s is not None:
-            # evenly over the logarithm: 0.005 to 0.04 s is three doublings
+            # log-uniform: 0.005 to 0.04 s is three doublings
             low, high = (math.log(v) for v in c.contact_s)
-            constant = self._within((low, high), draws, "contact_s").exp()
+            constant = self._within((low, high), samples, "contact_s").exp()
             self._write_geoms("geom_solref", rows, self._touching, constant)
         if self._derived:
             self._sim.set_const(ids)
 
-    def _within(self, limits: tuple[float, float], draws: Tensor, name: str) -> Tensor:
-        """Values (k, 1) in limits (low, high) by draws (k, P); low where nothing is drawn."""
+    def _within(self, limits: tuple[float, float], samples: Tensor, name: str) -> Tensor:
+        """Values (k, 1) in limits (low, high) by samples (k, P); low where both are equal."""
         low, high = limits
         if not low < high:
-            return draws.new_full((len(draws), 1), low)
-        return low + (high - low) * 0.5 * (1.0 + draws[:, self.columns[name]])
+            return samples.new_full((len(samples), 1), low)
+        return low + (high - low) * 0.5 * (1.0 + samples[:, self.columns[name]])
 
     def _write_geoms(self, name: str, rows: Tensor, geoms: Tensor, values: Tensor) -> None:
-        """values (k, 1) into the first component of a field of geoms (g,) of simulations (k,)."""
+        """Write values (k, 1) to the first component of a field: geoms (g,), simulations (k,)."""
         first = self._fields[name][..., 0]
         first[rows[:, None], geoms] = values.to(first.dtype)
 
 
 def normal_of(unit: Tensor) -> Tensor:
-    """Standard normal numbers of uniform ones in [-1, 1], of the same rank; at most 4 in size."""
+    """Standard normal samples from uniform ones in [-1, 1] by the inverse CDF, clamped to 4."""
     return (math.sqrt(2.0) * torch.erfinv(unit)).clamp(-4.0, 4.0)
 
 
 def _component(values: Any, at: int | None) -> Any:
-    """One component of the last axis of a field's values (..., parts, k), or for None all of a
-    part's."""
+    """One component of the last axis of values (..., parts, k); None: all."""
     return values if at is None else values[..., at]
 
 
-# parts, the half-width of their draws, and which draws are theirs: one for all, one for each part,
-# or one for each value
+# parts, half-width, columns of `unit`: one for all, one for each part, or one for each value
 _Variation = tuple[Tensor, float, slice]
-# of a field: parts, values of each, and what varies
+# of a field: (parts, values of each), variations
 _Entry = tuple[tuple[int, int], list[_Variation]]
 
 
 def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor], Tensor]:
-    """Half-widths times draws (k, P) -> (k, m), one for each of the values that stand side by side;
-    zero for those that do not vary."""
+    """A function from samples (k, P) to half-width times sample of each value, (k, m); zero for
+    values that do not vary."""
     widths = []
     columns = []
     for shape, variations in entries:
         width = torch.zeros(shape, dtype=torch.float64)
         column = torch.zeros(shape, dtype=torch.long)
-        for parts, half_width, draws in variations:
+        for parts, half_width, of_unit in variations:
             if half_width > 0:
                 width[parts] = half_width
-                index = torch.arange(draws.start, draws.stop)
+                index = torch.arange(of_unit.start, of_unit.stop)
                 column[parts] = index.view(min(len(index), len(parts)), -1)
         widths.append(width.flatten())
         columns.append(column.flatten())
     whole = torch.cat(widths).to(place)
     at = torch.cat(columns).to(place)
-    return lambda draws: whole * draws.index_select(1, at)
+    return lambda samples: whole * samples.index_select(1, at)
 
 
 class Pusher:
-    """Lateral forces on the root bodies of simulations, each with its own clock; constant over a
-    control step.
+    """Random lateral forces on the root bodies; constant over a control step.
 
-    `force` (n, 2) [N], world frame: what pushes during the coming control step.
+    `force` (n, 2) [N], world frame: the force during the next control step.
     """
 
     def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float):
         self.config = config
         self._dt = dt
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
-        # [s] until the present push or gap is over
+        # [s] until the current push or gap is over
         self.left = torch.zeros(sim.num_envs, device=sim.device)
         self._applied = sim.wrench(root_body)[:, :2] if config.force > 0 else None
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Start the clocks of simulations ids (k,) anew, in a gap."""
+        """Reset simulations ids (k,) to a gap of random length."""
         if self._applied is None or len(ids) == 0:
             return
         uniform = torch.rand((4, len(ids)), generator=generator, device=self.left.device)
-        # times are exponential, and no shorter than a step, the shortest that a push can last here
+        # times are exponential, at least one control step
         gap = -self.config.gap_s * torch.log1p(-uniform[3])
         self.left[ids] = gap.clamp(min=self._dt)
         self.force.index_fill_(0, ids, 0.0)
         self._applied.index_fill_(0, ids, 0.0)
 
     def advance(self, generator: torch.Generator) -> None:
-        """Move all clocks on by a control step."""
+        """Advance by a control step."""
         c = self.config
         if self._applied is None:
             return
@@ -491,10 +486,10 @@ class Pusher:
         angle = 2.0 * math.pi * uniform[0]
         size = c.least + (1.0 - c.least) * uniform[1]
         way = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        drawn = (c.force * size).unsqueeze(-1) * way
+        push = (c.force * size).unsqueeze(-1) * way
         kept = torch.where(over.unsqueeze(-1), 0.0, self.force)
-        self.force = torch.where(begins.unsqueeze(-1), drawn, kept)
+        self.force = torch.where(begins.unsqueeze(-1), push, kept)
         mean = torch.where(begins, c.duration_s, c.gap_s)
-        drawn_s = -mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3]))
-        self.left = torch.where(over, drawn_s.clamp(min=self._dt), left)
+        sampled_s = -mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3]))
+        self.left = torch.where(over, sampled_s.clamp(min=self._dt), left)
         self._applied.copy_(self.force)

@@ -10,18 +10,21 @@ from scipy.ndimage import distance_transform_edt, label
 
 WALL_M = 0.8
 THICK_M = 0.15
-# of a door, and the least size of a room that a wall may leave [m]
+# width of a door, least side of a room [m]
 DOOR_M = 1.5
 ROOM_M = 2.4
-CLUTTER = 5  # boxes
-BOX_M = (0.25, 0.6)  # their sides
-BESIDE_M = 1.1  # from a box to whatever else stands
-BODY_M = 0.58  # from an ANYmal's middle to its sides, and more
+# number of boxes, range of their sides [m]
+CLUTTER = 5
+BOX_M = (0.25, 0.6)
+# least distance of a box to walls and boxes [m]
+BESIDE_M = 1.1
+# half the width of an ANYmal, with a margin [m]
+BODY_M = 0.58
 
 
 def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDArray[Any]:
-    """Heights (points, points) [m] of a closed house, drawn until a robot gets from everywhere to
-    everywhere."""
+    """Heights (points, points) [m] of a closed floor plan, sampled until its free space is
+    connected."""
     while True:
         stands = np.ones((grid.points, grid.points), dtype=bool)
         thick = grid.of(THICK_M)
@@ -35,13 +38,12 @@ def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDA
 
 
 def passable(stands: NDArray[np.bool_], cell: float) -> NDArray[np.bool_]:
-    """Where a robot's middle can be, of what stands on a grid."""
+    """Cells that a robot's centre can occupy; stands: cells of walls and boxes."""
     return np.asarray(distance_transform_edt(~stands) * cell > BODY_M)
 
 
 def _divide(room: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> None:
-    """Put a wall with a door across a room (rows, columns), and go on in its halves until they are
-    small; some halls stay."""
+    """Divide a room (rows, columns) by a wall with a door, recursively; some large rooms stay."""
     if room.shape[1] > room.shape[0]:
         room = room.T
     least, thick, door = (grid.of(length) for length in (ROOM_M, THICK_M, DOOR_M))

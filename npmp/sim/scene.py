@@ -1,4 +1,4 @@
-"""The scenes robots are simulated in, composed from `Robot.spec()`."""
+"""Scenes of a robot on a floor, composed from `Robot.spec()`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FLOOR = "floor"
 def flat_scene(
     robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None
 ) -> mujoco.MjModel:
-    """The robot on an infinite flat floor, at its physics rate, and what a task adds.
+    """The robot on an infinite flat floor, at its physics rate.
 
     Args:
-      robot: its geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
-      additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
+      robot: its geoms collide with geoms of contype 1, as those of `npmp.robots` do.
+      additions: adds bodies and sensors to the spec, after the robot's (`Task.add_to_scene`).
     """
     spec = robot.on_floor()
     if additions is not None:
@@ -29,10 +29,11 @@ def flat_scene(
 
 
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
-    """Add a sensor of the number of contacts with the floor to every body that is not a foot; gives
-    their names.
+    """Add to every body but the feet a sensor of its number of contacts with the floor.
 
-    They cost a few per cent of the physics, so only tasks that terminate on them ask for them.
+    They cost a few per cent of the physics time, so only tasks that terminate on contacts add them.
+
+    Returns: the sensors' names.
     """
     bodies = [body for body in robot.body_names if body not in robot.foot_bodies]
     for body in bodies:
@@ -49,8 +50,7 @@ def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
 
 
 def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
-    """Let the robot's bodies collide with each other, but for those that touch in the home pose or
-    are linked."""
+    """Enable self-collisions, except of bodies that touch in the home pose or are linked."""
     for geom in spec.geoms:
         if geom.conaffinity and geom.parent.name in robot.body_names:
             geom.contype = 1

@@ -1,4 +1,4 @@
-"""The physics engine as environments use it, and the registry of engines."""
+"""The protocol of physics engines, and their registry."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ from npmp.sim.drives import Drives
 
 
 class Simulator(Protocol):
-    """Many simulations of one model. A step gives the same bits on the same engine."""
+    """A batch of simulations of one model. A step is deterministic on the same engine."""
 
     model: mujoco.MjModel
     num_envs: int
     device: torch.device
-    # physics steps of a control step
+    # physics steps per control step
     substeps: int
-    # the joints' actuators where a model of real ones moves them, else None
+    # actuator models; None: ideal drives
     drives: Drives | None
     # (n, nq) and (n, nv), in MuJoCo's order and units: read only, overwritten by the next call
     qpos: Tensor
     qvel: Tensor
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """Place simulations ids (k,) int64 at qpos (k, nq), qvel (k, nv), with every internal state
-        (time, warm start of the solver, controls, wrenches) at rest."""
+        """Reset simulations ids (k,) int64 to qpos (k, nq), qvel (k, nv). Time, the solver's warm
+        start, controls and wrenches become zero."""
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """Set positions and velocities of simulations ids (k,), and leave all else as it is."""
+        """Set positions and velocities of simulations ids (k,) only."""
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
         """One control step of every simulation.
 
         Args:
           ctrl: (n, nu) joint targets [rad] for position actuators.
-          previous: (n, nu) the targets of the step before: the targets then move linearly from
-            these to `ctrl`, which they reach with the last physics step (robot-NPMP's delayed
-            first-order hold). None: `ctrl` holds for the whole step.
+          previous: (n, nu) targets of the step before. The targets move linearly from these to
+            `ctrl`, reached at the last physics step (robot-NPMP's delayed first-order hold). None:
+            `ctrl` holds for the whole step.
         """
 
     def wrench(self, body: int) -> Tensor:
-        """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: what is written
-        acts until it is written anew."""
+        """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: written values act
+        until they are overwritten."""
 
     def sensor(self, name: str) -> Tensor:
-        """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step`
-        leaves it. Raises KeyError for a sensor that the model lacks."""
+        """A copy of a sensor's readings, (n, dim), one physics step behind the state, as after
+        `mj_step`. Raises KeyError for a sensor that the model lacks."""
 
     def drive_forces(self) -> Tensor:
         """A copy of the generalized forces of the drives [N, Nm], (n, nv), as of the last physics
         step."""
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """Give model fields a value per simulation, before the first step: the live values
-        (n, ...) float64 by name, on the engine's own device."""
+        """Give model fields a value per simulation, before the first step.
+
+        Returns: live values (n, ...) float64 by name, on the engine's device.
+        """
 
     def set_const(self, ids: Tensor) -> None:
-        """Derive MuJoCo's constants of models ids (k,) anew from their masses and inertias."""
+        """Recompute MuJoCo's derived constants (`mj_setConst`) of simulations ids (k,)."""
 
     def broken(self) -> Tensor:
         """Simulations that diverged in the last step, (n,) bool; their state is finite."""
@@ -96,9 +98,8 @@ class Engine(Protocol):
           device: of the tensors.
           control_rate_hz: how often `step` is called, in simulated time [Hz]; it divides the
             model's physics rate.
-          num_threads: 0 for all cores. The result does not depend on it.
-          actuators: move the joints, K kinds, in simulation i the kind i % K; None: the model's own
-            drives, which are ideal.
+          num_threads: 0 for all cores. Results do not depend on it.
+          actuators: K actuator models; simulation i has model i % K; None: ideal drives.
 
         Raises:
           InputError: for an actuator at another rate than the physics.
@@ -106,12 +107,13 @@ class Engine(Protocol):
 
 
 _ENGINES: dict[str, Engine] = {}
-# the engine for a type of device; others have that of "cuda"
+# default engine by type of device; others use that of "cuda"
 _OF_DEVICE = {"cpu": "mujoco", "cuda": "mujoco_staged"}
 
 
 def register(name: str, engine: Engine, *, device: str = "") -> None:
-    """Add an engine. device: the type of device, "cpu" or "cuda", that it is the default for."""
+    """Register an engine. device: the type of device that it is the default of, "cpu" or
+    "cuda"."""
     _ENGINES[name] = engine
     if device:
         _OF_DEVICE[device] = name
@@ -128,11 +130,11 @@ def simulate(
     """A simulator of a registered engine.
 
     Args:
-      engine: its name; "": the default for the device.
-      settings: as `Engine` takes them.
+      engine: its name; "": the device's default.
+      settings: arguments of `Engine`.
 
     Raises:
-      InputError: for an unknown engine, and as the engine does.
+      InputError: for an unknown engine, or by the engine.
     """
     device = torch.device(device)
     name = engine or _OF_DEVICE.get(device.type, _OF_DEVICE["cuda"])

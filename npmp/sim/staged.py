@@ -1,4 +1,4 @@
-"""MuJoCo on the CPU's threads for a learner on an accelerator: one packed copy each way per control
+"""MuJoCo on CPU threads for a learner on an accelerator: one packed copy each way per control
 step."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from npmp.sim.simulator import register
 class StagedBatchSim:
     """`BatchSim`, a `Simulator` whose state is mirrored on another device.
 
-    A control step sends controls and wrenches to the host in one copy, and brings back positions,
-    velocities and sensors in one; on the host both lie in pinned memory. Resets send what they
-    write. `snapshot` stays on the host. The physics is `BatchSim`'s to the bit, for equal controls.
+    A control step copies controls and wrenches to the host, and positions, velocities and sensors
+    back, one copy each, through pinned memory. Resets copy the rows that they write. `snapshot`
+    stays on the host. For equal controls the physics equals `BatchSim`'s to the bit.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StagedBatchSim:
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
         self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)
-        # by width: with and without a first-order hold
+        # buffers by width, which a first-order hold doubles
         self._up: dict[int, Tensor] = {}
         self._mirror = torch.empty(num_envs, width, dtype=torch.float64, device=device)
         # (n, nq) and (n, nv), views
@@ -53,7 +53,7 @@ class StagedBatchSim:
         self.host.move(ids.cpu(), *self._write(ids, qpos, qvel))
 
     def _write(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
-        """Bring the mirror to positions and velocities, and return them on the host."""
+        """Write positions and velocities into the mirror, and return them on the host."""
         rows = torch.cat((qpos.to(self._mirror), qvel.to(self._mirror)), -1)
         self._mirror[:, : rows.shape[-1]].index_copy_(0, ids, rows)
         on_host = rows.cpu()
@@ -83,7 +83,7 @@ class StagedBatchSim:
         self._mirror.copy_(self._down)
 
     def wrench(self, body: int) -> Tensor:
-        # float32: sent with the next controls
+        # float32; copied to the host with the next controls
         if body not in self._wrenches:
             self._wrenches[body] = self.host.wrench(body).to(self.device, torch.float32)
         return self._wrenches[body]
@@ -109,7 +109,7 @@ class StagedBatchSim:
         return self.host.drive_forces().to(self.device)
 
     def snapshot(self) -> Tensor:
-        # written since the last step
+        # wrenches written since the last step
         for body, wrench in self._wrenches.items():
             self.host.wrench(body).copy_(wrench)
         return self.host.snapshot()

@@ -1,13 +1,12 @@
-"""Rough ground: periodic height fields side by side in one scene, each robot on one of them.
+"""Rough terrain: periodic height fields side by side in one scene, each robot on one of them.
 
-All simulations share one model, and in it one MuJoCo height field, which holds every field of the
-terrain. A field repeats itself after `PERIOD_M` in both directions and is continued by `MARGIN_M`
-around its period, further than a robot reaches. So a robot that leaves its period is moved back by
-whole periods, and stands as it stood: the ground has no edge, and no episode ends at one.
+All simulations share one model with one MuJoCo height field, which contains every field of the
+terrain. A field is periodic with `PERIOD_M` in both directions, and continues by `MARGIN_M` around
+its period, further than a robot reaches. A robot that leaves its period is moved back by whole
+periods, so the ground has no edge.
 
-Kinds: Perlin noise, as robot-NPMP trains on, and the six of sim-to-real practice. A level in [0, 1]
-scales each from flat ground to what `TerrainLimits` says. Walls of steps, gaps and stones lean by
-one cell of the grid.
+Kinds: Perlin noise, as in robot-NPMP, and six of sim-to-real practice. A level in [0, 1] scales
+each from flat ground to `TerrainLimits`. Vertical faces are one grid cell wide.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ from npmp.sim.scene import FLOOR
 FloatArray = NDArray[np.floating[Any]]
 PERIOD_M = 8.0
 MARGIN_M = 1.0
-# Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer
-# triangles at once, and each costs the contact solver.
+# Grid spacing [m]. The coarse one serves smooth terrain: fewer triangles per foot, less work for
+# the contact solver.
 _FINE = 0.05
 _COARSE = 0.1
-# where episodes start, per field: drawn from the gentlest points, four times as many
+# start places per field, sampled from the flattest 4 * _PLACES points
 _PLACES = 32
-# half the square around a place in which heights are compared for that [m]
+# half the side of the square around a place in which heights are compared [m]
 _START_HALF = 0.6
-# of floor before and after a slope or stairs [m], half of what is between two of them
+# length of floor before and after a slope or stairs [m], half of that between two of them
 _FLAT_M = 0.7
-# of gaps [m]: a leg that steps in does not find the ground with the body still level
+# depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
 
 @dataclass(frozen=True)
 class TerrainLimits:
-    """Each kind of ground at level 1, but Perlin noise."""
+    """Each kind of terrain at level 1, but Perlin noise."""
 
-    # heights of points 0.2 m apart, up and down
+    # amplitude of heights at points 0.2 m apart
     noise_m: float = 0.05
     # heights of blocks and depths of pits, at most
     obstacle_m: float = 0.2
     # width of gaps around squares of 1.6 m
     gap_m: float = 0.3
-    # of pyramids and pits
+    # slope of pyramids and pits
     slope_deg: float = 25.0
     # height of a step; treads are 0.3 m
     stair_m: float = 0.2
-    # between stones; they shrink from 0.8 to 0.35 m
+    # between stones, whose sides shrink from 0.8 to 0.35 m
     stone_gap_m: float = 0.2
 
     def __post_init__(self) -> None:
@@ -75,14 +74,14 @@ class TerrainLimits:
 
 @dataclass(frozen=True)
 class Grid:
-    """Points of one period in either direction, and their distance [m]. Point i + points is point i
-    again."""
+    """Points of one period in each direction, and their spacing [m]. Indices are modulo
+    `points`."""
 
     points: int
     cell: float
 
     def of(self, length_m: float) -> int:
-        """Cells of a length."""
+        """Number of cells of a length."""
         return round(length_m / self.cell)
 
 
@@ -90,8 +89,7 @@ class Grid:
 
 
 def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
-    """Perlin noise of waves 1 to 2 m long, with half as much of half that length; from 0 to
-    `height` [m]."""
+    """Perlin noise of two octaves, the first of waves 1 to 2 m long; from 0 to `height` [m]."""
     waves = int(rng.integers(round(PERIOD_M / 2.0), round(PERIOD_M / 1.0) + 1))
     coarse, fine = (_gradient_noise(grid.points, n, rng) for n in (waves, 2 * waves))
     heights = coarse + 0.5 * fine
@@ -99,7 +97,7 @@ def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
 
 
 def _gradient_noise(points: int, waves: int, rng: np.random.Generator) -> FloatArray:
-    """Perlin's noise on a lattice of so many random gradients in either direction, periodic."""
+    """Periodic Perlin noise on a lattice of `waves` random gradients in each direction."""
     angle = rng.uniform(0.0, 2.0 * math.pi, (waves, waves))
     at = np.arange(points) * waves / points
     low = at.astype(int)
@@ -150,8 +148,7 @@ def gaps(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generat
 def stepping_stones(
     grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
 ) -> FloatArray:
-    """Square stones with gaps between them, up to 3 cm higher or lower than others; some floor to
-    start from."""
+    """Square stones with gaps between them, heights within 3 cm, and a floor to start from."""
     width = limits.stone_gap_m * level
     count = round(PERIOD_M / (0.8 - 0.45 * level + width))
     in_gap = _trenches(grid, count, width)
@@ -163,10 +160,10 @@ def stepping_stones(
 
 
 def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
-    """Points (points,) at the bottom of so many gaps of a width between upper edges; where there is
-    one it has one."""
+    """Points (points,) bool at the bottom of `count` gaps, width_m between their upper edges; at
+    least one point each."""
     at = np.arange(grid.points)
-    # points since the present stretch began
+    # points since the current gap began
     since = at - -(-(at * count // grid.points) * grid.points // count)
     return since < (max(1, grid.of(width_m) - 1) if width_m > 0 else 0)
 
@@ -179,7 +176,7 @@ def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Gener
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
-    """The same in steps: up to the top, or down to the ground, of a pyramid."""
+    """As `slopes`, in steps."""
     tread = grid.of(0.3)
     most = (grid.points // 2 - 2 * grid.of(_FLAT_M)) // grid.of(0.3)
     steps = np.clip((_inwards(grid) - grid.of(_FLAT_M)) // tread + 1, 0, most)
@@ -197,13 +194,13 @@ _KINDS = {of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, ste
 KINDS = ("perlin", *_KINDS)
 _KINDS["rooms"] = rooms
 TERRAINS = ("flat", *KINDS, "rooms", "mixed")
-# kinds with a foot and a top
+# kinds whose fields have a foot and a top
 CLIMBED = ("slopes", "stairs")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 
 def check_kind(kind: str) -> None:
-    """Raise ValueError unless there is ground of this kind, or of those that it joins by "+"."""
+    """Raise ValueError unless `kind` is one of `TERRAINS`, or several joined by "+"."""
     parts = kind.split("+")
     if kind != "mixed" and not all(part in TERRAINS[:-1] for part in parts):
         raise ValueError(
@@ -215,14 +212,14 @@ def check_kind(kind: str) -> None:
 class TerrainConfig:
     """Fields of one terrain."""
 
-    # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground and rooms
+    # one of TERRAINS, or several joined by "+"; mixed: all but flat ground and rooms
     kind: str
-    # of the hardest fields
+    # level of the hardest fields
     level: float = 1.0
-    # of Perlin noise of level 1, from the lowest to the highest point [m]
+    # height of Perlin noise of level 1, from the lowest to the highest point [m]
     height: float = 0.3
     fields: int = 128
-    # of fields of one level, from level / rows to level
+    # number of levels, from level / rows to level
     rows: int = 1
     seed: int = 0
     limits: TerrainLimits = TerrainLimits()
@@ -241,8 +238,7 @@ class TerrainConfig:
 def height_field(
     kind: str, grid: Grid, level: float, config: TerrainConfig, rng: np.random.Generator
 ) -> FloatArray:
-    """One period of a kind's ground at a level: heights (points, points) [m], row by y, column by
-    x."""
+    """Heights (points, points) [m] of one period of a kind at a level, row by y, column by x."""
     if kind == "flat":
         return np.zeros((grid.points, grid.points))
     if kind == "perlin":
@@ -251,23 +247,23 @@ def height_field(
 
 
 class Terrain:
-    """The fields side by side, centred about the origin of the world.
+    """F fields side by side, centred about the origin of the world.
 
-    `kinds` and `levels` name each field's; `first` (rows + 1,) where each row of fields of one
-    level begins; `corner` (F, 2) where a field's period begins [m]; `places` (F, S, 2) where robots
-    can be set down [m]; `heights` (R, C) of all points [m]. Tensors are float32.
+    `kinds` and `levels` are those of each field; `first` (rows + 1,) the first field of each level;
+    `corner` (F, 2) [m] where a field's period begins; `places` (F, S, 2) [m] start places;
+    `heights` (R, C) [m] of all points. Tensors are float32.
     """
 
     def __init__(self, config: TerrainConfig):
-        """Make the fields; the same settings give the same bits. Raises InputError for more than
-        memory holds."""
+        """Generate the fields, deterministically from the settings. Raises InputError for more
+        fields than memory holds."""
         self.config = config
         names = KINDS if config.kind == "mixed" else tuple(config.kind.split("+"))
         self.cell = _COARSE if set(names) <= set(_SMOOTH) else _FINE
         grid = Grid(round(PERIOD_M / self.cell), self.cell)
         margin = grid.of(MARGIN_M)
         slot = grid.points + 2 * margin
-        # heights as they are made, as a tensor, in MuJoCo's scene and in its model
+        # heights in numpy, torch, MuJoCo's spec and its model
         size_b = (8 + 4 + 4 + 4) * config.fields * slot**2
         key = "task.terrain_fields"
         require_memory(size_b, f"{key}={config.fields}: that many fields")
@@ -284,7 +280,8 @@ class Terrain:
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
             field = height_field(kind, grid, level, config, rng)
-            field = field - field.max()  # MuJoCo passes over what is above the highest point of all
+            # equal maxima: MuJoCo skips geoms above the highest point of the whole height field
+            field = field - field.max()
             row, column = divmod(i, across)
             x, y = column * slot, row * slot
             heights[y : y + slot, x : x + slot] = np.pad(field, margin, "wrap")
@@ -297,16 +294,17 @@ class Terrain:
         self.places = torch.tensor(np.array(places), dtype=torch.float32)
 
     def to(self, device: torch.device) -> Terrain:
-        """The same on a device."""
+        """A copy on a device."""
         moved = copy.copy(self)
         for name in ("first", "heights", "corner", "places"):
             setattr(moved, name, getattr(self, name).to(device))
         return moved
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Make the scene's floor a height field. Raises KeyError for a scene without a floor."""
+        """Replace the scene's floor by a height field. Raises KeyError for a scene without one."""
         heights = self.heights.cpu().numpy()
-        low, high = float(heights.min()), float(heights.max())
+        low = float(heights.min())
+        high = float(heights.max())
         rows, columns = heights.shape
         # half widths, elevation, thickness below
         size = [*self._half, max(high - low, 1e-3), 0.1]
@@ -317,19 +315,15 @@ class Terrain:
         floor.pos = [0.0, 0.0, low]
 
     def period(self, field: int) -> Tensor:
-        """Heights of a field's period, and of where the next one begins, (points + 1, points + 1)
-        [m]."""
+        """Heights of a field's period with both edges, (points + 1, points + 1) [m]."""
         points = round(PERIOD_M / self.cell)
         at = (self.corner[field].cpu() + torch.tensor(self._half)) / self.cell
         column, row = at.round().long().tolist()
         return self.heights[row : row + points + 1, column : column + points + 1]
 
     def height_at(self, place: Tensor) -> Tensor:
-        """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields:
-        that of the edge.
-
-        Returns: (...) [m].
-        """
+        """Height of the ground (...) [m] at places (..., 2) [m], on MuJoCo's triangles; beyond the
+        fields that of the edge."""
         rows, columns = self.heights.shape
         half = torch.tensor(self._half, dtype=place.dtype, device=place.device)
         last = torch.tensor([columns - 1, rows - 1], dtype=place.dtype, device=place.device)
@@ -344,24 +338,26 @@ class Terrain:
         above = corner + y * (up - corner) + x * (over - up)
         return torch.where(x >= y, below, above)
 
-    def foot(self, field: Tensor, draw: Tensor) -> Tensor:
-        """Places at the foot of pyramids, or on the floor of pits, of slopes or stairs, that rise
-        from 0.4 to 0.9 m ahead on along x, (k, 2) [m]; fields (k,), draw (2, k) uniform in [0, 1).
+    def foot(self, field: Tensor, uniform: Tensor) -> Tensor:
+        """Start places (k, 2) [m] before slopes or stairs that rise along x, 0.4 to 0.9 m ahead.
+
+        Args:
+          field: (k,). uniform: (2, k) in [0, 1).
         """
         corner = self.corner[field]
         half = PERIOD_M / 2.0
         pyramid = self.height_at(corner + half) > self.height_at(corner)
-        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * draw[0]
-        return corner + torch.stack((along, half + draw[1] - 0.5), -1)
+        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * uniform[0]
+        return corner + torch.stack((along, half + uniform[1] - 0.5), -1)
 
     def way_back(self, place: Tensor, field: Tensor) -> Tensor:
-        """The whole periods [m], (k, 2), that bring places (k, 2) back into the period of fields
-        (k,); most are 0."""
+        """Displacement (k, 2) [m] by whole periods that moves places (k, 2) into the period of
+        fields (k,); 0 for places inside."""
         return -PERIOD_M * torch.floor((place - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
 
 
 def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Points (S, 2), column and row, drawn of those around which the ground differs least."""
+    """Points (S, 2), column and row, sampled from those with the flattest surroundings."""
     side = 2 * grid.of(_START_HALF) + 1
     spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
     gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]

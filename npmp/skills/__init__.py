@@ -1,1 +1,1 @@
-"""Skill modules and what is built of them: priors, networks, policies, and those that ship."""
+"""Skill modules, priors, networks and high-level policies, and those shipped with the package."""

@@ -1,4 +1,4 @@
-"""Policies over one another: latents over a module's decoder, commands over a walking policy.
+"""Compositions of policies: latents over a module's decoder, commands over a walking policy.
 
 over(HighLevelPolicy, skill)                a task's policy
 over(TrackingPolicy(skill), skill)          imitation of reference motions
@@ -24,10 +24,10 @@ from npmp.skills.skill_module import SkillModule
 
 
 class CompositionState(NamedTuple):
-    """What a composition carries from step to step; zero at an episode's start."""
+    """The state of a composition; zero at an episode's start."""
 
     upper: Tree
-    z: Tree  # (n, d) the latent of the step before; None above another composition
+    z: Tree  # (n, d) previous latent; None above another composition
     lower: Tree
 
 
@@ -35,16 +35,15 @@ class Unrolled(NamedTuple):
     """Latents over T steps of B robots."""
 
     latents: Gaussian  # [T, B, d]
-    z: Tensor  # [T, B, d] what the decoder takes
+    z: Tensor  # [T, B, d] input of the decoder
     state: Tree  # after the last step
     kl: Tensor  # [T, B] to the prior [nats]
 
 
 class Composition(nn.Module):
-    """An upper policy over a lower one, whose task is what the upper one commands.
+    """An upper policy over a lower one, whose task input is the upper one's command.
 
-    A `Gaussian` is commanded by its mean, or by a sample: of `Observation.noise`, or of
-    `generator`.
+    The command of a `Gaussian` is its mean, or a sample by `Observation.noise` or `generator`.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Composition(nn.Module):
         upper: a policy whose output is latents or commands.
         lower: a `SkillModule`, or a policy whose output moves robots.
         generator: samples latents; None: their means.
-        joint_std: of joint targets while the whole is learned [rad], where it starts.
+        joint_std: initial standard deviation of joint targets [rad], if learned on policy.
         """
         super().__init__()
         self.upper = upper
@@ -71,11 +70,11 @@ class Composition(nn.Module):
 
     @property
     def prior(self) -> Prior | None:
-        """The prior of the module below; None where the lower one is no module."""
+        """The prior of the lower module; None above another composition."""
         return None if isinstance(self.lower, Composition) else self.lower.prior
 
     def initial_state(self, n: int) -> CompositionState:
-        """The state of n fresh episodes."""
+        """The state at the start of n episodes."""
         prior = self.prior
         z = None if prior is None else prior.initial(n)
         return CompositionState(self.upper.initial_state(n), z, self.lower.initial_state(n))
@@ -83,7 +82,7 @@ class Composition(nn.Module):
     def step(
         self, observation: Observation, state: CompositionState
     ) -> tuple[PolicyOutput, CompositionState]:
-        """As `Policy.step`; the info is the upper policy's latents, or the lower one's own."""
+        """As `Policy.step`; the info is the upper policy's latents, or the lower one's info."""
         prior = self.prior
         observation = observation._replace(z_before=state.z)
         if prior is not None and observation.state is not None:
@@ -101,23 +100,26 @@ class Composition(nn.Module):
         return PolicyOutput(action, output), CompositionState(upper, command, lower)
 
     def as_module(self) -> SkillModule:
-        """A policy of commands over a module's skills, as a module whose latents are commands: -1
-        to 1 in each is its lowest to its highest. So it is saved, and a policy is learned above
-        it.
+        """A module whose latents are the commands of a walking policy over skills, scaled to -1 to
+        1. It can be saved, and a policy can be learned over it.
 
         Raises:
           InputError: for a policy with other inputs than commands, or a module without skills.
         """
-        own = self.upper.contract
+        contract = self.upper.contract
         skill: SkillModule = self.lower
-        if own.script or own.extra_inputs or skill.contract.decoder != "lstm":
+        if contract.script or contract.extra_inputs or skill.contract.decoder != "lstm":
             raise InputError(
-                "walker= is a policy over skills that observes commands and nothing else, without "
-                "a script"
+                "walker= must be a policy over skills that observes only commands, without a script"
             )
-        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
-        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
-        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
+        walker = {
+            "net": skill.contract.net,
+            "high_level": contract.net,
+            "alpha": contract.alpha,
+            "bound": contract.latent_bound,
+            "command_range": contract.command_range,
+        }
+        module = skill.without_skills(len(contract.command), decoder="commands", walker=walker)
         assert isinstance(module.decoder, CommandDecoder)
         module.decoder.policy.load_state_dict(self.upper.net.state_dict())
         module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
@@ -135,10 +137,13 @@ class Composition(nn.Module):
     def forward(
         self, observations: Observation, state: CompositionState, resets: Tensor
     ) -> tuple[Tensor, Tensor, CompositionState, Tensor]:
-        """Unroll over time, as a learner takes it: mean [T, B, nu] and std of the joint targets,
-        the state after the last step, the KL to the prior [T, B] in nats.
+        """Unroll over time, for a learner.
 
-        observations: [T, B, ...]; resets: [T, B] bool, the step is an episode's first.
+        Args:
+          observations: [T, B, ...]. resets: [T, B] bool, the step is an episode's first.
+
+        Returns: mean and std of the joint targets [T, B, nu] [rad], the state after the last step,
+          the KL to the prior [T, B] [nats].
         """
         unrolled: Unrolled = self.upper.unroll(observations, state.z, state.upper, resets)
         proprioception = observations.proprioception
@@ -153,28 +158,28 @@ class Composition(nn.Module):
 def over(
     upper: Policy, lower: SkillModule | Composition, generator: torch.Generator | None = None
 ) -> Composition:
-    """One policy over another, or over a module's decoder. generator: as `Composition`."""
+    """Compose a policy with a lower one or a module's decoder. generator: as `Composition`."""
     return Composition(upper, lower, generator)
 
 
 class TrackingPolicy:
-    """A module's encoder as a policy: the latents that track a reference motion, eq. 3.
+    """A module's encoder as a policy: latents that track a reference motion, eq. 3.
 
-    It observes the reference and the true state (`Imitation.observe`), and remembers nothing.
+    It observes the reference and the true state (`Imitation.observe`), and has no memory.
     """
 
     def __init__(self, skill: SkillModule):
-        """skill: encoder and decoder are learned together, the module is its weights."""
+        """skill: learned as a whole, encoder and decoder."""
         self.skill = skill
 
     @property
     def weights(self) -> nn.Module:
-        """What is learned of it: the module."""
+        """The trained network: the module."""
         return self.skill
 
     @property
     def prior(self) -> Prior:
-        """What it is regularized towards while it learns."""
+        """The prior towards which it is regularized."""
         return self.skill.prior
 
     def initial_state(self, n: int) -> Tree:
@@ -185,9 +190,9 @@ class TrackingPolicy:
         return self.skill.posterior(o.task, o.z_before, o.prior), state
 
     def unroll(self, observations: Observation, z: Tensor, state: Tree, resets: Tensor) -> Unrolled:
-        """Latents of T steps, sampled by `Observation.noise`; the KL is eq. 6's.
+        """Latents of T steps, sampled by `Observation.noise`; the KL is eq. 6.
 
-        The latents go step by step; the encoder's first layer is computed for all steps at once.
+        Latents are computed step by step, the encoder's first layer for all steps at once.
         """
         skill = self.skill
         encode = skill.encoder.over_time(skill.context_scale(observations.task))
@@ -213,7 +218,7 @@ class TrackingPolicy:
 
 
 class PriorPolicy:
-    """Latents of a module's prior, from its first distribution at an episode's start."""
+    """Latents of a module's prior; the first latent is from `Prior.first`."""
 
     def __init__(self, prior: Prior):
         self.prior = prior
@@ -237,16 +242,19 @@ class ConstantCommand:
         return ()
 
     def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
-        senses = observation.proprioception
-        return senses.new_tensor(self.command).expand(len(senses), -1), state
+        proprioception = observation.proprioception
+        command = proprioception.new_tensor(self.command)
+        return command.expand(len(proprioception), -1), state
 
 
 def tracking(skill: SkillModule, generator: torch.Generator | None = None) -> Composition:
-    """A module that imitates the reference of an imitation task with as many frames ahead.
-    generator: samples the latents; None: their means."""
+    """A module that tracks the reference of an imitation task.
+
+    generator: samples the latents; None: their means.
+    """
     return over(TrackingPolicy(skill), skill, generator)
 
 
 def wandering(skill: SkillModule, generator: torch.Generator) -> Composition:
-    """A module on latents of its prior, sampled by the generator."""
+    """A module on latents sampled from its prior."""
     return over(PriorPolicy(skill.prior), skill, generator)

@@ -1,7 +1,7 @@
-"""The high-level policy of a task over the latent commands of a skill module, with its contract.
+"""High-level policies, which command the latents of a skill module, and their contract.
 
-On disk it is a folder of `policy.safetensors` (weights and scales) and
-`policy.json` (the contract): nothing in it can run code.
+On disk a policy is a folder of `policy.safetensors` (weights and input scales) and `policy.json`
+(the contract). Loading executes no code from it.
 """
 
 from __future__ import annotations
@@ -41,33 +41,32 @@ VERSION = 2  # 1 had no gain on m
 
 @dataclass(frozen=True)
 class PolicyContract:
-    """What a user of a policy must know to run it; all of policy.json but the schema and its
-    version."""
+    """Everything needed to run a policy: policy.json without schema and version."""
 
     robot: str
-    task: str  # "walk"
-    # of the module.safetensors whose latents the policy commands; "" where it was never saved
+    task: str  # e.g. "walk"
+    # checksum of module.safetensors of the commanded module; "": never saved
     module_sha256: str
     latent_dim: int
-    alpha: float  # of the AR(1) prior, where theta starts
+    alpha: float  # of the AR(1) prior; initial value of theta
     # [name, width] in order, before normalization: the module's proprioception
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # name and settings of a script above, which makes commands of what the task shows
+    # name and settings of an upper script, from the task's inputs to commands
     script: dict[str, Any] = field(default_factory=dict)
     # names of the inputs after the command: `Task.extra_inputs`
     extra_inputs: list[str] = field(default_factory=list)
-    clock_s: float | None = None  # period of a clock among these
-    camera: dict[str, Any] | None = None  # whose depths are among these: `CameraConfig`
+    clock_s: float | None = None  # period of the clock among them [s]
+    camera: dict[str, Any] | None = None  # `CameraConfig` of the depths among them
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if any(width < 1 for _, width in self.observation):
-            raise ValueError("the observation's widths must all be above zero")
+            raise ValueError(f"observation widths must be above 0, got {self.observation}")
         pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
         if not pairs or len(self.command_range) != len(self.command):
             raise ValueError(
@@ -81,18 +80,16 @@ class PolicyContract:
 
     @property
     def input_settings(self) -> dict[str, Any]:
-        """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
-        with."""
+        """Settings from which `Task.resolve` makes a task with the policy's inputs."""
         names = ("command_range", "clock_s", "sees_ground", "camera")
         return {name: getattr(self, name) for name in names}
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
-    """SHA-256 of a module's weights file: which module a policy belongs to. Of one in memory that
-    of what it saves.
+    """SHA-256 of a module's weights file, by which a policy identifies its module.
 
     Raises:
-      InputError: when the folder has none.
+      InputError: for a folder without weights.
     """
     if isinstance(module, SkillModule):
         with TemporaryDirectory() as folder:
@@ -105,14 +102,13 @@ def module_sha256(module: str | Path | SkillModule) -> str:
 
 
 class HighLevelPolicy(nn.Module):
-    """z_t from what the robot senses, the command and z_{t-1}. Stateless: the memory goes in and
-    comes out.
+    """Distribution of z_t from proprioception, the task's inputs and z_{t-1}.
 
-    `step` acts; calling the policy unrolls it over time, as `npmp.learning.rl`'s learner wants it.
+    `step` is one control step; calling the policy unrolls it over time, for `npmp.learning.rl`.
     """
 
     def __init__(self, contract: PolicyContract):
-        """Raises: InputError for a contract with impossible sizes."""
+        """Raises: InputError for a contract with invalid sizes."""
         super().__init__()
         self.contract = contract
         self.latent_dim = contract.latent_dim
@@ -124,7 +120,7 @@ class HighLevelPolicy(nn.Module):
         scaled = inputs
         if contract.script:
             settings = dict(contract.script)
-            # of policies that dribble, when there was one script
+            # older dribbling policies do not name their script
             settings.setdefault("name", "dribble")
             self.script = scripts.make(settings, at="script in the policy's contract")
             scaled = len(self.script.commands)
@@ -138,7 +134,7 @@ class HighLevelPolicy(nn.Module):
                 bound=contract.latent_bound,
             )
         except (TypeError, ValueError) as error:
-            raise InputError(f"bad network settings in the policy's contract: {error}") from error
+            raise InputError(f"network settings in the policy's contract: {error}") from error
         self.observation_scale = Normalizer(observations)
         self.command_scale = Normalizer(scaled)
 
@@ -151,15 +147,12 @@ class HighLevelPolicy(nn.Module):
         module: str = "",
         bound: list[float] | None = None,
     ) -> HighLevelPolicy:
-        """An untrained policy of a task over a module's latents, with the module's own input
-        scales.
+        """An untrained policy of a task over a module's latents, with the module's input scales.
 
         Args:
-          net: its sizes, where it starts, and the correlation of another prior than the
-            module's.
+          net: sizes, initial values, and alpha of another prior than the module's.
           module: `module_sha256` of the module's folder.
-          bound: limit on |m| per latent dimension; by default the range of latents that the module
-            used in imitation.
+          bound: limit on |m| per latent dimension; None: the module's `latent_range`.
         """
         net = net or HighLevelConfig()
         ranges = list(task.inputs.values())
@@ -188,69 +181,71 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task with the same inputs,
-        perhaps by another clock; also for one whose script makes this policy's commands (`below`).
-        A policy below a script has the task's from then on.
+        """A copy with the same weights and input scales, for another task.
+
+        The task has the same inputs, or a script that outputs this policy's commands (`below`). A
+        policy that is already below a script gets the task's script.
 
         Raises:
           InputError: for a task with other inputs.
         """
         changes: dict[str, Any] = {}
         if task.script is not None:
-            if self.obeys(task.script):
+            if self._takes_commands_of(task.script):
                 return self.below(task.script, task)
             if self.script is not None:
                 changes = {"script": scripts.settings_of(task.script)}
         self._check_inputs(task)
-        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **changes)
+        return self._copy_for(task, self.state_dict(), clock_s=task.clock_s, **changes)
 
-    def _as_of(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
+    def _copy_for(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
         """A policy of a task with these weights and these changes of the contract."""
         command_range = [list(pair) for pair in task.inputs.values()]
         changes: dict[str, Any] = {"task": task.name, "command_range": command_range, **contract}
-        own = replace(self.contract, versions={}, training={}, **changes)
-        policy = HighLevelPolicy(own).to(self.observation_scale.mean.device)
+        changed = replace(self.contract, versions={}, training={}, **changes)
+        policy = HighLevelPolicy(changed).to(self.observation_scale.mean.device)
         policy.load_state_dict(weights)
         return policy
 
-    def obeys(self, script: Script) -> bool:
+    def _takes_commands_of(self, script: Script) -> bool:
         """Whether its inputs are the commands of a script."""
         return tuple(self.contract.command) == script.commands
 
     def below(self, script: Script, task: Task) -> HighLevelPolicy:
-        """This policy below a script, for a task that shows the script's inputs. At first it acts
-        on the commands alone; it may learn from the script's `features`.
+        """A copy below a script, for a task with the script's inputs. Weights of the script's
+        `features` are zero at first.
 
         Raises:
-          InputError: for a policy with other or further inputs than the commands.
+          InputError: for a policy with other inputs than the script's commands.
         """
         if self.contract.extra_inputs:
             raise InputError(
-                f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
-                f"script '{script.name}' gives a command only"
+                f"the policy observes {self.contract.extra_inputs[0]}, ... after its command;"
+                f" script '{script.name}' outputs only commands"
             )
-        if not self.obeys(script):
+        if not self._takes_commands_of(script):
             raise InputError(
                 f"script '{script.name}' commands {', '.join(script.commands)}; this policy of "
                 f"task '{self.contract.task}' observes {_listed(self.contract.command)}"
             )
         weights = self.state_dict()
         inputs = sum(width for _, width in self.contract.observation) + len(script.commands)
-        # the features count for nothing at first
         layer = weights["net.norm.0.weight"]
-        nothing = layer.new_zeros(len(layer), script.feature_width)
-        weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
+        of_features = layer.new_zeros(len(layer), script.feature_width)
+        weights["net.norm.0.weight"] = torch.cat(
+            (layer[:, :inputs], of_features, layer[:, inputs:]), 1
+        )
         settings = scripts.settings_of(script)
-        return self._as_of(task, weights, command=list(task.inputs), script=settings)
+        return self._copy_for(task, weights, command=list(task.inputs), script=settings)
 
     @property
     def prior(self) -> Prior:
-        """What it is regularized towards while it learns; none of its weights."""
+        """The prior towards which it is regularized; not part of its weights."""
         return self._prior[0]
 
     def regularize(self, prior: Prior) -> None:
-        """Regularize it towards a prior from now on."""
-        # in a tuple: none of its weights
+        """Set the prior towards which it is regularized."""
+        # in a tuple, so that it is no submodule
         self._prior = (prior,)
 
     def regularize_towards(self, skill: SkillModule) -> None:
@@ -260,22 +255,22 @@ class HighLevelPolicy(nn.Module):
 
     @property
     def weights(self) -> nn.Module:
-        """What is learned of it: all."""
+        """The trained network: all of it."""
         return self
 
     def initial_state(self, n: int) -> DecoderState:
-        """The state of n fresh episodes."""
+        """The state at the start of n episodes."""
         return self.net.initial_state(n)
 
     def inputs(self, observation: Observation) -> Tensor:
-        """The network's scaled observation: proprioception, then the task's inputs or, below a
-        script, its command and features, (..., o + c)."""
-        sensed = self.observation_scale(observation.proprioception)
+        """The network's scaled inputs (..., o + c): proprioception, then the task's inputs, or a
+        script's commands and features."""
+        scaled = self.observation_scale(observation.proprioception)
         task = observation.task
         if self.script is None:
-            return torch.cat((sensed, self.command_scale(task)), -1)
+            return torch.cat((scaled, self.command_scale(task)), -1)
         command, _ = self.script.step(observation, ())
-        return torch.cat((sensed, self.command_scale(command), self.script.features(task)), -1)
+        return torch.cat((scaled, self.command_scale(command), self.script.features(task)), -1)
 
     def step(self, observation: Observation, state: DecoderState) -> tuple[Gaussian, DecoderState]:
         """The distribution of z_t of n robots, and the new state."""
@@ -284,17 +279,17 @@ class HighLevelPolicy(nn.Module):
     def forward(
         self, observations: Observation, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
-        """`unroll`, as a learner takes it: mean and std of the latents [T, B, d], the state after
-        the last step, the KL to `prior` [T, B] in nats."""
+        """`unroll`, for a learner. Returns mean and std of the latents [T, B, d], the state after
+        the last step, the KL to `prior` [T, B] [nats]."""
         unrolled = self.unroll(observations, None, state, resets)
         return *unrolled.latents, unrolled.state, unrolled.kl
 
     def unroll(
         self, observations: Observation, z: Tree, state: DecoderState, resets: Tensor
     ) -> Unrolled:
-        """`latents` over time, by their means.
+        """`latents` over time and their KL; z of the result is the mean.
 
-        z: not used, the latents before each step are among the observations.
+        z: not used; `Observation.z_before` has the previous latents.
         """
         latents, last = self.latents(observations, state, resets)
         kl = self.prior.kl(latents, observations.z_before, observations.prior)
@@ -307,14 +302,14 @@ class HighLevelPolicy(nn.Module):
 
         Args:
           observations: [T, B, ...]. state: before the first step, [B, ...].
-          resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
+          resets: [T, B] bool, the step is an episode's first, with zero memory.
         """
         x = self.net.inputs(self.inputs(observations), observations.z_before)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
         return self.net.output(x, hidden, observations.z_before), DecoderState(*last)
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
-        """Write the folder, atomically file by file.
+        """Write the folder; each file is written atomically.
 
         Raises:
           OSError: when the folder cannot be written.
@@ -326,11 +321,10 @@ class HighLevelPolicy(nn.Module):
     def load(
         folder: str | Path, *, module: str | Path | None = None, device: str | torch.device = "cpu"
     ) -> HighLevelPolicy:
-        """Read a policy folder. Nothing in it is executed.
+        """Load a policy folder, without executing code from it.
 
         Args:
-          module: the folder of the skill module it is to command; refused when it is not the one it
-            was trained with.
+          module: the folder of the skill module that it commands, to check the checksum.
 
         Raises:
           InputError: when a file is missing, damaged, of another version, does not fit the
@@ -351,10 +345,10 @@ class HighLevelPolicy(nn.Module):
         return policy.to(device).eval()
 
     def check_module(self, folder: str | Path) -> None:
-        """Refuse a module of other latents than this policy's.
+        """Check the checksum of the module's weights.
 
         Raises:
-          InputError: naming both modules' checksums.
+          InputError: naming both checksums.
         """
         checksum = module_sha256(folder)
         if checksum != self.contract.module_sha256:
@@ -365,36 +359,36 @@ class HighLevelPolicy(nn.Module):
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
-        """Refuse a task that does not give this policy the inputs that it was trained with.
+        """Check that a task has the inputs that this policy was trained with.
 
         Raises:
-          InputError: naming both tasks, or both lists of inputs where the tasks fit.
+          InputError: naming both tasks, or both lists of inputs.
         """
-        own = self.contract
+        contract = self.contract
         accepted = (task.name, *task.policies_of)
-        if own.task not in accepted:
+        if contract.task not in accepted:
             raise InputError(
-                f"the policy was trained for task '{own.task}'; task={task.name} takes one for "
-                f"{', '.join(accepted)}"
+                f"the policy was trained for task '{contract.task}'; task={task.name} accepts "
+                f"policies for {', '.join(accepted)}"
             )
         if isinstance(task, type):
             return
         self._check_inputs(task)
         for name in ("clock_s", "camera"):
-            if (has := getattr(own, name)) != (task_value := getattr(task, name)):
-                raise InputError(f"the policy's {name} is {has}, the task's {task_value}")
+            if (value := getattr(contract, name)) != (task_value := getattr(task, name)):
+                raise InputError(f"the policy's {name} is {value}, the task's {task_value}")
 
     def _check_inputs(self, task: Task) -> None:
-        own = [*self.contract.command, *self.contract.extra_inputs]
+        observed = [*self.contract.command, *self.contract.extra_inputs]
         inputs = [*task.inputs, *task.extra_inputs]
-        if own != inputs:
+        if observed != inputs:
             raise InputError(
-                f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(inputs)}"
+                f"the policy observes {_listed(observed)}; task '{task.name}' has {_listed(inputs)}"
             )
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many there are."""
+    """The first names, and their number."""
     if len(names) <= 8:
         return ", ".join(names) or "nothing"
     return f"{', '.join(names[:8])}, ... ({len(names)} in all)"
@@ -407,8 +401,8 @@ def load_policy(
     task: type[Task] | None = None,
     device: torch.device | str = "cpu",
 ) -> Composition:
-    """A policy's folder with its module: `module`, or by its checksum. Raises InputError as
-    `HighLevelPolicy.load`, `find_module`, and for a policy of another task or robot."""
+    """Load a policy's folder and its module: `module`, or the one with its checksum. Raises
+    InputError as `HighLevelPolicy.load`, `find_module`, and for another task or robot."""
     policy = HighLevelPolicy.load(folder, module=module, device=device)
     if task is not None:
         policy.check_task(task)
@@ -418,19 +412,18 @@ def load_policy(
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:
-    """The folder of the module with these weights: a shipped one, or one beside a policy's folder.
+    """The folder of the module with a checksum: a shipped one, or one next to a policy's folder.
 
     Raises:
-      InputError: where there is none.
+      InputError: when no module has it.
     """
     folder = Path(policy)
-    beside = folder, folder / "module", *sorted(folder.resolve().parent.glob("*"))
-    for place in (*map(modules.find, modules.names()), *beside):
-        if (place / "module.safetensors").is_file() and module_sha256(place) == sha256:
-            return place
+    nearby = folder, folder / "module", *sorted(folder.resolve().parent.glob("*"))
+    for candidate in (*map(modules.find, modules.names()), *nearby):
+        if (candidate / "module.safetensors").is_file() and module_sha256(candidate) == sha256:
+            return candidate
     shipped = ", ".join(modules.names()) or "none"
     raise InputError(
-        f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those "
-        f"shipped ({shipped})"
-        f" and not beside '{policy}'; name it by module="
+        f"no skill module with sha256 {sha256[:12] or 'unknown'}... among the shipped ones"
+        f" ({shipped}) or next to '{policy}'; name it by module="
     )

@@ -1,4 +1,4 @@
-"""Fixed scaling of what networks see."""
+"""Fixed scaling of the networks' inputs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 
 class Normalizer(nn.Module):
-    """Fixed affine scaling of features: (x - mean) / std, both kept with the network that was
-    trained on them."""
+    """Fixed affine scaling of features, (x - mean) / std, saved with the network."""
 
     mean: Tensor
     std: Tensor
@@ -19,8 +18,8 @@ class Normalizer(nn.Module):
         self.register_buffer("std", torch.ones(size))
 
     def fit(self, samples: Tensor, floor: float | Tensor) -> None:
-        """Take mean and standard deviation from samples (N, size); no deviation below `floor`,
-        which keeps channels that hardly vary in the samples from being blown up when they do."""
+        """Set mean and standard deviation from samples (N, size). A std of at least `floor` bounds
+        the scale of features that hardly vary in the samples."""
         self.mean.copy_(samples.mean(0))
         self.std.copy_(torch.maximum(samples.std(0), torch.as_tensor(floor, dtype=samples.dtype)))
 

@@ -1,12 +1,12 @@
-"""Priors over latent commands: the protocol `Prior`, and the AR(1) process of robot-NPMP.
+"""Priors over latent commands: the base class `Prior`, and the AR(1) process of robot-NPMP.
 
-A prior is a distribution p(z_t | z_{t-1}, s_t), s_t what it observes of the robot. A module's
-encoder deviates from it,
+A prior is a distribution p(z_t | z_{t-1}, s_t) with the prior's observation s_t. A module's encoder
+outputs the deviation from it,
 
     q(z_t | z_{t-1}, x_t) = N(m + mu, diag(sigma^2)),  m the mean of p(z_t | z_{t-1}, s_t),
 
-and policies are regularized towards it by the KL. A prior of one's own is a file in
-`npmp/skills/priors/`; `net.prior` chooses one by its name.
+and policies are regularized towards it by the KL. A new prior is a file in `npmp/skills/priors/`;
+`net.prior` selects one by its name.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from torch import Tensor, nn
 from npmp.core.gaussian import Gaussian, kl_per_dimension
 from npmp.envs.state import RobotState
 
-# bound of latents, in standard deviations of the process, until any are observed
+# default bound of latents, in standard deviations of the AR(1) process
 BOUND = 3.0
 
 
 class Prior(nn.Module, ABC):
     """A distribution of the next latent. All methods are stateless; z (..., d)."""
 
-    # under which settings and contracts name it
+    # name in settings and contracts
     name: ClassVar[str]
     # the dataclass of its settings
     config_type: ClassVar[type]
-    # correlation of successive latents, where a policy's starts
+    # correlation of successive latents; initial value of a policy's theta
     alpha: float
-    # standard deviation of a step, where an encoder's starts
+    # standard deviation of a step; initial value of an encoder's sigma
     std: float
-    # whether `observe` depends on what the task shows
+    # whether `observe` depends on the task
     observes_task: bool = False
-    # (d,) range of latents that a policy keeps to, until any are observed
+    # (d,) default limit of a policy's latents
     bound: Tensor
 
     def __init__(self, latent_dim: int):
@@ -53,7 +53,7 @@ class Prior(nn.Module, ABC):
         return cls(latent_dim, config, home)  # type: ignore[call-arg]
 
     def observe(self, state: RobotState, task: Tensor) -> Tensor:
-        """What it depends on besides z_{t-1}, (..., f).
+        """The prior's observation s_t, (..., f).
 
         Args:
           state: true states (...). task: (..., c), as `Task.observe` where `observes_task`.
@@ -61,7 +61,7 @@ class Prior(nn.Module, ABC):
         return state.root_pos[..., :0]
 
     def fit(self, observed: Tensor) -> None:
-        """Take input scales from what it observes, (N, f)."""
+        """Fit input scales to observations (N, f)."""
 
     def initial(self, n: int) -> Tensor:
         """z before an episode's first step, (n, d)."""
@@ -76,8 +76,7 @@ class Prior(nn.Module, ABC):
         """p(z_t | z_{t-1}, s_t); observed: (..., f) as `observe`."""
 
     def kl_of_deviation(self, deviation: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
-        """KL to the step of a distribution whose mean is relative to it, per dimension,
-        (..., d) [nats]."""
+        """KL of a distribution relative to the prior's mean, per dimension (..., d) [nats]."""
         std = self.step(z_before, observed).std
         return kl_per_dimension((deviation.mean / std).square(), (deviation.std / std).square())
 
@@ -144,5 +143,5 @@ class AR1(Prior):
 
 
 def prior_settings(name: str, alpha: float, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a module's prior: of the AR(1) prior alpha, which has a key of its own."""
+    """Settings of a module's prior; the AR(1) prior's alpha is a separate key."""
     return {"alpha": alpha} if name == AR1.name else dict(settings)

@@ -1,8 +1,8 @@
-"""The skill module: encoder, prior of latents, decoder, and the contract under which they work.
+"""The skill module: encoder, prior, decoder, and their contract.
 
-On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract):
-nothing in it can run code. The networks' weights are stored as float32 or, at half the size,
-float16; in memory they are always float32.
+On disk a module is a folder of `module.safetensors` (weights and normalizers) and `module.json`
+(the contract). Loading executes no code from it. Weights are stored as float32 or, at half the
+size, float16; in memory they are float32.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from npmp.skills.unroll import unroll_lstm
 
 SCHEMA = "npmp-skill"
 VERSION = 1
-# what turns latents into joint targets: skills, nothing but a scale, or a walking policy
+# from latents to joint targets: learned skills, a scale only, or a walking policy
 DECODERS = ("lstm", "joints", "commands")
 _WIDTHS = ("encoder_width", "decoder_width", "lstm_width")
-# what the networks' weights may be on disk
+# dtypes of the networks' weights on disk
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}
-# what the robot and the code settle; a module with other values was made for something else
+# fields of the contract that must equal the robot's
 SETTLED = (
     *("robot", "joint_names", "model_sha256", "home_pose", "kp", "kd", "torque_limit"),
     *("control_rate_hz", "physics_rate_hz", "observation"),
@@ -52,8 +52,7 @@ SETTLED = (
 
 @dataclass(frozen=True)
 class SkillContract:
-    """What a user of a module must know to run it; all of module.json but the schema and its
-    version."""
+    """Everything needed to run a module: module.json without schema and version."""
 
     robot: str
     model_sha256: str
@@ -65,21 +64,21 @@ class SkillContract:
     control_rate_hz: float
     physics_rate_hz: float
     observation: list[tuple[str, int]]  # [name, width] in order, before normalization
-    context_size: int  # the encoder's features before the previous latent
-    context_horizon: int  # reference frames that the encoder looks ahead
+    context_size: int  # width of the encoder's features, without the previous latent
+    context_horizon: int  # future reference frames that the encoder observes
     net: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     weights_dtype: str = "float32"  # of the networks' weights on disk
-    decoder: str = "lstm"  # a name of `DECODERS`
-    walker: dict[str, Any] = field(default_factory=dict)  # of "commands": `CommandDecoder`'s
+    decoder: str = "lstm"  # one of `DECODERS`
+    walker: dict[str, Any] = field(default_factory=dict)  # settings of a `CommandDecoder`
 
     def __post_init__(self) -> None:
         ranges.one_of(self, "decoder", DECODERS)
         sizes = (self.context_size, *(width for _, width in self.observation))
         if not self.joint_names or min(sizes) < 1:
             raise ValueError(
-                "it needs joints, a context_size and an observation whose widths are all above zero"
+                "joint_names must not be empty, context_size and observation widths must be above 0"
             )
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
@@ -93,7 +92,7 @@ class SkillContract:
     def for_robot(
         robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int
     ) -> SkillContract:
-        """The contract of a module for a robot, at that robot's rates, gains and home pose."""
+        """The contract of a module for a robot, with its rates, gains and home pose."""
         return SkillContract(
             robot=robot.name,
             model_sha256=robot.model_sha256,
@@ -114,8 +113,8 @@ class SkillContract:
 class SkillModule(nn.Module):
     """Encoder, prior and decoder of one robot's motor skills.
 
-    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a
-    simulator's true state and a reference.
+    The decoder (`decode`) is reused and deployed; the encoder (`encode`) needs a simulator's true
+    state and a reference.
     """
 
     def __init__(self, contract: SkillContract):
@@ -141,8 +140,7 @@ class SkillModule(nn.Module):
             self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
-        # per dimension, what 99 % of the latents in imitation stay within: the range a
-        # high-level policy keeps to
+        # per dimension, the 99 % quantile of |z| in imitation: the limit of high-level policies
         self.latent_range: Tensor
         self.register_buffer("latent_range", self.prior.bound.clone())
 
@@ -150,9 +148,7 @@ class SkillModule(nn.Module):
     def for_reference(
         robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures
     ) -> SkillModule:
-        """An untrained module whose input scales are those of a reference: fixed from the start, so
-        that no feature drifts under the networks.
-        """
+        """An untrained module with input scales fitted to a reference, fixed from then on."""
         require_context(reference.num_frames, features.size, net.encoder_width)
         home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
@@ -169,21 +165,20 @@ class SkillModule(nn.Module):
         return skill
 
     def in_joint_space(self) -> SkillModule:
-        """A module without skills for the same robot, driven and sensed alike: its latents are
-        joint targets, its prior is white, and of this module it has the input scales alone. With it
-        a policy learns from scratch, by the same code."""
+        """A module without skills: latents are joint targets, the prior is white, input scales are
+        this module's. A policy over it learns from scratch by the same code."""
         return self.without_skills(len(self.contract.joint_names), decoder="joints")
 
     def without_skills(self, latent_dim: int, **contract: Any) -> SkillModule:
-        """A module for the same robot, driven and sensed alike, with another decoder, as contract
-        says; all but the input scales is zero."""
+        """A module of the same robot, hold and accelerometer, with input scales of this one; other
+        weights are zero. contract: fields to change, e.g. the decoder."""
         training = self.contract.training
         sizes: dict[str, Any] = dict.fromkeys(_WIDTHS, 1)
         net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
         keys = ("hold", "accelerometer", "command_range")
         kept = {key: training[key] for key in keys if key in training}
         plain = SkillModule(replace(self.contract, net=asdict(net), training=kept, **contract))
-        # the encoder is not used, but a module's file has all its parts
+        # the encoder is not used, but part of a module's file
         for parameter in plain.parameters():
             nn.init.zeros_(parameter)
         plain.context_scale.load_state_dict(self.context_scale.state_dict())
@@ -192,17 +187,16 @@ class SkillModule(nn.Module):
 
     @property
     def hold(self) -> str:
-        """How setpoints were held in training, "first_order" or "zero_order"."""
+        """The hold of setpoints in training, "first_order" or "zero_order"."""
         return str(self.contract.training.get("hold", "zero_order"))
 
     @property
     def accelerometer(self) -> str:
-        """What accelerometers read in training, "imu" or "root"; "root" in records
-        without it."""
+        """The accelerometer in training, "imu" or "root" (of older modules)."""
         return str(self.contract.training.get("accelerometer", "root"))
 
     def initial_state(self, n: int) -> DecoderState:
-        """Empty memory for n robots."""
+        """Zero memory of n robots."""
         return self.decoder.initial_state(n)
 
     def encode(self, context: Tensor, z_before: Tensor) -> Gaussian:
@@ -211,9 +205,9 @@ class SkillModule(nn.Module):
         return self.encoder(self.context_scale(context), z_before)
 
     def posterior(self, context: Tensor, z_before: Tensor, observed: Tensor) -> Gaussian:
-        """The encoder's distribution of z_t, eq. 3: the prior's mean and the deviation from it.
+        """The encoder's distribution of z_t, eq. 3: the prior's mean plus the deviation.
 
-        observed: (n, f) by the prior (`Prior.observe`).
+        observed: (n, f) from `Prior.observe`.
         """
         mu, sigma = self.encode(context, z_before)
         return Gaussian(self.prior.step(z_before, observed).mean + mu, sigma)
@@ -221,12 +215,12 @@ class SkillModule(nn.Module):
     def decode(
         self, z: Tensor, proprioception: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory;
-        setpoint = home_pose + action."""
+        """Latent (n, d), unscaled proprioception (n, o) -> action (n, nu) [rad], memory; setpoint =
+        home_pose + action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
 
     def step(self, observation: Observation, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """`decode` of the latent that a policy above commands, `Observation.task`."""
+        """`decode` of the upper policy's latent, `Observation.task`."""
         return self.decode(observation.task, observation.proprioception, state)
 
     def unroll(
@@ -235,11 +229,11 @@ class SkillModule(nn.Module):
         """`decode` over T steps: z [T, B, d], proprioception [T, B, o], state [B, ...] before the
         first, resets [T, B] bool -> actions [T, B, nu] [rad], the state after the last.
 
-        The LSTM goes step by step and does not wait for the latents; the rest is computed for all
-        steps at once.
+        Only the LSTM, which does not depend on latents, is computed step by step.
         """
         decoder = self.decoder
-        assert isinstance(decoder, Decoder)  # others have no memory of their own to unroll
+        # only this decoder is unrolled
+        assert isinstance(decoder, Decoder)
         x, memorized = decoder.inputs(self.observation_scale(proprioception))
         hidden, last = unroll_lstm(decoder.lstm, memorized, (state.hidden, state.cell), resets)
         return decoder.output(hidden, x, z), DecoderState(*last)
@@ -247,12 +241,12 @@ class SkillModule(nn.Module):
     def save(
         self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32"
     ) -> None:
-        """Write the folder, atomically file by file.
+        """Write the folder; each file is written atomically.
 
         Args:
-          training: what to record of the training; by default the module's own record.
-          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each;
-            normalizers and the latents' range stay float32.
+          training: the training record; None: the contract's.
+          dtype: of the networks' weights on disk, float32 or float16 (11 significant bits);
+            normalizers and `latent_range` stay float32.
 
         Raises:
           OSError: when the folder cannot be written; InputError for an unknown dtype or a weight
@@ -268,14 +262,13 @@ class SkillModule(nn.Module):
                 tensors[name] = tensors[name].to(STORED_AS[dtype])
                 if not bool(torch.isfinite(tensors[name]).all()):
                     raise InputError(
-                        f"the weights '{name}' do not fit into {dtype}: one is beyond its range"
+                        f"weights '{name}' exceed the range of {dtype}; use dtype=float32"
                     )
         artifact.write(Path(folder), "module", SCHEMA, VERSION, content, tensors)
 
     @staticmethod
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
-        """Read a module folder. Nothing in it is executed. Weights stored as float16 become
-        float32.
+        """Load a module folder, without executing code from it. Weights become float32.
 
         Raises:
           InputError: when a file is missing, damaged, of a newer version or does not fit the
@@ -287,30 +280,31 @@ class SkillModule(nn.Module):
         return module.to(device).eval()
 
     def check_robot(self, robot: Robot) -> None:
-        """Refuse a robot that the module was not made for.
+        """Check that the module is for a robot.
 
         Raises:
-          InputError: naming what differs.
+          InputError: naming the field that differs.
         """
-        mine = asdict(self.contract)
-        context = {key: mine[key] for key in ("context_size", "context_horizon")}
-        theirs = asdict(SkillContract.for_robot(robot, self.net, **context))
+        contract = asdict(self.contract)
+        context = {key: contract[key] for key in ("context_size", "context_horizon")}
+        expected = asdict(SkillContract.for_robot(robot, self.net, **context))
         for key in SETTLED:
-            if mine[key] != theirs[key]:
+            if contract[key] != expected[key]:
                 raise InputError(
-                    f"the module's {key} is {mine[key]}, but for '{robot.name}' it is {theirs[key]}"
+                    f"the module's {key} is {contract[key]},"
+                    f" but for '{robot.name}' it is {expected[key]}"
                 )
 
     def check_encoder(self, robot: Robot) -> None:
-        """Refuse an encoder whose features are not those of this robot; only imitation needs it.
+        """Check that the encoder's features are those of a robot; only imitation needs it.
 
         Raises:
-          InputError: naming both sizes; for a module in joint space, which has learned none.
+          InputError: naming both sizes; for a module without an encoder.
         """
         if self.contract.decoder != "lstm":
             raise InputError(
-                f"the module has no skills: its latents are {self.contract.decoder}, and it tracks "
-                "nothing"
+                f"the module has no encoder: its latents are {self.contract.decoder}; expected a "
+                "module trained by imitation"
             )
         horizon = self.contract.context_horizon
         size = self.contract.context_size

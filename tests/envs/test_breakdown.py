@@ -62,7 +62,7 @@ def test_breakdowns_that_are_not_taken_do_not_pile_up(robot: Robot) -> None:
     plant = walk_env(robot, 2).robots
     plant.broken = torch.ones(2, dtype=torch.bool)
     for _ in range(80):
-        plant.note_broken(lambda robot: {"time": plant.lost // 2})
+        plant.record_breakdowns(lambda robot: {"time": plant.lost // 2})
     assert plant.lost == 160 and len(plant.breakdowns) == 100 and plant.breakdowns[-1]["time"] == 79
-    plant.forget_breakdowns()
+    plant.clear_breakdowns()
     assert plant.lost == 0 and not plant.breakdowns

@@ -74,12 +74,12 @@ def test_images_are_those_of_a_march_along_each_ray(kind: str, share: float) -> 
 def test_faults_have_their_sizes() -> None:
     eye = camera(replace(PERFECT, noise_stereo=0.01, noise_flight=0.02, holes=0.1))
     noise, other = torch.randn(2, 20_000, generator=torch.Generator().manual_seed(0))
-    image = eye.taken(torch.full((20_000,), 2.0), noise, other)
+    image = eye.add_noise(torch.full((20_000,), 2.0), noise, other)
     lost = image == 4.0
     assert lost.float().mean().item() == pytest.approx(0.1, abs=0.01)
     assert image[~lost].mean().item() == pytest.approx(2.0, abs=0.005)
     assert image[~lost].std().item() == pytest.approx(0.01 * 4.0 + 0.02 * 2.0, rel=0.05)
-    assert (eye.taken(torch.full((9,), 4.0), noise[:9], other[:9]) == 4.0).all()
+    assert (eye.add_noise(torch.full((9,), 4.0), noise[:9], other[:9]) == 4.0).all()
 
 
 @pytest.mark.parametrize(("delay_s", "images"), [(0.0, 1), (0.1, 2), (0.14, 3)])

@@ -212,22 +212,22 @@ def test_earlier_pictures_are_from_elsewhere(robot: Robot, folder: Path) -> None
     for _ in range(12):
         env.robots.shift(ids, torch.tensor([[0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]))
         now = eye.view(ids)
-        away = (now.position - eye._beside(now, ids).position)[:, :2].norm(dim=-1)
+        away = (now.position - eye._earlier(now, ids).position)[:, :2].norm(dim=-1)
         assert away[1] == 0.0
         apart.append(away[0].item())
     assert max(apart[:2]) < 0.25 and 0.29 < min(apart[2:]) < max(apart) < 0.51
     eye.begin(torch.tensor([0]), env.generator)
     now = eye.view(ids)
-    assert torch.equal(eye._beside(now, ids).position[0], now.position[0])
+    assert torch.equal(eye._earlier(now, ids).position[0], now.position[0])
 
 
 def test_eyes_are_of_one_camera(folder: Path) -> None:
     known = camera_of(str(folder))
     assert known == camera_of({"eyes": str(folder)}) and known.noise_stereo == 0.0
     assert DepthNetwork.load(folder).contract.channels == 8
-    with pytest.raises(InputError, match=r"with pitch_deg 35.0, not 20.0"):
+    with pytest.raises(InputError, match=r"pitch_deg 35.0, not 20.0"):
         ImageCamera(replace(known, pitch_deg=20.0), 0.5)
-    with pytest.raises(InputError, match=r"0.50 m above the floor, .* at 0.30 m: train"):
+    with pytest.raises(InputError, match=r"0.50 m above the floor, .* at 0.30 m; train"):
         ImageCamera(known, 0.3)
     with pytest.raises(InputError, match=r"eyes\.json"):
         ImageCamera(replace(known, network=str(folder / "none")), 0.5)

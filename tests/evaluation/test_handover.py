@@ -20,7 +20,7 @@ from npmp.envs.policy import Observation, PolicyOutput, observe
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.evaluation import handover
-from npmp.evaluation.handover import Handover, Recovery, check_wired_alike, get_up, load_recovery
+from npmp.evaluation.handover import Handover, Recovery, check_compatible, get_up, load_recovery
 from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setup_scenario
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
@@ -177,8 +177,8 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
     refusal("trained for task 'walk'", load_recovery, tmp_path / "alone", robot)
     refusal("trained for task 'walk'", get_up, over(policy, skill))
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
-    message = "hold is first_order for the walking policy, zero_order for the rec"
-    refusal(message, check_wired_alike, over(policy, other), recovery.policy)
+    message = "it is first_order for the walking policy, zero_order for the rec"
+    refusal(message, check_compatible, over(policy, other), recovery.policy)
 
 
 def test_the_shipped_policy_gets_up(robot: Robot) -> None:

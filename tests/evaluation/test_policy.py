@@ -191,7 +191,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
             None,
             HighLevelPolicy.for_task(skill, Walk(robot)).contract.input_settings,
         )
-    with pytest.raises(InputError, match="gives a command only"):
+    with pytest.raises(InputError, match="outputs only commands"):
         policy.for_other_task(Dribble(robot))
     timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
     slower = timed.for_other_task(Walk(robot, WalkConfig(clock_s=0.6)))
@@ -200,7 +200,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     )
     with pytest.raises(InputError, match=r"the policy's clock_s is 0.5, the task's 0.6"):
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
-    with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' gives forward_mps, "):
+    with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' has forward_mps, "):
         timed.for_other_task(Walk(robot))
     path = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
     trial = evaluate_policy(
@@ -209,7 +209,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
         PolicyEvaluationConfig(robots=2, seconds=0.2),
     )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
-    message = r"ground_LF_FOOT_-0.10_-0.05_m, .* \(99 in all\); task 'walk' gives forward_mps, "
+    message = r"ground_LF_FOOT_-0.10_-0.05_m, .* \(99 in all\); task 'walk' has forward_mps, "
     refusal(message, policy.check_task, Walk(robot))
 
 
@@ -220,7 +220,7 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
     skill.save(tmp_path / "run" / "skills")
     module = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
     assert module == tmp_path / "run" / "skills"
-    message = r"the policy's skill module \(sha256 000000000000...\) is none of those shipped"
+    message = r"no skill module with sha256 000000000000... among the shipped ones"
     refusal(message, find_module, tmp_path / "run" / "policy", "0" * 64)
 
 

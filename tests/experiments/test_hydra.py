@@ -155,9 +155,9 @@ def test_a_sweeper_and_a_launcher(launcher: str, monkeypatch: pytest.MonkeyPatch
 
 def test_an_experiment_without_a_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text("verb: retarget\nseed: 7\n")
+    (tmp_path / "experiment" / "mine.yaml").write_text("verb: imitate\nseed: 7\n")
     with pytest.raises(InputError, match="@package _global_"):
-        jobs_of("retarget", "--config-dir", str(tmp_path), "experiment=mine")
+        jobs_of("imitate", "--config-dir", str(tmp_path), "experiment=mine", "data=x")
 
 
 def test_points_that_come_again_are_jobs_of_their_number() -> None:

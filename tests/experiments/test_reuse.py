@@ -222,7 +222,7 @@ def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
     assert own.latent_dim == small.latent_dim and "teacher" not in own.training
     capfd.readouterr()
     assert reuse(module, tmp_path / "no", teacher, "task.clock_s=0.5") == 2
-    assert "teacher= is of algo=clone" in capfd.readouterr().err
+    assert "teacher= needs algo=clone" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from npmp.learning.cloning import (
     demonstrate,
     fit_behavior,
     fit_policy,
-    held_up,
     labelled,
+    upright_states,
 )
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.robots import Robot
@@ -86,10 +86,10 @@ def test_states_before_a_fall_are_no_postures_to_keep() -> None:
     shown = demonstration(torch.arange(6.0).unsqueeze(-1))
     shown.failed[4, 0] = True
     # of the windows of two steps those from 3 and 4 hold the fall
-    assert held_up(shown, 2).root_vel[:, 0].tolist() == [0.0, 1.0, 2.0]
+    assert upright_states(shown, 2).root_vel[:, 0].tolist() == [0.0, 1.0, 2.0]
     shown.failed[:] = True
-    assert len(held_up(shown, 2).root_vel) == 5  # no robot held up: all there is
-    assert held_up(shown, 2, at_most=2).root_vel[:, 0].tolist() == [0.0, 3.0]
+    assert len(upright_states(shown, 2).root_vel) == 5  # no robot held up: all there is
+    assert upright_states(shown, 2, at_most=2).root_vel[:, 0].tolist() == [0.0, 3.0]
 
 
 def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(

@@ -43,7 +43,7 @@ class Counter:
     def __init__(self, seed: int = 0, *, of_all: bool = False):
         self.needs_all_collectors = of_all
         self.seed = seed
-        robots = SimpleNamespace(breakdowns=[], lost=0, forget_breakdowns=lambda: None)
+        robots = SimpleNamespace(breakdowns=[], lost=0, clear_breakdowns=lambda: None)
         self.env: Any = SimpleNamespace(device="cpu", robots=robots)
         self.iteration_count = 0
         self.env_steps = 0

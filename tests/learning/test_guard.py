@@ -25,7 +25,7 @@ class ToyRobots:
     def __init__(self) -> None:
         self.breakdowns: list[dict[str, Any]] = []
 
-    def forget_breakdowns(self) -> None:
+    def clear_breakdowns(self) -> None:
         self.lost = 0
         self.breakdowns.clear()
 

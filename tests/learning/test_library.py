@@ -114,7 +114,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
-    message = "no reuse task 'path', which npmp evaluate judges a policy of walk by"
+    message = "no reuse task 'path'"
     refusal(message, train_policy, module, lambda: tasks.Path(robot), tmp_path / "other", settings)
 
     def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     message = "was trained with another module, teacher, walker= or joint_space="
     refusal(message, taught, "small", "small", clone, resume=tmp_path / "small")
-    refusal("teacher= is of algo=clone", taught, "other", "one", algo)
+    refusal("teacher= needs algo=clone", taught, "other", "one", algo)
 
 
 def test_a_run_s_length_is_in_whole_iterations() -> None:

@@ -180,7 +180,7 @@ def test_what_cannot_be_taught_is_refused(
     agent = LatentAgent(policy, skill)
     with pytest.raises(InputError, match="'dribble'"):
         teacher_of(dribbles, LatentAgent(policy, skill.in_joint_space()))
-    refusal("trained for task 'walk'; task=recover takes", teacher_of, rights, agent, policy)
+    refusal("trained for task 'walk'; task=recover accepts", teacher_of, rights, agent, policy)
     other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
     with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
         teacher_of(walks, agent, other)

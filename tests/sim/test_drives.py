@@ -219,7 +219,7 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
         8,
         1 + 2 * 12,
     )  # one gain, a latent of two numbers for each drive; of damping drives have none
-    latent = env.robots.sim.drives._kinds[0].latent
+    latent = env.robots.sim.drives._groups[0].latent
     torch.testing.assert_close(latent.flatten(1), 0.5 * normal_of(unit[:, 1:]))
     gains = torch.from_numpy(env.robots.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
     torch.testing.assert_close(gains, 1.0 + 0.2 * unit[:, 0].double())
@@ -249,9 +249,9 @@ def test_the_model_is_told_which_drives_a_robot_has(
     gains = torch.from_numpy(env.robots.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
     own = torch.tensor([1.0, robot.kp[0], robot.kp[0], 1.0], dtype=torch.float64)
     torch.testing.assert_close(gains, own * (1.0 + 0.2 * told[:, 1].double()))
-    name, sums = config.drives_noted().values()
+    name, sums = config.drives_record().values()
     assert name == "a+pd+pd" and len(sums.split("+")[0]) == 64 and sums.endswith("+pd+pd")
-    assert RobotBatchConfig().drives_noted() == {}
+    assert RobotBatchConfig().drives_record() == {}
     alone = imitation_env(
         robot, motions, 1, robots=replace(config, actuator=f"pd+{tmp_path / 'a'}")
     )
@@ -259,7 +259,7 @@ def test_the_model_is_told_which_drives_a_robot_has(
     held = {key: value.clone() for key, value in alone.robots.state_dict().items()}
     alone.robots.load_state_dict(held)
     assert alone.robots.current_squares is None
-    with pytest.raises(ValueError, match=r"names each kind, as pd\+FOLDER; got 'pd\+'"):
+    with pytest.raises(ValueError, match=r"joined by \+; got 'pd\+'"):
         RobotBatchConfig(actuator="pd+")
 
 
@@ -321,7 +321,7 @@ def test_friction_that_was_measured_acts_once(
     assert (known.dof_armature[6:] == 0.003).all() and not known.dof_armature[:6].any()
     model_of("mlp").save(tmp_path)
     identified = {"LF_HAA": JointPhysics(kp=50.0)}
-    with pytest.raises(InputError, match="LF_HAA gives kp, which actuator= says by itself"):
+    with pytest.raises(InputError, match="LF_HAA sets kp, which the model of actuator= includes"):
         physics = PhysicsConfig(nominal=identified)
         like = RobotBatchConfig(actuator=str(tmp_path), physics=physics)
         imitation_env(robot, motions, 1, robots=like)

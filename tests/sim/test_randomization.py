@@ -45,7 +45,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_nothing_varies_by_default(robot: Robot) -> None:
     sim = simulations(robot, 3)
     physics = PhysicsRandomizer(sim, robot, PhysicsConfig())
-    physics.draw(torch.arange(3), generator())
+    physics.sample(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
         result = getattr(sim.batch.get_model(1), name)
@@ -91,7 +91,7 @@ def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
 def test_draws_fill_their_ranges(robot: Robot) -> None:
     sim = simulations(robot, 400)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
-    physics.draw(torch.arange(400), generator())
+    physics.sample(torch.arange(400), generator())
     friction = sim.batch.expand("geom_friction")[:, physics._foot_geoms, 0]
     assert np.ptp(friction, axis=1).max() == 0  # one ground for all feet
     assert 0.4 <= friction.min() < 0.42 and 0.98 < friction.max() <= 1.0
@@ -107,7 +107,7 @@ def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
     stumble."""
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
-    physics.draw(torch.arange(2), generator(3))
+    physics.sample(torch.arange(2), generator(3))
     model = sim.batch.get_model(1)
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
@@ -128,7 +128,7 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     unit = torch.tensor([[-1.0, 0.0, 0.0, 1.0, 0.5]])  # mass, three of the centre of mass, payload
     physics.set(torch.tensor([1]), unit)
     wanted = {"mass_whole": 1, "com_trunk": 3, "payload": 1}
-    assert {name: len(value) for name, value in physics.drawn(1).items()} == wanted
+    assert {name: len(value) for name, value in physics.samples(1).items()} == wanted
     nominal, drawn = sim.model, sim.batch.get_model(1)
     trunk = nominal.body(op3.body_names[0]).id
     expected = 0.7 * nominal.body_mass
@@ -185,7 +185,7 @@ def test_no_payload_leaves_the_draws_as_they_are(
     # friction and four of the whole robot, each mass, damping, gain and torque, centres of mass,
     # encoders
     assert physics.size == 5 + bodies + 3 * joints + 3 * bodies + joints
-    physics.draw(torch.arange(3), g)
+    physics.sample(torch.arange(3), g)
     again = generator()
     assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
     assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
@@ -219,7 +219,7 @@ def test_every_draw_changes_something(name: str) -> None:
             values[0] != values[1] for values in (*physics._fields.values(), physics.joint_offset)
         ]
         assert any(bool(values.any()) for values in changed), column
-    with pytest.raises(ValueError, match="3 numbers"):
+    with pytest.raises(ValueError, match="3 samples"):
         physics.set(torch.arange(2), torch.zeros(2, 3))
 
 
@@ -235,7 +235,7 @@ def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
 def test_ranges_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         PhysicsConfig(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="vanish"):
+    with pytest.raises(ValueError, match="below 1"):
         Spread(1.0, 0.0)
 
 
@@ -385,7 +385,7 @@ def test_soft_ground_gives_way_by_the_square_of_its_time_constant(robot: Robot) 
 def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, PhysicsConfig(contact_s=(0.005, 0.005)))
-    physics.draw(torch.arange(2), generator())
+    physics.sample(torch.arange(2), generator())
     assert physics.size == 0
     constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
     np.testing.assert_allclose(constant, 0.005, rtol=1e-12)

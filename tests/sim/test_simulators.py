@@ -70,7 +70,7 @@ def test_drawn_physics_and_pushes_do_the_same(robot: Robot) -> None:
         physics, generator = PhysicsRandomizer(sim, robot, VARIED), torch.Generator().manual_seed(2)
         pusher = Pusher(sim, 1, PushConfig(force=100.0, gap_s=0.03, duration_s=0.1), 0.02)
         ids = torch.arange(n)
-        physics.draw(ids, generator)
+        physics.sample(ids, generator)
         placed(sim, qpos, qvel)
         pusher.begin(ids, generator)
         for k in range(6):
@@ -78,7 +78,7 @@ def test_drawn_physics_and_pushes_do_the_same(robot: Robot) -> None:
             pusher.advance(generator)
             if k == 2:
                 some = torch.tensor([1, 4])
-                physics.draw(some, generator)
+                physics.sample(some, generator)
                 sim.set_state(some, qpos[some], qvel[some])
                 pusher.begin(some, generator)
         assert pusher.force.any()

@@ -86,7 +86,7 @@ def test_only_a_walking_policy_is_commanded(
 ) -> None:
     dribbles = HighLevelPolicy.for_task(skill, Dribble(robot))
     refusal("this policy of task 'dribble'", dribbles.below, SCRIPT, Dribble(robot))
-    refusal("'walk' gives forward_mps", dribbles.for_other_task, Walk(robot))
+    refusal("'walk' has forward_mps", dribbles.for_other_task, Walk(robot))
 
 
 def test_learning_to_dribble_begins_with_a_walker(robot: Robot, policy: HighLevelPolicy) -> None:

@@ -104,7 +104,7 @@ def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
         ({"schema": "npmp-skill"}, "expected schema"),
         ({"version": 99}, "version 99"),
         ({"latent_dim": 5, "latent_bound": [3.0] * 5}, "does not fit"),
-        ({"latent_bound": [3.0]}, "bad network settings"),
+        ({"latent_bound": [3.0]}, "network settings"),
     ):
         description.write_text(json.dumps({**content, **change}))
         refusal(message, HighLevelPolicy.load, tmp_path)

@@ -78,7 +78,7 @@ def test_in_joint_space_a_module_is_a_scale(
     assert torch.equal(action, 0.5 * z) and memory is before
     assert torch.equal(loaded.observation_scale(seen), module.observation_scale(seen))
     loaded.check_robot(robot)
-    refusal("tracks nothing", loaded.check_encoder, robot)
+    refusal("has no encoder", loaded.check_encoder, robot)
     change(tmp_path, decoder="magic")
     refusal("decoder", SkillModule.load, tmp_path)
     change(tmp_path, decoder="joints", net=dataclasses.asdict(NET))

@@ -109,7 +109,7 @@ def test_figures_count_first_episodes(env: TaskEnv[Navigate]) -> None:
 def test_a_policy_is_told_the_goal_alone(env: TaskEnv[Navigate]) -> None:
     task, state = env.task, env.state
     assert tuple(task.inputs) == tuple(INPUTS) and task.observe().shape == (6, 2 + 144)
-    to = task.see(state, task.goal())
+    to = task.inputs_of(state, task.goal())
     yaw = torch.atan2(state.root_rot[:, 1, 0], state.root_rot[:, 0, 0])
     ahead = torch.stack((torch.cos(yaw), torch.sin(yaw)), -1)
     left = torch.stack((-torch.sin(yaw), torch.cos(yaw)), -1)

@@ -1,7 +1,7 @@
-"""Reading a skill module: its contract, what its latents carry, where its prior leads.
+"""Analysis of skill modules: contract, use of latents, rollouts on the prior.
 
     describe(module)            contract, networks, training record, licences, file
-    latent_use(module, data)    what each latent dimension tells the decoder
+    latent_use(module, data)    information in each latent dimension
     wander(module)              robots on latents of the prior
 
 A module is a `SkillModule`, its folder, or the name of a shipped one.

@@ -1,4 +1,4 @@
-"""What a skill module says of itself."""
+"""Description of a skill module."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ Module = SkillModule | str | Path
 
 
 def open_module(module: Module) -> SkillModule:
-    """A module: itself, from its folder, or shipped, by name. Raises InputError for none."""
+    """Load a module from a folder or the name of a shipped one. Raises InputError for neither."""
     return module if isinstance(module, SkillModule) else SkillModule.load(modules.find(module))
 
 
 def describe(module: Module) -> dict[str, Any]:
-    """The contract, the networks' sizes, the training record, the data's licences, and the file
-    where there is one.
+    """Contract, network sizes, training record, licences of the data, and, if saved, the file.
 
     Raises:
-      InputError: for a module that is not there or is damaged.
+      InputError: for a missing or damaged module.
     """
     skill = open_module(module)
     figures = asdict(skill.contract)

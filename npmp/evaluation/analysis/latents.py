@@ -1,4 +1,4 @@
-"""What a module's latents carry while it imitates."""
+"""Information in a module's latents during imitation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from npmp.skills.composition import tracking
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 
-ACTIVE_NATS = 0.01  # a dimension that carries less than this per step is one of the prior
+ACTIVE_NATS = 0.01  # KL per step above which a dimension is active [nats]
 
 
 class LatentUse(NamedTuple):
-    """What the latents carry while the reference is tracked; d latent dimensions."""
+    """Statistics of d latent dimensions while tracking."""
 
     kl: Tensor  # (d,) mean KL to the prior of each dimension per step, eq. 6 [nats]
     # (d,) share of each dimension's innovation variance that comes from the encoder's mean
@@ -35,15 +35,15 @@ class LatentUse(NamedTuple):
 
     @property
     def order(self) -> list[int]:
-        """The dimensions, the one that carries most first."""
+        """The dimensions, by decreasing KL."""
         return [int(i) for i in torch.argsort(self.kl, descending=True, stable=True)]
 
     def active(self) -> int:
-        """Dimensions that carry more than `ACTIVE_NATS` a step."""
+        """Number of dimensions with a KL above `ACTIVE_NATS` per step."""
         return int((self.kl > ACTIVE_NATS).sum())
 
     def rows(self) -> list[dict[str, float]]:
-        """A mapping per dimension, the one that carries most first."""
+        """One mapping per dimension, by decreasing KL."""
         keys = {"kl_nats": self.kl, "std": self.std, "mean_share": self.mean_share}
         return [
             {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
@@ -63,18 +63,17 @@ def latent_use(
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
 ) -> LatentUse:
-    """Track motions with sampled latents, and see what each dimension tells the decoder.
+    """Track motions with sampled latents, and measure the information in each dimension.
 
     Args:
       data: motions of the module's robot. split: "train" or "validation"; None: all.
-      robot: the module's by default.
-      steps: control steps of every robot, from random frames, with restarts.
-      robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held
-        as in training.
+      robot: None: the module's.
+      steps: control steps of every robot, from random frames, with resets.
+      robots_config: physics, sensors and pushes; None: ideal robots with the module's hold.
       threads: of the physics; 0: all cores.
 
     Raises:
-      InputError: for a module or dataset that is not there, or that are of different robots.
+      InputError: for a missing module or dataset, or if they are of different robots.
     """
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)
@@ -83,17 +82,17 @@ def latent_use(
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
     frames = skill.contract.context_horizon
     task = Imitation(robot, ImitationConfig(future_frames=frames), motions)
-    like = robots_config or RobotBatchConfig().like(skill)
-    env = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
+    config = robots_config or RobotBatchConfig().like(skill)
+    env = TaskEnv(task, num_robots, robots=config, seed=seed, num_threads=threads)
     return use_in(skill, env, steps=steps, seed=seed)
 
 
 def use_in(skill: SkillModule, env: ImitationEnv, *, steps: int, seed: int) -> LatentUse:
-    """The same in an environment that there is already; its generator is reseeded."""
+    """As `latent_use`, in an existing environment; its generator is reseeded."""
     zs: list[Tensor] = []
     deviations: list[Gaussian] = []
     kls: list[Tensor] = []
-    row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # kept step by step, then joined
+    row = 2 * 3 * 4 * skill.latent_dim * env.num_envs  # lists of steps, then concatenated
     require_memory(steps * row, f"steps={steps}: the latents of {env.num_envs:,} robots")
 
     def record(transition: Transition) -> None:

@@ -1,4 +1,4 @@
-"""What a skill module does without a task: robots on latents of its prior."""
+"""Rollouts of a skill module without a task, on latents of its prior."""
 
 from __future__ import annotations
 
@@ -22,28 +22,25 @@ from npmp.tasks import Imitation, ImitationConfig, Walk
 
 
 class Wandering(NamedTuple):
-    """n robots on latents of the prior, for `cap_s` seconds at most: times of those still up then
-    are censored."""
+    """n robots on latents of the prior, for at most `cap_s` [s], at which times are censored."""
 
-    up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
-    travelled_m: Tensor  # (n,) length of the root's horizontal path until then
-    qpos: Tensor  # (T + 1, kept, nq) float64, of the first robots; continues after a fall
+    up_s: Tensor  # (n,) time until the fall [s], cap_s without one
+    travelled_m: Tensor  # (n,) length of the root's horizontal path until then [m]
+    qpos: Tensor  # (T + 1, kept, nq) float64 of the first robots, also after a fall
     dt: float  # control period [s]
     cap_s: float
 
     def still_up(self) -> Tensor:
-        """(n,) bool: up until the end."""
+        """Robots that did not fall, (n,) bool."""
         return self.up_s > self.cap_s - 0.5 * self.dt
 
     def up_frames(self, i: int) -> int:
-        """Frames of robot i's motion until its fall, the start included."""
+        """Number of frames of robot i until its fall, the start included."""
         return round(float(self.up_s[i]) / self.dt) + 1
 
     def summary(self) -> dict[str, float]:
-        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean),
-        `up_s_median`, `up_to_the_end` (share of robots), `path_m` (mean length of the path),
-        `speed_mps` (all paths by all times).
-        """
+        """`up_s_mean` (of censored times, a lower bound), `up_s_median`, `up_to_the_end` (share of
+        robots), `path_m` (mean length of the path), `speed_mps` (sum of paths / sum of times)."""
         return {
             "up_s_mean": self.up_s.mean().item(),
             "up_s_median": self.up_s.quantile(0.5).item(),
@@ -66,22 +63,18 @@ def wander(
     threads: int = 0,
     kept: int = 8,
 ) -> Wandering:
-    """Let robots wander without a task until they fall, on latents of its prior, from its first
-    distribution (of the AR(1) prior the stationary one).
+    """Run robots without a task on latents of the module's prior, until they fall.
+
+    A robot has fallen when `TaskEnv.fallen` is true or its simulation diverges.
 
     Args:
-      data: motions of the robot, from whose random frames it starts, moving as they do; None: from
-        the home pose, at rest.
-      robot, split, robots_config, threads: as of `npmp.evaluation.analysis.latent_use`.
-      seconds: at most; a robot that is still up then counts with this time, so means are censored
-        there.
-      kept: robots whose motion is kept.
-
-    A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its
-    simulation breaks down.
+      data: motions of the robot, whose random frames are the starts; None: the home pose at rest.
+      robot, split, robots_config, threads: as in `npmp.evaluation.analysis.latent_use`.
+      seconds: upper limit, at which times are censored.
+      kept: number of robots whose motion is recorded.
 
     Raises:
-      InputError: for a module or dataset that is not there, or that are of different robots.
+      InputError: for a missing module or dataset, or if they are of different robots.
     """
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)
@@ -92,13 +85,13 @@ def wander(
     else:
         motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
         task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-    like = robots_config or RobotBatchConfig().like(skill)
-    env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
+    config = robots_config or RobotBatchConfig().like(skill)
+    env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=config, seed=seed, num_threads=threads)
     return wander_in(skill, env, seconds=seconds, seed=seed, kept=kept)
 
 
 class _WanderRecorder:
-    """Follows robots until they fall. Ends the rollout when none is up."""
+    """Records robots until they fall. Ends the rollout when none is up."""
 
     def __init__(self, env: TaskEnv[Any], kept: int):
         self.env = env
@@ -113,7 +106,7 @@ class _WanderRecorder:
     def __call__(self, transition: Transition) -> bool:
         env = self.env
         state = transition.step.state
-        # the state after a breakdown is that of before, and stands
+        # after a divergence the state is the previous one, which has not fallen
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)
         self.steps += self.up
         place = state.root_pos[:, :2]
@@ -126,12 +119,12 @@ class _WanderRecorder:
 def wander_in(
     skill: SkillModule, env: TaskEnv[Any], *, seconds: float, seed: int, kept: int = 8
 ) -> Wandering:
-    """The same in an environment that there is already, from a reset; its generator is reseeded."""
+    """As `wander`, in an existing environment after a reset; its generator is reseeded."""
     env.generator.manual_seed(seed)
     env.reset()
     steps = max(1, round(seconds / env.dt))
     record = _WanderRecorder(env, kept)
-    row = 2 * record.qpos[0].nbytes  # kept step by step, then stacked
+    row = 2 * record.qpos[0].nbytes  # lists of steps, then stacked
     require_memory(steps * row, f"seconds={seconds:g}: the motions of {kept} robots")
     policy = wandering(skill, torch.Generator().manual_seed(seed))
     rollout(policy, env, steps, record, resets=None)
@@ -141,8 +134,8 @@ def wander_in(
 
 
 def write_motions(path: Path, robot: Robot, trial: Wandering) -> None:
-    """rollouts.h5: a group "prior i" per robot kept with qpos (T, nq), rate_hz and up_frames, the
-    frames until its fall."""
+    """Write rollouts.h5: a group "prior i" per recorded robot, with qpos (T, nq), rate_hz and
+    up_frames, the number of frames until its fall."""
     with new_hdf5(path, track_order=True) as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)

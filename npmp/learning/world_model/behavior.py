@@ -1,11 +1,11 @@
-"""A behaviour prior: which latents a module itself uses in a state before what it does next.
+"""A behaviour prior: the distribution of a module's latents in a state, given the achieved goal.
 
     p(z_t | x_t, g_t, z_{t-1}) = N(alpha z_{t-1} + mu, diag(sigma^2)),  (mu, sigma) = f(x, g, z)
 
-x_t is the true state, g_t what was achieved in the half second after (`npmp.learning.cloning`). The
-AR(1) prior keeps a policy near latents that the decoder knows; this one near those that it used
-where it moved like the recordings (a learned prior as in ControlVAE, Yao et al. 2022, with the goal
-in hindsight as in Andrychowicz et al. 2017).
+x_t is the true state, g_t the goal achieved in the next half second (`npmp.learning.cloning`). The
+AR(1) prior regularizes a policy towards latents seen by the decoder; this one towards latents of
+motions like the recordings (a learned prior as in ControlVAE, Yao et al. 2022, with goals in
+hindsight as in Andrychowicz et al. 2017).
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from npmp.skills.normalizer import Normalizer
 from npmp.skills.prior import AR1, Prior
 
 HIDDEN = 256  # units of each of two layers [D]
-EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
-NEIGHBOURS = 20  # of a goal that has examples, 1 % of those kept, within `NEAR` [D]
-NEAR = 0.15  # share of the range of goals that a task asks for [D]
-NEAREST = 0.05  # at least so near, where a task asks for one goal only [m/s, rad/s] [D]
+EXAMPLES = 2000  # stored goals, to detect unsupported ones [D]
+NEIGHBOURS = 20  # examples within `NEAR` of a supported goal, 1 % of those stored [D]
+NEAR = 0.15  # radius, as a share of the range of commanded goals [D]
+NEAREST = 0.05  # least radius, for tasks with one goal [m/s, rad/s] [D]
 
 
 class BehaviorPrior(Prior):
-    """An MLP to mean and deviation of the latent; `fit_behavior` in `npmp.learning.cloning` trains
-    it.
+    """An MLP to mean and std of the latent, trained by `npmp.learning.cloning.fit_behavior`.
 
-    Its KL is a mixture, w KL(q || this) + (1 - w) KL(q || AR(1)). Where a goal has no example, as
-    running sideways, the network extrapolates: w is 0 there (`support`).
+    Its KL is a mixture, w KL(q || this) + (1 - w) KL(q || AR(1)). For goals without examples, e.g.
+    running sideways, the network would extrapolate, and w is 0 (`support`).
     """
 
     name = "behavior"
@@ -52,8 +51,8 @@ class BehaviorPrior(Prior):
         share: float = 1.0,
     ):
         """Args:
-        home: (nu,) [rad]. goals: the g ranges (low, high) that the task commands, none where its
-          goal is not what is achieved.
+        home: (nu,) [rad].
+        goals: the g ranges (low, high) of commanded goals; empty for a task without `achieved`.
         alpha: of the AR(1) prior. share: w where goals have examples.
         """
         super().__init__(latent_dim)
@@ -65,7 +64,7 @@ class BehaviorPrior(Prior):
         self.register_buffer("home", home.clone(), persistent=False)
         ends = torch.tensor(goals).view(-1, 2)
         width = ends[:, 1] - ends[:, 0]
-        # of a goal that is never commanded, as of the widest range
+        # goals with an empty range get the widest one
         width = torch.where(width > 0.0, width, width.max() if goal_width else width)
         self.register_buffer("goals", ends, persistent=False)
         self.register_buffer("near", (NEAR * width).clamp(min=NEAREST), persistent=False)
@@ -86,14 +85,14 @@ class BehaviorPrior(Prior):
         )
 
     def features(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Unscaled features (..., 12 + 3 nu + g): the true state but for its height, which rough
-        ground shifts, and the goal (..., g) as the task shows it."""
+        """Unscaled features (..., 12 + 3 nu + g): the true state without height, which depends on
+        the terrain, and the goal (..., g) as in the task's inputs."""
         return torch.cat((true_state(state, self.home)[..., 1:], goal[..., : self.goal_width]), -1)
 
     def forward(self, features: Tensor, z_before: Tensor) -> Gaussian:
         """features (..., f), z_{t-1} (..., d) -> the latent's distribution."""
         mu, raw = self.net(torch.cat((self.scale(features), z_before), -1)).chunk(2, -1)
-        # within a factor e^3 of the AR(1) prior's, as the policy's
+        # within a factor e^3 of the AR(1) prior's, as in the policy
         std = self.std * torch.exp(3.0 * torch.tanh(raw / 3.0))
         return Gaussian(self.general.step(z_before, features).mean + mu, std)
 
@@ -109,18 +108,18 @@ class BehaviorPrior(Prior):
     def kl(self, distribution: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
         """As `Prior.kl`: w KL(q || this) + (1 - w) KL(q || AR(1))."""
         weight = observed[..., -1]
-        own = self.step(z_before, observed)
         general = self.general.kl(distribution, z_before, observed)
-        return weight * distribution.kl(own) + (1.0 - weight) * general
+        kl = distribution.kl(self.step(z_before, observed))
+        return weight * kl + (1.0 - weight) * general
 
     def commanded(self, goal: Tensor) -> Tensor:
-        """Which goals (..., g) lie in the range that the task commands, or near it. -> (...) bool.
-        Recordings at other speeds would take the network's room."""
+        """Whether goals (..., g) lie within `near` of the commanded range, (...) bool. Others are
+        not fitted, to save the network's capacity."""
         low, high = self.goals.unbind(-1)
         return ((goal > low - self.near) & (goal < high + self.near)).all(-1)
 
     def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
-        """Take scales and goals from features (N, f) of what the module did."""
+        """Fit scales to features (N, f) of a demonstration, and sample examples from its goals."""
         self.scale.fit(features, 0.05)
         count = len(features)
         device = self.home.device
@@ -131,8 +130,8 @@ class BehaviorPrior(Prior):
         return features[..., features.shape[-1] - self.goal_width :]
 
     def support(self, features: Tensor) -> Tensor:
-        """How much the examples say about the goals of features (..., f): 1 where `NEIGHBOURS` of
-        them lie within `NEAR`, 0 where that takes twice as far. -> (...)."""
+        """Support of the goals of features (..., f) by the examples, (...): 1 with `NEIGHBOURS`
+        within `NEAR`, falling to 0 at twice that radius."""
         if not self.goal_width:
             return torch.ones_like(features[..., 0])
         goals = self._goals(features).detach().flatten(0, -2)

@@ -1,8 +1,7 @@
 """Imagination: policy, decoder and world model as one differentiable rollout, for any task.
 
-A step is a pure function of tensors with every random number sampled in advance, so that it can be
-compiled once and serves any horizon. What no later step depends on (the losses) is computed for all
-steps at once after the last.
+A step is a pure function of tensors, with random numbers sampled in advance, so that it is compiled
+once for any horizon. Losses are computed for all steps at once after the last.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.core.tree import map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
 from npmp.envs.policy import Observation
-from npmp.envs.sensing import Sensing, SensorDraws
+from npmp.envs.sensing import Sensing, SensorNoise
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.learning.rl.optimization import bounded_gradient
@@ -30,7 +29,7 @@ from npmp.tasks.rewards import setpoint_costs
 
 
 class Carry(NamedTuple):
-    """What one imagined step leaves to the next, B robots."""
+    """State between imagined steps, B robots."""
 
     state: Tensor  # (B, s) packed RobotState
     history: Tensor  # (B, H + 1, o) exact observations, the latest first
@@ -39,20 +38,20 @@ class Carry(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stays the same over a rollout, B robots."""
+    """Constants of a rollout, B robots."""
 
     physics: Tensor  # (B, p)
-    joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
-    patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
+    joint_offset: Tensor  # (B, nu) [rad], (B, 0) without offsets
+    patch: Tensor  # (B, 2) `Ground.patch` at the start, (B, 0) on flat ground
     free: Tensor  # (B,) bool, acting on the prior
-    drift: Tensor  # (B, 3) standard normal, of what `extras` see
+    drift: Tensor  # (B, 3) standard normal, for `Task.imagine`
 
 
 class Noise(NamedTuple):
     """Random numbers of a step, B robots; with a leading axis, of all steps of a rollout."""
 
     latent: Tensor  # (B, d) standard normal
-    sensors: SensorDraws
+    sensors: SensorNoise
     extras: Tensor  # (B, 2, e) standard normal, for `Task.imagine`
 
 
@@ -61,7 +60,7 @@ class ImaginedTrajectory(NamedTuple):
 
     states: Tensor  # (H + 1, B, s) packed RobotState, with the start
     goals: Tensor  # (H, B, g) after each step
-    z: Tensor  # (H + 1, B, d), with the latent before the start
+    z: Tensor  # (H + 1, B, d), with the latent before the first step
     mean: Tensor  # (H, B, d) of the policy's latents
     std: Tensor
 
@@ -69,25 +68,24 @@ class ImaginedTrajectory(NamedTuple):
 class ImaginedLosses(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
-    task: Tensor  # `Task.imagined_loss`: how far they were from the goal
-    style: Tensor  # the same: how they moved, whatever the goal
+    task: Tensor  # `TaskLoss.task`
+    style: Tensor  # `TaskLoss.style`
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
     kl: Tensor  # of the policy to its prior, per step [nats]
     behavior: Tensor  # weight of the behaviour prior in it
     std: Tensor  # of the policy's latents
-    posture: Tensor  # distance from the postures that hold
+    posture: Tensor  # distance from upright postures
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
-    # squares of the motors' currents, summed over joints [A^2]; 0 without a model of them
+    # squared motor currents, summed over joints [A^2]; 0 without a model of them
     current: Tensor
 
 
 class Imagination:
-    """Rolls a policy out in a world model from replayed moments.
+    """Rollouts of a policy in a world model, from states of the replay buffer.
 
-    The decoder, and a policy where it does not know the true state, see what the robot's sensors
-    would make of the imagined state. Latents are sampled, the decoder acts by its mean. Physics and
-    patch of ground stay what they are at the start.
+    Proprioception is the sensor model's reading of the imagined state. Latents are sampled, actions
+    are the decoder's mean. Physics and the patch of ground are constant over a rollout.
     """
 
     def __init__(
@@ -103,15 +101,13 @@ class Imagination:
         frees: bool = False,
         compile: bool = False,
     ):
-        """Put the parts together.
-
-        Args:
-          policy: what learns; gradients pass through what of it is frozen.
-          model: frozen.
-          postures: that hold. wasserstein: what robots on the prior are compared with.
-          frees: robots that act on the prior do so here, and only these are kept to
-            the postures; else all are.
-          compile: the step, at its first use, which takes a minute or so and pays in long runs.
+        """Args:
+        policy: the trained policy; gradients pass through its frozen parts.
+        model: frozen.
+        postures: range of upright postures. wasserstein: distance of robots on the prior.
+        frees: `Step.free` robots act on the prior, and only they have the posture loss; False: all
+          robots act by the policy and have it.
+        compile: compile the step at its first use, which takes about a minute.
         """
         self.policy = policy
         self.model = model
@@ -123,24 +119,24 @@ class Imagination:
         self.frees = frees
         self._step = compiled(self.step, compile)
 
-    def step(self, carry: Carry, fixed: Constants, draws: Noise) -> tuple[Carry, Gaussian]:
-        """One step of all robots. Returns what the next one needs, and the policy's latents."""
+    def step(self, carry: Carry, fixed: Constants, noise: Noise) -> tuple[Carry, Gaussian]:
+        """One step of all robots. Returns the next carry, and the policy's latents."""
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
-        proprioception = sensing.shown(carry.history, draws.sensors)
-        task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
+        proprioception = sensing.apply(carry.history, noise.sensors)
+        task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, noise.extras)
         observation = Observation(
             proprioception,
             task,
             state=state,
             free=fixed.free if self.frees else None,
-            noise=draws.latent,
+            noise=noise.latent,
         )
         output, policy = self.policy.step(observation, carry.policy)
 
         offset = fixed.joint_offset if fixed.joint_offset.shape[-1] else None
         setpoint = self.model.home + output.action
-        if offset is not None:  # what is commanded is, in the encoders' terms, shifted
+        if offset is not None:  # encoders read the angle plus the offset
             setpoint = setpoint - offset
         ground = self.ground.about_feet(state, fixed.patch)
         after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
@@ -149,7 +145,7 @@ class Imagination:
         return Carry(after.pack(), history, policy, goal), output.info
 
     def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedTrajectory:
-        """Imagine `horizon` steps from real moments (B, ...)."""
+        """Imagine `horizon` steps from replayed steps (B, ...)."""
         policy = CompositionState(start.policy, start.z, start.decoder)
         carry = Carry(start.state, self.sensed(start), policy, start.goal)
 
@@ -159,7 +155,7 @@ class Imagination:
         robots = len(start.z)
         extra = len(self.task.extra_inputs)
         latent = normal(horizon, *start.z.shape)
-        delay, noise = self.sensing.draw((horizon, robots), generator)
+        delay, noise = self.sensing.sample((horizon, robots), generator)
         extras = normal(horizon, robots, 2, extra)
         fixed = Constants(
             start.physics,
@@ -173,8 +169,8 @@ class Imagination:
         zs = [start.z]
         latents = []
         for k in range(horizon):
-            draws = Noise(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
-            carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, draws)
+            random = Noise(latent[k], SensorNoise(delay[k], noise[k]), extras[k])
+            carry, distribution = self._step(map_tree(bounded_gradient, carry), fixed, random)
             states.append(carry.state)
             goals.append(carry.goal)
             zs.append(carry.policy.z)
@@ -185,7 +181,7 @@ class Imagination:
         )
 
     def sensed(self, start: Step) -> Tensor:
-        """Exact observations at real moments and before, (B, H + 1, o)."""
+        """Exact observations at replayed steps and before, (B, H + 1, o)."""
         offset = start.joint_offset if start.joint_offset.shape[-1] else None
         now = self.sensing.exact(RobotState.unpack(start.state), offset).unsqueeze(-2)
         if not self.sensing.lags:
@@ -196,10 +192,8 @@ class Imagination:
     def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedLosses:
         """The losses of a rollout of `horizon` steps, differentiable."""
         trajectory = self.rollout(start, horizon, generator)
-        before, after = (
-            RobotState.unpack(trajectory.states[:-1]),
-            RobotState.unpack(trajectory.states[1:]),
-        )
+        before = RobotState.unpack(trajectory.states[:-1])
+        after = RobotState.unpack(trajectory.states[1:])
         free = start.free.to(trajectory.std)
         commanded = 1.0 - free
 
@@ -208,7 +202,7 @@ class Imagination:
         counts = each if loss.weight is None else loss.weight
 
         def mean(values: Tensor, robots: Tensor, steps: Tensor) -> Tensor:
-            """Of (H, B), over the robots (B,) and steps (H, B) that count."""
+            """Mean of (H, B) with weights of robots (B,) and steps (H, B)."""
             weight = robots * steps
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
@@ -217,13 +211,13 @@ class Imagination:
         away = self.postures(above_ground(after, self.ground, start.patch))
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
-            crowd = RobotState(*(part[:, start.free] for part in after))
-            wasserstein = self.wasserstein(crowd, generator)
+            on_prior = RobotState(*(part[:, start.free] for part in after))
+            wasserstein = self.wasserstein(on_prior, generator)
         current = torch.zeros_like(effort)
         if self.model.currents is not None:
-            stood: Any = RobotState(*(part.flatten(0, 1) for part in before))
+            flat: Any = RobotState(*(part.flatten(0, 1) for part in before))
             physics = start.physics.repeat(horizon, 1)
-            rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), physics)
+            rms = self.model.current_rms(flat, after.setpoint.flatten(0, 1), physics)
             current = (rms * self.model.current_scale).square().sum(-1).view_as(effort)
         return ImaginedLosses(
             task=loss.task.mean(),
@@ -239,12 +233,11 @@ class Imagination:
         )
 
     def _divergence(self, trajectory: ImaginedTrajectory, start: Step) -> tuple[Tensor, Tensor]:
-        """The KL of the policy to its prior at each step, and the behaviour prior's weight in it,
-        (H, B) each."""
+        """KL of the policy to its prior, and the behaviour prior's weight in it, (H, B) each."""
         prior = self.policy.upper.prior
         before = RobotState.unpack(trajectory.states[:-1])
         goals = torch.cat((start.goal[None], trajectory.goals[:-1]))
-        task = self.task.see(before, goals) if prior.observes_task else goals
+        task = self.task.inputs_of(before, goals) if prior.observes_task else goals
         observed = prior.observe(before, task)
         kl = prior.kl(Gaussian(trajectory.mean, trajectory.std), trajectory.z[:-1], observed)
         behaves = isinstance(prior, BehaviorPrior)
@@ -252,8 +245,10 @@ class Imagination:
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:
-    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: a robot
-    that climbs stands no higher. patch: (B, 2), or (B, 0) on flat ground, where nothing changes."""
+    """Imagined states (H, B, ...) with heights relative to the mean ground under the feet.
+
+    patch: (B, 2), or (B, 0) on flat ground, where states do not change.
+    """
     if patch.shape[-1] == 0:
         return states
     horizon, robots = states.root_pos.shape[:2]

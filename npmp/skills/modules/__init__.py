@@ -1,4 +1,4 @@
-"""Skill modules that come with the package, each a folder with its model card, CARD.md."""
+"""Skill modules shipped with the package, each a folder with its model card, CARD.md."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from mocap_data.motion import speeds
 from mocap_data.store import MotionSet
 from npmp.core import artifact
 
-# clips that are nowhere faster are scored on their own as well
+# clips up to this top speed are also scored separately [m/s]
 FAST_MPS = 2.0
-# a clip that is tracked for less than this share is named among the limits
+# clips tracked for a smaller share are listed among the limits
 LOST = 0.5
 COLUMNS = (
     "| clips | share of time tracked | clips tracked whole | base deviation, mean over time"
@@ -25,21 +25,21 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class CardContent:
-    """What a card says; every part but the name and the contract may be missing."""
+    """The content of a card; all but name and contract are optional."""
 
     # of the module
     name: str
     # the content of module.json
     contract: Mapping[str, Any]
-    # lines that reproduce it
+    # commands that reproduce it
     commands: Sequence[str] = ()
     # a sentence on the data
     about: str = ""
-    # of the dataset, the motions trained on and held out together; 0: not known
+    # size of the dataset, training and held-out motions; 0: unknown
     recordings: int = 0
     clips: int = 0
     seconds: float = 0.0
-    # of training
+    # duration of training
     hours: float | None = None
     machine: str = ""
     # contents of evaluation.json, nominal or randomized
@@ -48,12 +48,12 @@ class CardContent:
     speeds: Mapping[str, float] = field(default_factory=dict)
     # the content of wander.json
     wander: Mapping[str, Any] | None = None
-    # sentences of the author's
+    # the author's sentences on limits
     limits: str = ""
 
 
 def size_of(motions: MotionSet) -> dict[str, Any]:
-    """What `CardContent` says of a dataset."""
+    """The fields of `CardContent` on a dataset."""
     every = motions.motions
     return {
         "recordings": len({m.recording or m.name for m in every}),
@@ -64,12 +64,12 @@ def size_of(motions: MotionSet) -> dict[str, Any]:
 
 
 def write_card(content: CardContent) -> str:
-    """The card as Markdown, its prose in lines of 100 columns. Raises InputError for an evaluation
-    that is none."""
+    """The card as Markdown in lines of 100 columns. Raises InputError for an invalid
+    evaluation."""
     commands = "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```"
     parts = [
         f"# {content.name}",
-        _what(content.contract),
+        _networks(content.contract),
         _data(content),
         commands if content.commands else "",
         _training(content),
@@ -81,7 +81,7 @@ def write_card(content: CardContent) -> str:
     return "\n\n".join(p if "\n" in p or p.startswith("#") else fill(p) for p in split) + "\n"
 
 
-def _what(contract: Mapping[str, Any]) -> str:
+def _networks(contract: Mapping[str, Any]) -> str:
     net = contract["net"]
     hold = contract["training"].get("hold", "zero_order").replace("_", "-")
     return (
@@ -139,17 +139,17 @@ def _scores(content: CardContent) -> str:
         if (drives := artifact.short(evaluation.get("actuator", "pd"))) != "pd":
             name += f", `actuator={drives}`"
         splits = {"train": "trained on", "validation": "held-out"}
-        which = splits.get(str(evaluation.get("split")), "all")
-        if which == "held-out" and (seen := evaluation.get("seen_in_training")):
-            which = f"validation ({seen} of recordings trained on)"
+        split = splits.get(str(evaluation.get("split")), "all")
+        if split == "held-out" and (trained_on := evaluation.get("seen_in_training")):
+            split = f"validation ({trained_on} of recordings trained on)"
         slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
         if slow and len(slow) < len(clips):
             limit = f"nowhere faster than {FAST_MPS:g} m/s ({len(slow)})"
-            rows += _row(f"{which}, {limit}, {name}", slow)
-        rows += _row(f"{which}, all ({len(clips)}), {name}", clips)
+            rows += _row(f"{split}, {limit}, {name}", slow)
+        rows += _row(f"{split}, all ({len(clips)}), {name}", clips)
         if "random_starts" in evaluation:
-            drawn = evaluation["random_starts"]
-            starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
+            random = evaluation["random_starts"]
+            starts.append(f"{random['tracked_fraction']:.3f} {name} ({random['starts']} starts)")
     text = (
         "**Scores.** `npmp evaluate`, each clip once from its first frame, termination by eq. 2,"
         " mean latents and actions. Deviations are over the tracked steps: of the base the median"

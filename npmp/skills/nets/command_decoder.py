@@ -1,4 +1,4 @@
-"""A walking policy and the decoder below it as one decoder, whose latent is the command."""
+"""A walking policy and its decoder as one decoder, whose latent is the command."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ from npmp.skills.normalizer import Normalizer
 
 
 class CommandDecoder(Recurrent):
-    """In the place of `Decoder`: a latent of -1 to 1 in each dimension is the lowest to the highest
-    command. Its memory is that of both, side by side, with the latent between them."""
+    """A `Decoder` of commands: a latent from -1 to 1 is the lowest to the highest command. The
+    memory is that of both networks and the previous latent, concatenated."""
 
     def __init__(self, observations: int, actions: int, walker: Mapping[str, Any]):
         """walker: the module's `net`, the policy's `high_level`, `alpha`, `bound` and
-        `command_range`. Raises InputError or ValueError where these are not sound."""
+        `command_range`. Raises InputError or ValueError for invalid ones."""
         super().__init__()
         net = from_mapping(NetConfig, walker["net"], at="walker.net")
-        high = from_mapping(HighLevelConfig, walker["high_level"], at="walker.high_level")
-        low, most = torch.tensor(walker["command_range"]).T
+        high_level = from_mapping(HighLevelConfig, walker["high_level"], at="walker.high_level")
+        low, high = torch.tensor(walker["command_range"]).T
         self.policy = HighLevelNet(
-            observations + len(low), net.latent_dim, walker["alpha"], high, bound=walker["bound"]
+            observations + len(low),
+            net.latent_dim,
+            walker["alpha"],
+            high_level,
+            bound=walker["bound"],
         )
         self.decoder = Decoder(observations, actions, net)
         self.scale = Normalizer(len(low))
         self.range = Normalizer(len(low))  # of commands
-        self.range.mean.copy_(0.5 * (low + most))
-        self.range.std.copy_((0.5 * (most - low)).clamp(min=1e-6))
-        self._parts = high.lstm_width, net.lstm_width, net.latent_dim
+        self.range.mean.copy_(0.5 * (low + high))
+        self.range.std.copy_((0.5 * (high - low)).clamp(min=1e-6))
+        self._parts = high_level.lstm_width, net.lstm_width, net.latent_dim
         self.lstm_width = sum(self._parts)
 
     def command(self, z: Tensor) -> Tensor:
-        """Latents (n, k) as commands."""
+        """Commands of latents, (n, k)."""
         return self.range.mean + self.range.std * z.clamp(-1.0, 1.0)
 
     def forward(

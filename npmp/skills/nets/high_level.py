@@ -2,10 +2,10 @@
 
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
-m, theta and sigma are functions of what the robot senses and of the task. theta starts at the
-prior's correlation alpha and m near zero, so the policy starts as the AR(1) prior with a deviation
-of its own; of a white prior, alpha = 0, theta stays 0. Where z_{t-1} is data, as in V-MPO, no
-gradient passes through it; in imagination one does: m moves all latents that follow.
+m, theta and sigma are functions of proprioception and the task's inputs. theta is initialized to
+the prior's correlation alpha and m near zero, so the policy starts as the AR(1) prior with another
+standard deviation. For a white prior, alpha = 0, theta stays 0. On policy, z_{t-1} is data and has
+no gradient; in imagination the gradient passes through it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from npmp.skills.prior import prior_std
 
 @dataclass(frozen=True)
 class HighLevelConfig:
-    """Sizes of the high-level policy and where it starts. Raises: ValueError for values out of
+    """Sizes and initial values of the high-level policy. Raises: ValueError for values out of
     range."""
 
     input_width: int = 128  # input norm; 256 in the paper
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
     initial_std: float = 0.35  # of z_t; 0.5 in the paper; the prior's step has 0.312 at alpha 0.95
-    # correlation of an AR(1) prior to start from and be regularized towards; 0: white; None: the
+    # correlation of an AR(1) prior to start from and be regularized towards; 0: white; null: the
     # module's prior
     alpha: float | None = None
 
@@ -46,10 +46,9 @@ class HighLevelConfig:
 
 
 class HighLevelNet(Recurrent):
-    """Eq. 7 in three parts: `inputs` -> the LSTM cell `memory` -> `output`; `forward` is one step
-    of all three.
+    """Eq. 7 in three parts: `inputs` -> the LSTM cell `memory` -> `output`; `forward` is one step.
 
-    They are apart so that a sequence needs the recurrent part only step by step.
+    Over a sequence only the LSTM is computed step by step.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class HighLevelNet(Recurrent):
     ):
         """Args:
         observations: width of the normalized observation, task included.
-        alpha: correlation of the prior, where theta starts; at 0 it stays.
-        bound: limit on |m|, of all latent dimensions or of each: the range of latents used in
-        imitation.
+        alpha: correlation of the prior, theta's initial value; with 0 theta stays 0.
+        bound: limit on |m|, of all latent dimensions or of each.
 
         Raises:
           ValueError: unless 0 <= alpha < 1 and the bounds are positive, one per dimension.
@@ -97,23 +95,21 @@ class HighLevelNet(Recurrent):
         nn.init.normal_(self.head.weight, std=0.01 / self.head.in_features**0.5)
         nn.init.zeros_(self.head.bias)
         self.theta_start = math.log(alpha / (1.0 - alpha)) if alpha > 0.0 else -math.inf
-        # m counts by 1 - theta, at first 1 - alpha: without a gain the mean would hardly move with
-        # the weights. The functions that the network can represent are the same with and without.
+        # m is weighted by 1 - theta, at first 1 - alpha; the gain compensates for it at the start
         self.gain = 1.0 / (1.0 - alpha)
 
     def inputs(self, observation: Tensor, z_before: Tensor) -> Tensor:
-        """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
+        """Inputs of the LSTM: (..., o) normalized, (..., d) -> (..., hidden_width)."""
         return self.body(self.norm(torch.cat((observation, z_before), -1)))
 
     def output(self, inputs: Tensor, hidden: Tensor, z_before: Tensor) -> Gaussian:
-        """The latent's distribution. inputs (..., hidden_width), the memory's output (...,
+        """The latent's distribution. inputs (..., hidden_width), the LSTM's output (...,
         lstm_width), z_{t-1} (..., d)."""
         d = self.latent_dim
         raw_m, raw_std, raw_theta = self.head(torch.cat((hidden, inputs), -1)).split((d, d, 1), -1)
         theta = torch.sigmoid(raw_theta + self.theta_start)
         m = self.bound * torch.tanh(self.gain * raw_m / self.bound)
-        # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an
-        # explosion
+        # within a factor e^3 of its initial value, as the encoder's
         std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
         return Gaussian(theta * z_before + (1.0 - theta) * m, std)
 

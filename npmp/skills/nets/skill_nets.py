@@ -17,7 +17,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.skills import priors
 from npmp.skills.prior import AR1, prior_settings, prior_std
 
-# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
+# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial std [D]
 JOINT_SCALE = 0.5
 
 
@@ -50,7 +50,7 @@ class NetConfig:
 
     @property
     def settings_of_prior(self) -> dict[str, Any]:
-        """As the prior takes them, alpha included."""
+        """Settings of the prior, alpha included."""
         return prior_settings(self.prior, self.alpha, self.prior_settings)
 
 
@@ -61,7 +61,7 @@ class DecoderState(NamedTuple):
     cell: Tensor  # (n, lstm_width)
 
     def reset(self, mask: Tensor) -> DecoderState:
-        """Forget where mask (n,) bool holds."""
+        """Set the memory to zero where mask (n,) bool is true."""
         keep = (~mask).to(self.hidden.dtype).unsqueeze(-1)
         return DecoderState(self.hidden * keep, self.cell * keep)
 
@@ -72,17 +72,17 @@ class Recurrent(nn.Module):
     lstm_width: int
 
     def initial_state(self, n: int) -> DecoderState:
-        """Empty memory for n robots."""
+        """Zero memory of n robots."""
         zeros = next(iter(self.state_dict().values())).new_zeros(n, self.lstm_width)
         return DecoderState(zeros, zeros.clone())
 
 
 class Encoder(nn.Module):
-    """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the
+    """q(z_t | z_{t-1}, x_t): from reference features and previous latent to the deviation from the
     prior, eq. 3."""
 
     def __init__(self, features: int, config: NetConfig, prior_std: float):
-        """prior_std: of a step of the prior, where sigma starts."""
+        """prior_std: of a step of the prior; sigma's initial value."""
         super().__init__()
         width = config.encoder_width
         d = config.latent_dim
@@ -104,7 +104,7 @@ class Encoder(nn.Module):
     def over_time(self, features: Tensor) -> Callable[[int, Tensor], Gaussian]:
         """`forward` of a sequence of features (T, n, f): a function of t and z_{t-1} (n, d).
 
-        The first layer's product with the features, most of the work, is made for all steps at
+        The first layer's product with the features, most of the work, is computed for all steps at
         once.
         """
         first = self.body[0]
@@ -121,15 +121,15 @@ class Encoder(nn.Module):
         return step
 
     def _sigma(self, raw: Tensor) -> Tensor:
-        # within a factor e^3 of the prior's deviation either way: neither a delta nor an explosion
+        # within a factor e^3 of the prior's standard deviation
         return self._prior_std * torch.exp(3.0 * torch.tanh(raw / 3.0))
 
 
 class Decoder(Recurrent):
     """(z_t, proprioception, memory) to joint targets centred on the home pose.
 
-    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input
-    and the latent; a linear layer on both branches gives the action.
+    Branch 1 (two layers, LSTM) takes proprioception only; branch 2 takes branch 1, the normalized
+    input and the latent. The action is linear in both branches.
     """
 
     def __init__(self, observations: int, actions: int, config: NetConfig):
@@ -156,23 +156,20 @@ class Decoder(Recurrent):
         return self.output(state.hidden, x, z), state
 
     def inputs(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """What comes before the LSTM: observation (..., o) -> the normed input (..., w), the LSTM's
+        """Layers before the LSTM: observation (..., o) -> normalized input (..., w), the LSTM's
         input (..., w)."""
         x = self.norm(observation)
         return x, self.branch1(x)
 
     def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
-        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) ->
+        """Layers after the LSTM: its output (..., h), normalized input (..., w), latent (..., d) ->
         action (..., a) [rad]."""
         y = self.branch2(torch.cat((hidden, x, z), -1))
         return self.head(torch.cat((hidden, y), -1))
 
 
 class JointDecoder(Recurrent):
-    """No skill at all: the latent is the joint targets, so a policy learns from scratch.
-
-    In the place of `Decoder`, without weights or memory.
-    """
+    """A `Decoder` without skills: latents are joint targets. It has no weights or memory."""
 
     def __init__(self, actions: int, config: NetConfig):
         """Raises: ValueError unless the latent has a dimension per joint."""
@@ -188,5 +185,5 @@ class JointDecoder(Recurrent):
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """As `Decoder.forward`: action = scale z; the observation does not count."""
+        """As `Decoder.forward`: action = scale * z; the observation is not used."""
         return self.scale * z, state

@@ -1,4 +1,4 @@
-"""High-level policies that come with the package, each a folder with its card, README.md."""
+"""High-level policies shipped with the package, each a folder with its card, README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The priors of skill modules by name. One of your own is a file here and a line in `PRIORS`."""
+"""The priors of skill modules by name. A new prior is a file here and an entry in `PRIORS`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PRIORS: dict[str, type[Prior]] = {kind.name: kind for kind in (AR1, ControlVAEPr
 
 
 def settings_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """The settings of a prior. Raises InputError for an unknown prior or setting."""
+    """Parse the settings of a prior. Raises InputError for an unknown prior or setting."""
     if name not in PRIORS:
         raise unknown("prior", name, PRIORS)
     return from_mapping(PRIORS[name].config_type, settings, at=f"prior '{name}'")
 
 
 def make(name: str, settings: Mapping[str, Any], latent_dim: int, home: Tensor) -> Prior:
-    """An untrained prior.
+    """Make an untrained prior.
 
     Args:
       settings: of its `config_type`. home: joint angles of the home pose (nu,) [rad].

@@ -2,8 +2,8 @@
 
     p(z_t | s_t) = N(mu(s_t), sigma^2 I)
 
-mu is a network, learned together with the encoder, whose mean is added to it; sigma is fixed. s_t
-is the true state but for its height, which rough ground shifts.
+mu is a network, learned with the encoder, which outputs the deviation from it; sigma is fixed. s_t
+is the true state without height, which depends on the terrain.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ControlVAEPrior(Prior):
 
     name = "control_vae"
     config_type = ControlVAEConfig
-    # successive latents depend on each other by the states only
+    # latents are independent, conditioned on the states
     alpha = 0.0
     home: Tensor
 

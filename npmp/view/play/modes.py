@@ -1,7 +1,6 @@
-"""Modes of a robot on the page: steered, finding its way, dribbling, imitating, wandering.
+"""Modes of `npmp play`: steer, navigate, dribble, imitate, wander.
 
-A mode owns the environment of one robot and the policy in it; both are those of training and
-evaluation.
+A mode has the environment of one robot and its policy, both as in training and evaluation.
 """
 
 from __future__ import annotations
@@ -39,13 +38,12 @@ from npmp.tasks.walk_on import WalkOn
 
 Floats = NDArray[np.float64]
 
-# there is one field only
+# a scene has one field only, so "mixed" is not among them
 GROUNDS = tuple(kind for kind in TERRAINS if kind != "mixed")
-# from a robot to its ghost
+# distance from a robot to its ghost [m]
 BESIDE_M = 1.0
 
-# keys and gestures, and what they do: of every mode, of those that take commands, and of those
-# that take a place on the floor
+# (key or gesture, action): of every mode, of modes with commands, of modes with a target
 KEYS = (("P", "pause"), ("N", "one step"), ("drag robot", "push it"), ("drag", "look around"))
 DRIVING = (
     ("W S, ↑ ↓", "forwards, backwards"),
@@ -59,11 +57,11 @@ AIMING = (("click floor", "choose the goal"), ("drag red disc", "move the goal")
 
 @dataclass(frozen=True)
 class World:
-    """What can be changed while the robot runs. Raises ValueError for values out of range."""
+    """Settings that can be changed during play. Raises ValueError for values out of range."""
 
-    # one of `GROUNDS`, where a mode's ground may be rough
+    # one of `GROUNDS`, in modes with rough ground
     terrain: str = "flat"
-    # of it, from flat at 0
+    # of the terrain; 0: flat
     level: float = 0.5
     # the name of a preset
     randomization: str = "none"
@@ -79,14 +77,14 @@ class World:
 
 @dataclass
 class Cast:
-    """What there is to play with. Raises InputError for nothing."""
+    """Robot, policies and settings of a play session. Raises InputError without any policy."""
 
     robot: Robot
     # for imitation and wandering
     skill: SkillModule | None = None
     # by their tasks' names
     policies: Mapping[str, Composition] = field(default_factory=dict)
-    # of tasks, by name; else their own
+    # settings of tasks by name; others have their defaults
     settings: Mapping[str, Any] = field(default_factory=dict)
     # randomizations by name
     presets: Mapping[str, RobotBatchConfig] = field(
@@ -94,7 +92,7 @@ class Cast:
     )
     # called once, when motions are first needed
     make_motions: Callable[[], MotionSet] | None = None
-    # gets the robot up after a fall while it is steered; None: it is put back
+    # recovery policy after falls in mode steer; None: the robot is reset
     recovery: Recovery | None = None
     num_threads: int = 1
 
@@ -104,10 +102,10 @@ class Cast:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Names of the modes that are possible."""
+        """Names of the available modes."""
         skill = self.skill
         imitates = skill is not None and skill.contract.decoder == "lstm"
-        possible = {
+        available = {
             "steer": Walk.name in self.policies,
             "navigate": Walk.name in self.policies and len(self.robot.foot_bodies) == 4,
             "dribble": Dribble.name in self.policies,
@@ -116,53 +114,53 @@ class Cast:
         }
         covered = (Walk.name, Dribble.name, Mapped.name)
         others = (task for task in self.policies if task not in covered)
-        return *(name for name, able in possible.items() if able), *others
+        return *(name for name, included in available.items() if included), *others
 
     @cached_property
     def motions(self) -> MotionSet:
-        """The motions, made at the first call. Raises InputError where there are none."""
+        """The motions, loaded at the first access. Raises InputError without any."""
         if self.make_motions is None:
-            raise InputError("there are no motions")
+            raise InputError("imitation needs motions; give data=")
         return self.make_motions()
 
     def mode(self, name: str, world: World, seed: int = 0) -> Mode:
-        """A mode by its name, its robot placed. Raises InputError for one that is not possible."""
+        """Make a mode by its name and reset it. Raises InputError for an unavailable one."""
         if name not in self.modes:
             raise unknown("mode", name, self.modes)
         return MODES[name](self, world, seed) if name in MODES else Perform(self, world, seed, name)
 
 
 class Mode:
-    """One robot in one task: `env` holds it, `policy` drives it."""
+    """One robot in one task: its environment `env` and its policy `policy`."""
 
     name: str
     # whether its ground may be rough
     rough: ClassVar[bool] = False
     # whether it takes commands
     steers: ClassVar[bool] = False
-    # the task's attribute (n, 2) that says where ball or robot is to go [m]; "": none
+    # the task's attribute (n, 2) with the target of ball or robot [m]; "": none
     aim: ClassVar[str] = ""
-    # its keys and gestures beside `KEYS`
+    # further keys and gestures, added to `KEYS`
     keys: ClassVar[tuple[tuple[str, str], ...]] = (("R", "upright again"),)
-    # names of the clips to choose from, and the index of the present one
+    # names of the available clips, and the index of the current one
     clips: Sequence[str] = ()
     clip: int = 0
-    # (nq,) a pose beside the robot's
+    # (nq,) pose of the ghost; None: none
     ghost: Floats | None = None
-    # gets the robot up after a fall; None: it is put back
+    # recovery policy after a fall; None: the robot is reset
     rescuer: Policy | None = None
     policy: Any
     task: Any
 
-    def __init__(self, cast: Cast, world: World, seed: int, task: Task, wired: SkillModule):
-        """wired: the module whose hold of setpoints and accelerometer the robot has."""
+    def __init__(self, cast: Cast, world: World, seed: int, task: Task, skill: SkillModule):
+        """skill: the module whose hold and accelerometer the robot has."""
         self.cast = cast
         self.task = task
         if world.randomization not in cast.presets:
             raise unknown("randomization", world.randomization, cast.presets)
-        robots = cast.presets[world.randomization].like(wired)
+        robots = cast.presets[world.randomization].like(skill)
         self.env = TaskEnv[Any](task, 1, robots=robots, seed=seed, num_threads=cast.num_threads)
-        # along x, as the page looks on
+        # heading along x, towards which the page's camera is set
         self.env.reset(yaw=torch.zeros(1))
 
     def steer(self, axes: tuple[float, float, float]) -> None:
@@ -173,15 +171,15 @@ class Mode:
         return None
 
     def lost(self, step: EnvStep) -> bool:
-        """Whether the robot, though on its feet, cannot continue."""
+        """Whether the robot cannot continue without having fallen."""
         return False
 
     def over(self, step: EnvStep) -> bool:
-        """Whether it starts again, as after the end of a clip."""
+        """Whether to start again, e.g. at the end of a clip."""
         return False
 
     def put_back(self) -> None:
-        """Upright and at rest where it is, or where the mode starts."""
+        """Reset the robot, upright and at rest, at its place or the mode's start."""
         env = self.env
         place = env.state.root_pos[:, :2].clone()
         yaw = geometry.yaw_of(env.state.root_rot)
@@ -191,12 +189,11 @@ class Mode:
             env.robots.carry(torch.zeros(1, dtype=torch.long), place, turn)
 
     def again(self) -> None:
-        """What follows `over`."""
+        """Start again after `over`."""
         self.put_back()
 
     def choose(self, clip: str) -> None:
-        """Switch to another clip, from its beginning. Raises InputError for one that is not
-        there."""
+        """Switch to the first frame of another clip. Raises InputError for an unknown one."""
         raise unknown("clip", f"{clip!s:.80}", self.clips)
 
     def point(self, x: float, y: float) -> None:
@@ -209,31 +206,31 @@ class Mode:
 
     @property
     def target(self) -> tuple[float, float] | None:
-        """Where the ball, or the robot, is to go [m]."""
+        """Target of the ball or the robot [m]."""
         if not self.aim:
             return None
         x, y = getattr(self.task.planner or self.task.commands, self.aim)[0].tolist()
         return x, y
 
     @property
-    def eye(self) -> NDArray[np.uint8] | None:
-        """What the robot's camera shows, (rows, columns), the nearer the brighter."""
+    def camera_image(self) -> NDArray[np.uint8] | None:
+        """Depth image of the robot's camera, (rows, columns), brighter is nearer; None: none."""
         return None
 
     @property
     def caption(self) -> str:
-        """What `eye` is, in words."""
+        """Caption of `camera_image`."""
         return ""
 
     @property
-    def house(self) -> bool:
-        """Whether its ground is floor and walls."""
+    def has_rooms(self) -> bool:
+        """Whether the terrain is rooms."""
         return self.env.task.parts.ground.terrain == "rooms"
 
     @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
-        """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins
-        [m]."""
+        """Heights (P + 1, P + 1) [m] of one period of rough ground, row by y, and its corner [m];
+        None on flat ground."""
         ground: Any = self.env.ground
         if not ground.rough:
             return None
@@ -242,7 +239,7 @@ class Mode:
 
 
 class Steer(Mode):
-    """A walking policy by the viewer's command."""
+    """A walking policy with the user's command."""
 
     name = "steer"
     rough = True
@@ -263,7 +260,7 @@ class Steer(Mode):
         super().__init__(cast, world, seed, walk, self.policy.lower)
 
     def steer(self, axes: tuple[float, float, float]) -> None:
-        """The end of the command's range in the direction of each axis, times the axis."""
+        """Command each axis times the end of its range in that direction."""
         low, high = self.range
         share = torch.tensor(axes)
         command = (torch.where(share > 0.0, high, -low) * share).clamp(low, high)
@@ -274,8 +271,8 @@ class Steer(Mode):
 
 
 class Navigating(Mode):
-    """A walking policy in a house, by a planner that maps what a camera shows; it goes where the
-    viewer points."""
+    """A walking policy in rooms, commanded by a planner that maps them with a depth camera; the
+    user sets the goal."""
 
     name = "navigate"
     aim = "place"
@@ -288,20 +285,23 @@ class Navigating(Mode):
         settings = self.policy.upper.contract.input_settings
         resolved = Mapped.resolve(changed(config, terrain_fields=1), None, settings)
         if camera_of(resolved.walk.camera).renderer == "mujoco":
-            raise InputError("renderer=mujoco draws in one thread: npmp play has several")
+            raise InputError(
+                "renderer=mujoco renders in one thread, npmp play uses several; use"
+                " renderer=generated"
+            )
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
     def point(self, x: float, y: float) -> None:
-        """The goal, as near as the house allows."""
+        """Set the goal, to the nearest free place."""
         self.task.planner.aim(torch.tensor([[x, y]]))
 
     def put_back(self) -> None:
-        """Elsewhere in the house, with another goal."""
+        """Reset to another place, with another goal."""
         self.env.reset()
 
     @property
-    def eye(self) -> NDArray[np.uint8]:
-        """As `Mode.eye`, from the latest image."""
+    def camera_image(self) -> NDArray[np.uint8]:
+        """As `Mode.camera_image`, the latest image."""
         camera = self.task.planner.camera
         columns, rows = camera.config.size
         near, far = camera.config.range_m
@@ -312,10 +312,10 @@ class Navigating(Mode):
     def caption(self) -> str:
         config = self.task.planner.camera.config
         near, far = config.range_m
-        wide, high = config.fov_deg
-        what = "Depth that a network estimates" if config.network else "Depth camera"
-        view = f"{wide:g}° × {high:g}°, {config.rate_hz:g} images/s"
-        return f"{what}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
+        horizontal, vertical = config.fov_deg
+        source = "Depth estimated by a network" if config.network else "Depth camera"
+        view = f"{horizontal:g}° × {vertical:g}°, {config.rate_hz:g} images/s"
+        return f"{source}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
 
 
 class Wander(Mode):
@@ -326,14 +326,14 @@ class Wander(Mode):
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast.skill
-        # of a mode that is possible
+        # for the type checker
         assert skill is not None
         self.policy = wandering(skill, torch.Generator().manual_seed(seed))
         super().__init__(cast, world, seed, Walk(cast.robot, _on_ground(cast, world)), skill)
 
 
 class Dribbling(Mode):
-    """A dribbling policy, whose target is where the viewer points."""
+    """A dribbling policy, to a target that the user sets."""
 
     name = "dribble"
     aim = "target"
@@ -344,25 +344,25 @@ class Dribbling(Mode):
         config = cast.settings.get(Dribble.name, DribbleConfig())
         names = ("radius_m", "mass_kg", "drag")
         middle: Any = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in names}
-        # the target stays where it is pointed at
+        # the target does not jump
         config = replace(config, jump_m=0.0, at_feet=1.0, **middle)
         super().__init__(cast, world, seed, Dribble(cast.robot, config), self.policy.lower)
 
     def put_back(self) -> None:
-        """With the ball at its feet."""
+        """Reset with the ball at the robot's feet."""
         self.env.reset(yaw=geometry.yaw_of(self.env.state.root_rot))
 
     def lost(self, step: EnvStep) -> bool:
-        """The ball is too far away."""
+        """Whether the ball is too far away."""
         return bool(step.metrics["lost"])
 
     def point(self, x: float, y: float) -> None:
-        """The target, as near to the ball as it may be."""
+        """Set the target, at most 0.8 `FAR_M` from the ball."""
         balls = self.task.commands
-        away = torch.tensor([[x, y]]) - balls.ball[:, :2]
+        offset = torch.tensor([[x, y]]) - balls.ball[:, :2]
         farthest = 0.8 * FAR_M
-        share = farthest / away.norm().clamp(min=farthest)
-        balls.target = balls.ball[:, :2] + away * share
+        share = farthest / offset.norm().clamp(min=farthest)
+        balls.target = balls.ball[:, :2] + offset * share
 
     @property
     def ball(self) -> tuple[Floats, float]:
@@ -371,14 +371,14 @@ class Dribbling(Mode):
 
 
 class Imitate(Mode):
-    """A module that tracks a clip, over and over; the ghost beside is the clip itself."""
+    """A module that tracks a clip repeatedly; the ghost shows the clip."""
 
     name = "imitate"
     keys = (("R", "onto the clip again"),)
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast.skill
-        # of a mode that is possible
+        # for the type checker
         assert skill is not None
         skill.check_encoder(cast.robot)
         self.clips = cast.motions.names
@@ -389,11 +389,11 @@ class Imitate(Mode):
         self.again()
 
     def again(self) -> None:
-        """From the clip's first frame."""
+        """Start at the clip's first frame."""
         self._begin(int(self.task.tracking.reference.start[self.clip]))
 
     def put_back(self) -> None:
-        """Onto the clip, where it is now."""
+        """Reset to the clip's current frame."""
         self._begin(
             min(int(self.task.tracking.frame[0]), int(self.task.tracking.last_frame[0]) - 1)
         )
@@ -402,16 +402,16 @@ class Imitate(Mode):
         self.env.reset(clip=torch.tensor([self.clip]), frame=torch.tensor([frame]))
 
     def lost(self, step: EnvStep) -> bool:
-        """Too far from the clip."""
+        """Whether tracking failed."""
         return bool(step.terminated)
 
     def over(self, step: EnvStep) -> bool:
-        """At the clip's end."""
+        """Whether the clip is over."""
         return bool(step.ended)
 
     @property
     def ghost(self) -> Floats:  # type: ignore[override]
-        """The clip's pose now, a metre to its left at first."""
+        """The clip's current pose, `BESIDE_M` to the left of its start."""
         motion = self.cast.motions.motions[self.clip]
         pose = np.array(
             motion.qpos[
@@ -430,7 +430,7 @@ class Imitate(Mode):
 
 
 class Perform(Mode):
-    """A policy at its task, which the viewer only watches."""
+    """A policy at its task, without user commands."""
 
     keys = (("R", "to where episodes begin"),)
 
@@ -440,16 +440,16 @@ class Perform(Mode):
         kind: Any = tasks.find(task, source="the policy")
         config = cast.settings.get(task, kind.config_type())
         if "terrain_fields" in plain_fields(kind.config_type):
-            config = changed(config, terrain_fields=1)  # the one that is drawn
+            config = changed(config, terrain_fields=1)  # the page shows one field
         resolved = kind.resolve(config, None, self.policy.upper.contract.input_settings)
         super().__init__(cast, world, seed, kind(cast.robot, resolved, None), self.policy.lower)
 
     def over(self, step: EnvStep) -> bool:
-        """At the episode's end."""
+        """Whether the episode is over."""
         return bool(step.terminated | step.truncated)
 
     def put_back(self) -> None:
-        """Where episodes begin."""
+        """Reset to a start of the task."""
         self.env.reset()
 
 

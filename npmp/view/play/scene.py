@@ -202,7 +202,7 @@ class Scene:
         corners = (low, low + 1, low + n + 1), (low, low + n + 1, low + n)
         faces = np.concatenate([np.stack(each, -1) for each in corners])
         blocks = np.full(len(faces), -1)
-        if session.mode.house:
+        if session.mode.has_rooms:
             corner = vertices[faces]
             cell = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
             is_wall = corner[..., 2].max(1) > self._floor + 0.01

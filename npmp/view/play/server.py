@@ -380,7 +380,7 @@ class Server:
             "ball": None if snapshot.ball is None else [round(v, 3) for v in snapshot.ball[0][:3]],
             "root": [round(float(v), 3) for v in snapshot.bodies[0, :3]],
             "target": snapshot.target,
-            "eye": None if snapshot.eye is None else snapshot.eye.tolist(),
+            "eye": None if snapshot.camera_image is None else snapshot.camera_image.tolist(),
         }
 
     async def _broadcast(self) -> None:

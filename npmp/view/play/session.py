@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     ghost: Floats | None  # (B, 7)
     ball: tuple[Floats, float] | None  # (7,), and its radius [m]
     target: tuple[float, float] | None  # [m]
-    eye: NDArray[np.uint8] | None  # `Mode.eye`
+    camera_image: NDArray[np.uint8] | None  # `Mode.camera_image`
     push: tuple[Floats, Floats] | None  # point [m] and force [N]
     down: bool  # the robot lies or is lost
     falls: int  # since the start of the session
@@ -217,7 +217,7 @@ class Session:
             ghost,
             mode.ball,
             mode.target,
-            mode.eye,
+            mode.camera_image,
             push,
             self._down_s > 0.0,
             self.falls,

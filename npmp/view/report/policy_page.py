@@ -70,8 +70,8 @@ def write(
     conditions = f"{result['robots']} robots, {parts.number(result['seconds'])} s"
     cards = [
         (name.replace("_", " "), parts.number(result[name]), MEANINGS.get(name, conditions))
-        for name in task.judged
-        if name in result and name.removesuffix("_1s") not in set(task.judged) - {name}
+        for name in task.logged_figures
+        if name in result and name.removesuffix("_1s") not in set(task.logged_figures) - {name}
     ]
     return parts.assemble(
         out,

@@ -17,7 +17,7 @@ from npmp.envs import RobotBatchConfig
 from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation
 from npmp.envs.reference import Reference
-from npmp.envs.sensing import Sensing, SensorConfig, SensorDraws
+from npmp.envs.sensing import Sensing, SensorConfig, SensorNoise
 from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.envs.task import TaskLoss
 from npmp.learning.exploration import step_of
@@ -335,13 +335,13 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
 
     generator, sensing = torch.Generator().manual_seed(1), env.robots.sensing
     noise = torch.randn(H, N, 4, generator=generator)
-    draws = sensing.draw((H, N), generator)
+    draws = sensing.sample((H, N), generator)
     state, z, memory, decoder = env.state, start.z, policy.initial_state(N), skill.initial_state(N)
     history, offset = env.robots.history, env.robots.joint_offset
     assert offset is not None
     states, kls = [env.state.pack()], []
     for k in range(H):
-        senses = sensing.shown(history, SensorDraws(draws.delay[k], draws.noise[k]))
+        senses = sensing.apply(history, SensorNoise(draws.delay[k], draws.noise[k]))
         latent, memory = policy.step(Observation(senses, goal, z_before=z), memory)
         kls.append(AR1(z.shape[-1], 0.95).kl(latent, z, z))
         z = latent.mean + latent.std * noise[k]

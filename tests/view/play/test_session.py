@@ -106,9 +106,13 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     """In its house, by what its camera shows; a place beyond the house is the nearest within."""
     session = Session(cast, "navigate")
     seen, task = session.snapshot(), session.mode.task
-    assert seen.eye is not None and seen.eye.shape == (9, 16) and seen.eye.max() > 100
+    assert (
+        seen.camera_image is not None
+        and seen.camera_image.shape == (9, 16)
+        and seen.camera_image.max() > 100
+    )
     near, far = task.planner.camera.config.range_m
-    assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.house
+    assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.has_rooms
     heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
     assert heights.shape == (161, 161)
     goals = torch.arange(task.planner.ways.left.shape[1])[None]
