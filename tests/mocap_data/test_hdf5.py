@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mocap_data import hdf5, input_files
+from mocap_data import input_files
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, write_motions
 from tests.refusals import refusal
@@ -95,21 +95,3 @@ def test_arrays_in_other_files_are_not_opened(path: Path) -> None:
     external = [(str(path.with_name("raw")), 0, 288)]
     replace_array(path, shape=(4, 9), dtype="f8", external=external)
     refusal("qpos", read_motions, path)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"compression": "gzip", "compression_opts": 9},
-        {"chunks": (3, 4), "compression": "lzf", "shuffle": True},
-        {"chunks": (2, 9), "dtype": ">f4", "compression": "gzip", "fletcher32": True},
-    ],
-)
-def test_arrays_in_any_storage(tmp_path: Path, settings: dict) -> None:
-    values = np.random.default_rng(0).normal(size=(7, 9))
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        expected = file.create_dataset("x", data=values, **settings)[...]
-    with hdf5.open_hdf5(tmp_path / "a.h5") as file:
-        assert hdf5.array_bytes(file["x"], "x") >= values.nbytes
-        np.testing.assert_array_equal(hdf5.read_array(file["x"], "x"), expected)

@@ -114,20 +114,6 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
 
 
-def test_a_humanoids_markers_by_kind() -> None:
-    layout = PreparedRobot.of(robots.load("op3")).layout
-    assert layout.leans  # no mirror tells its front from its back
-    expected = {f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")}
-    assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == expected
-    assert not layout.footprint.any()
-    # soles along and across, in the middle nothing across
-    for row, axis in zip(layout.sign, layout.axis, strict=True):
-        members = np.flatnonzero(row)
-        assert len(members) in (1, 2)
-        assert not (layout.on_foot[members[0]] and axis == 2)
-        assert not (len(members) == 1 and axis == 1)
-
-
 def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
     prepared = PreparedRobot.of(robots.load("op3"))
     theta = np.random.default_rng(7).normal(scale=0.01, size=len(prepared.layout.axis))

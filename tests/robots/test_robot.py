@@ -128,24 +128,6 @@ def test_limits_are_radians_whatever_the_models_unit(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:Attaching")
-def test_limits_are_radians_in_attached_models_of_another_unit(tmp_path: Path) -> None:
-    """The plank in degrees, its legs attached from files in radians."""
-    mjcf = MJCF
-    for side in "lr":
-        start = mjcf.index(f'<body name="{side}_leg"')
-        leg = mjcf[start : mjcf.index("</body>", start) + len("</body>")]
-        mjcf = mjcf.replace(
-            leg, f'<frame><attach model="{side}" body="{side}_leg" prefix=""/></frame>'
-        )
-        legs = f'<mujoco><compiler angle="radian"/><worldbody>{leg}</worldbody></mujoco>'
-        (tmp_path / f"{side}.xml").write_text(legs)
-    models = "".join(f'<model name="{side}" file="{side}.xml"/>' for side in "lr")
-    mjcf = mjcf.replace("<worldbody>", f"<asset>{models}</asset><worldbody>", 1)
-    model = robots.load(write(tmp_path, mjcf=mjcf)).model()
-    np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
-
-
 def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
     """Hip axes that are each other's mirror image (+X and -X across Y) need no change of sign."""
     symmetry = robots.load(write(tmp_path)).symmetries["left_right"]

@@ -187,22 +187,6 @@ def test_the_headline_weighs_clips_by_their_tracked_time(tmp_path: Path) -> None
     assert "it is lost" in page
 
 
-@pytest.mark.parametrize("part", ["motions", "evaluation", "rollouts", "learning", "walking"])
-def test_each_part_alone(tmp_path: Path, robot: robots.Robot, part: str) -> None:
-    whole = full(tmp_path, robot, frames=20)
-    page = report.build(tmp_path / "report.html", **{part: whole[part]}, provenance={}).read_text(
-        encoding="utf-8"
-    )
-    expected = {
-        "motions": {"retargeting"},
-        "evaluation": {"imitation"},
-        "rollouts": {"replay", "imitation"},
-        "learning": {"learning"},
-        "walking": {"replay", "walking"},
-    }
-    assert set(re.findall(r'<section id="(\w+)"', page)) == expected[part]
-
-
 def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
     name = EVIL.replace("/", "_")  # "/" parts groups in HDF5
     data = dict[str, Any](
@@ -441,22 +425,6 @@ def test_line_chart_points() -> None:
     assert 'data-name="a"' in chart.svg
     (points,) = drawn(chart, "line robot")
     np.testing.assert_allclose(points, [(left, top + height), (left + width, top)], atol=0.1)
-
-
-def test_line_chart_leaves_gaps() -> None:
-    def path(y: list[float]) -> str:
-        chart = figures.line_chart([figures.Line("a", range(len(y)), y)], title="t", y_range=(0, 1))
-        return re.findall(r'data-name="a">\s*<path d="([^"]*)"', chart.svg)[0]
-
-    assert path([0, 1, np.nan, 1, 0]).count("M") == 2
-    assert (
-        'clip-path="url(#'
-        in figures.line_chart([figures.Line("a", [0, 1], [0, 9])], title="t", y_range=(0, 1)).svg
-    )
-    assert (
-        "no finite values"
-        in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True).svg
-    )
 
 
 def test_stance() -> None:
