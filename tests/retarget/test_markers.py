@@ -41,16 +41,6 @@ def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_markers(
-    robot: robots.Robot, prepared: PreparedRobot
-) -> None:
-    points = prepared.layout.points(prepared.layout.initial())
-    expected = [m.position for m in robot.markers.values()]
-    np.testing.assert_allclose(points.local, expected, atol=1e-12)
-    result = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
-    np.testing.assert_array_equal(result, 0.0)
-
-
 def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
     heading = np.zeros((1, 9))
     heading[:, 5:] = np.pi / 2  # facing +Y: forward 0.1 is +Y, left 0.2 is -X

@@ -202,11 +202,6 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
     assert kd == pytest.approx(2 * np.sqrt(kp * inertia), rel=0.06)
 
 
-def test_missing_meshes_that_collide(tmp_path: Path) -> None:
-    mjcf = dog().replace('<geom class="visual" mesh="shell"/>', '<geom type="mesh" mesh="shell"/>')
-    refusal(r"mesh 'shell'.*shell\.stl", proposal, tmp_path, mjcf)
-
-
 def pup() -> str:
     """A dog as a URDF, whose floating joint follows a link without mass."""
     legs, inertial = (

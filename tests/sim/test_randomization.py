@@ -369,10 +369,3 @@ def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
     assert physics.size == 0
     constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
     np.testing.assert_allclose(constant, 0.005, rtol=1e-12)
-
-
-def test_physics_runs_at_the_rate_that_is_named(robot: Robot) -> None:
-    model = with_nominal(flat_scene(robot), PhysicsConfig(physics_rate_hz=1000.0))
-    sim = BatchSim(model, 1, control_rate_hz=robot.control_rate_hz, num_threads=1)
-    assert model.opt.timestep == 0.001 and sim.substeps == 1000 / robot.control_rate_hz
-    assert flat_scene(robot).opt.timestep == 1.0 / robot.physics_rate_hz  # itself unchanged

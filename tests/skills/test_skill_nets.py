@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from npmp.skills.nets import Decoder, Encoder, NetConfig
@@ -79,11 +78,3 @@ def test_the_lstm_is_torchs_over_a_whole_sequence() -> None:
         hidden.append(state.hidden)
     expected, _ = whole(decoder.branch1(decoder.norm(x)))
     torch.testing.assert_close(torch.stack(hidden), expected)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("latent_dim", 0), ("alpha", 1.0), ("lstm_width", -1), ("lstm_width", 10**9)]
-)
-def test_contradictory_sizes_are_refused(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=key):
-        NetConfig(**{key: value})  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -269,8 +268,3 @@ def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
     refusal("dog", Shot, robot, trot, parts=["dog"])
     with pytest.raises(InputError, match="show=ghost"):
         Shot(robot, replace(trot, reference=None, keypoints=None), parts=["ghost"])
-
-
-def test_mp4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    refusal(r"needs imageio-ffmpeg: pip install 'npmp\[render\]'", check_format, Path("film.mp4"))

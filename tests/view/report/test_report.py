@@ -25,7 +25,7 @@ from npmp.envs.task import CommandTraces
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.view import report, robot_shapes
-from npmp.view.report import figures, provenance, replay
+from npmp.view.report import figures, replay
 from npmp.view.report.parts import Chart
 from tests.refusals import refusal
 
@@ -248,18 +248,6 @@ def test_absolute_paths_are_removed(tmp_path: Path) -> None:
     page = report.build(tmp_path / "report.html", **data).read_text(encoding="utf-8")
     assert "ada" not in page and str(tmp_path) not in page
     assert "npmp evaluate out=module" in page and "…/b.h5" in page
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("module=/home/ada/runs/module data=x.h5", "module=…/module data=x.h5"),
-        ("~/runs/x", "…/x"),
-        ("https://example.org/a/b", "https://example.org/a/b"),
-    ],
-)
-def test_scrub(text: str, expected: str) -> None:
-    assert provenance.scrub(text) == expected
 
 
 # ---- errors
