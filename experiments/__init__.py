@@ -1,1 +1,1 @@
-"""The commands: one short main per verb. The only package that knows Hydra."""
+"""The commands: one short main per verb. The only package that uses Hydra."""

@@ -21,7 +21,7 @@ from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
 from npmp.core.settings import from_mapping, to_plain
-from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, made_by
+from npmp.experiments.command import NOW, Computing, Keys, Run, Verb, provenance_of
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.view.report import actuator_page
 
@@ -32,7 +32,7 @@ ROWS_SHOWN = 12  # of recordings and actuators on the terminal; evaluation.json 
 
 @dataclass(frozen=True, kw_only=True)
 class _OfLog(Computing):
-    """What is asked of a log."""
+    """Keys of commands on a log."""
 
     # the log (.npz or .csv, see docs/actuators.md)
     data: Path
@@ -49,8 +49,7 @@ class _OfLog(Computing):
 
 @dataclass(frozen=True, kw_only=True)
 class FitActuator(_OfLog):
-    """Learn how a joint's torque follows from what is asked of it and how it moves, from a log of a
-    real one.
+    """Learn a joint's torque as a function of its command and motion, from a log of a real one.
 
     npmp actuator fit data=knee.npz model=conv out=runs/knee
     npmp actuator fit data=arm.npz validation.share=0 validation.recordings=[chirp_sweep,prbs_*]
@@ -59,11 +58,11 @@ class FitActuator(_OfLog):
     # pd (closed form), hybrid (pd and a network that corrects it), mlp, conv (recurrent on its own
     # torque) or vae (an mlp with a latent per actuator)
     model: str = "mlp"
-    # what is kept aside to judge the model by
+    # the held-out part, to evaluate the model on
     validation: HeldOut = field(default_factory=HeldOut)
     # inputs beside effort and velocity, of temperature and voltage
     channels: list[str] = field(default_factory=list)
-    # how the model is fitted
+    # settings of the fit
     fitting: FitConfig = field(default_factory=FitConfig)
     # the model's folder
     out: Path | None = Path(f"runs/actuator/{NOW}")
@@ -162,7 +161,7 @@ def _report(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> N
     if run.out is not None:
         write_json(run.out / "evaluation.json", judged.figures)
         if config.report:
-            actuator_page.write(run.out / "report.html", judged, part, made_by(run))
+            actuator_page.write(run.out / "report.html", judged, part, provenance_of(run))
     show_figures(judged.figures)
 
 

@@ -28,18 +28,12 @@ from mocap_data.errors import InputError
 from mocap_data.files import make_writable, remove_bare
 from npmp.experiments import store
 from npmp.experiments.compose import Job, Loader, parsed, quoted, sentences, with_keys
-from npmp.experiments.terminal import OK, USER_ERROR, USER_ERRORS, report_error
+from npmp.experiments.sweeping import launcher
+from npmp.experiments.sweeping.sweep import Failed, SweepProgress, score_of
+from npmp.experiments.terminal import OK, USER_ERRORS, report_error
 
 # options of Hydra's that have no use where several commands share a program
 UNUSED = ("--shell-completion", "--experimental-rerun", "--version")
-
-
-class Failed(Exception):
-    """A job of a multirun failed, which has been reported."""
-
-    def __init__(self, code: int = USER_ERROR):
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass
@@ -47,7 +41,7 @@ class HydraTask:
     """The function that Hydra runs: a command with composed settings."""
 
     command: Any  # npmp.experiments.command.Verb
-    # what a single run ended with: its exit code, or its error
+    # of a single run: its exit code, or its error
     code: int = OK
     error: Exception | None = field(default=None, repr=False)
 
@@ -72,17 +66,14 @@ class HydraTask:
         return self.code
 
     def score(self, job: Job) -> float | None:
-        """What sweepers compare: the latest score of a training run."""
-        from npmp.experiments.sweeping.launch import score_of
-        from npmp.experiments.sweeping.sweep import SweepProgress
-
-        score = score_of(job)
+        """The score for sweepers: the latest of a training run."""
+        score = score_of(job.verb, job.chosen.get("task"))
         if score is None:
             return None
         return SweepProgress.of(Path(job.values["out"]) / "metrics.csv", score[0], None).score
 
     def job(self, config: DictConfig, *, in_sweep: bool) -> Job:
-        """The job of a composed config, in a sweep with a folder of its own. Raises InputError."""
+        """The job of a composed config, in a sweep with its folder. Raises InputError."""
         command = self.command
         whole: Any = OmegaConf.merge(HydraConfig.instance().cfg, config)
         job = Job.of(command.name, command.keys, whole)
@@ -198,6 +189,7 @@ def _refuse(message: str) -> NoReturn:
 def application(command: Any, args: argparse.Namespace) -> Iterator[Hydra]:
     """Hydra's application of a command; one that is at work waits."""
     setup_globals()
+    launcher.register()
     words = [parsed(override) for override in args.overrides]
     tasks = [
         str(name)
@@ -223,6 +215,6 @@ def _job_name(overrides: str, number: int) -> str:
     return overrides.replace("/", "_").replace("'", "") or str(number)
 
 
-# what the store's hydra.sweep interpolates
+# resolvers of the store's hydra.sweep
 OmegaConf.register_new_resolver("npmp.sweep_folder", _sweep_folder, replace=True)
 OmegaConf.register_new_resolver("npmp.job_name", _job_name, replace=True)

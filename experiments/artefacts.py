@@ -23,7 +23,7 @@ from npmp.skills.skill_module import SkillModule
 
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]
-# settings of a run that say nothing of what came out, or are said otherwise
+# settings of a run without an effect on the module, or with a line of their own
 NOT_IN_THE_COMMAND = (
     *("out", "seed", "resume", "data", "checkpoint_every", "evaluation"),
     *("threads", "torch_threads", "device", "debug"),
@@ -48,7 +48,7 @@ class ShowArtefact(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class _NewModule(Keys):
-    """How a module is stored."""
+    """Keys of commands that write a module."""
 
     # the new module's folder
     out: Path | None = None
@@ -65,7 +65,7 @@ class PackModule(_NewModule):
 
     # a shipped module or a folder
     target: str
-    # how weights are stored
+    # the type of stored weights
     dtype: Dtype = "float16"
 
 
@@ -78,11 +78,11 @@ class AddModule(_NewModule):
 
     # the folder of an npmp imitate run
     target: str
-    # what to call the module; null: the run folder's name
+    # the module's name; null: the run folder's
     name: str | None = None
     # the module's folder; null: modules/NAME
     out: Path | None = None
-    # how weights are stored; null: as the run wrote them
+    # the type of stored weights; null: the run's
     dtype: Dtype | None = None
     # evaluation.json files of npmp evaluate, or their folders, for the card's scores
     evaluations: list[Path] | None = None
@@ -92,7 +92,7 @@ class AddModule(_NewModule):
     data: Path | None = None
     # a sentence of the card on the data
     about: str = ""
-    # the command that made the dataset, for the card
+    # the dataset's command, for the card
     data_command: str = ""
     # the machine it was trained on, for the card
     machine: str = ""
@@ -154,7 +154,7 @@ def pack_module(config: PackModule, run: Run) -> None:
 
 
 def add_module(config: AddModule, run: Run) -> None:
-    """The module of a run with its card, in a folder of its own."""
+    """Write the module of a run with its card to a new folder."""
     folder = Path(config.target)
     if not (folder / "module" / "module.json").is_file():
         raise InputError(

@@ -26,14 +26,14 @@ from npmp.skills.skill_module import SkillModule
 
 @dataclass(frozen=True, kw_only=True)
 class Simulating(Computing):
-    """What commands take that simulate robots."""
+    """Keys of commands that simulate robots."""
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
     # the randomization of physics, pushes and sensors; --config-dir adds one that npmp sysid wrote
     randomization: Any = group("none")
-    # what moves the joints: pd, which is ideal, or the folder of a fitted model; several, as
-    # pd+FOLDER, are shared out among the robots
+    # the drives: pd (ideal), or the folder of a fitted model; several, as pd+FOLDER, are
+    # distributed among the robots
     actuator: str = IDEAL
 
 
@@ -71,19 +71,19 @@ def motions_of(
     max_speed: float | None = None,
     max_foot_height: float | None = None,
 ) -> MotionSet | None:
-    """The clips of a dataset that these leave; None without data. Raises InputError where they
-    choose of nothing or leave none."""
+    """The clips of a dataset within these limits; None without data. Raises InputError for limits
+    without data, or without clips."""
     chosen = {"split": split, "max_speed": max_speed, "max_foot_height": max_foot_height}
     if data is None:
         for key, value in chosen.items():
             if value is not None:
-                raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
+                raise InputError(f"{key}={value} chooses clips of data=..., which is missing")
         return None
     return filter_motions(load_motions(data, robot, split), robot, max_speed, max_foot_height)
 
 
 def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) -> RobotBatchConfig:
-    """What `randomization`, `actuator` and hold= say. like: what robots are wired as, a module say.
+    """The robots of `randomization`, `actuator` and hold=. like: settings of their sensors.
 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
@@ -99,17 +99,17 @@ def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) 
     return robots
 
 
-def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
-    """Say so where what is judged was trained with other drives than it is judged with."""
+def report_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
+    """Print a line if a policy is evaluated with other drives than in training."""
     before = trained.get("actuator", {}).get("name", IDEAL)
     if before != artifact.short(actuator):
-        say(f"trained with actuator={before}, judged with actuator={actuator}")
+        say(f"trained with actuator={before}, evaluated with actuator={actuator}")
 
 
-def judged_by(
+def evaluation_record(
     config: Simulating, run: Run, policy: Path, module: Path, robot: Robot
 ) -> dict[str, Any]:
-    """What was judged and how, for a JSON file."""
+    """The policy and conditions of an evaluation, for a JSON file."""
     from npmp.view.report import versions
 
     return {

@@ -82,7 +82,7 @@ def run_check(config: CheckBundle, run: Run) -> None:
 
 
 def run_trial(config: TryBundle, run: Run) -> None:
-    """Walk by drawn commands, write trial.json and the log."""
+    """Walk by random commands, write trial.json and the log."""
     bundle = Bundle.read(config.bundle)
     contract = bundle.contract
     simulator = config.simulator
@@ -125,7 +125,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
     }
     write_json(folder / "trial.json", result)
     times = f"{counted(count, 'episode')}, {counted(result['falls'], 'fall')}"
-    survival = f"{100 * result['steps_survived']:.1f} % of the steps made"
+    survival = f"{100 * result['steps_survived']:.1f} % of the steps survived"
     say(f"{contract.task} by {robot.name} in {simulator}: {times}; {survival}")
     error = result["velocity_error_1s"]
     say(f"velocity error over 1 s: {'unknown' if error is None else format(error, '.3f')}")

@@ -1,7 +1,7 @@
 """`npmp VERB [ACTION] key=value ...`: one program that dispatches to the commands of this package.
 
 Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that
-says what to do); 3 the work was done and what was judged did not pass; 130, 143 or 129 interrupted
+says what to do); 3 the work was done and the result did not pass; 130, 143 or 129 interrupted
 (SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
@@ -60,7 +60,7 @@ VERBS: Mapping[str, Mapping[str, str]] = {
     "sweeps": {"show": "sweeps:show", "resume": "sweeps:resume"},
 }
 
-# Values of MUJOCO_GL that MuJoCo knows.
+# MuJoCo's values of MUJOCO_GL
 RENDERERS = (
     *("", "glfw", "glx", "wgl", "cgl", "egl", "osmesa"),
     *("disable", "disabled", "off", "0", "false", "enable", "enabled", "on", "1", "true"),
@@ -85,7 +85,7 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command that arguments name, and the rest of them.
 
     Raises:
-      InputError: for no verb or action of ours.
+      InputError: for an unknown verb or action.
     """
     verb = arguments[0]
     rest = list(arguments[1:])
@@ -103,10 +103,10 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script: run the command and turn whatever happens into an exit code."""
+    """The console script: run a command and return its exit code."""
     renderer = os.environ.get("MUJOCO_GL", "").lower()
     if renderer not in RENDERERS:  # mujoco and dm_control fail on it when they are loaded
-        print(f"npmp: MUJOCO_GL={renderer!a} is ignored: no renderer of MuJoCo's", file=sys.stderr)
+        print(f"npmp: MUJOCO_GL={renderer!a} is ignored: not a renderer of MuJoCo", file=sys.stderr)
         del os.environ["MUJOCO_GL"]
     set_environment()
     from npmp.experiments.terminal import guarded
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             import npmp
 
             print(f"npmp {npmp.__version__}")
-        elif (help_text := help_asked(arguments)) is not None:
+        elif (help_text := help_text_of(arguments)) is not None:
             print(help_text)
         else:
             require_folder()
@@ -135,8 +135,8 @@ def require_folder() -> None:
         raise InputError("the current folder was deleted; cd to one that exists") from error
 
 
-def help_asked(arguments: Sequence[str]) -> str | None:
-    """The help that arguments ask for, None where they do not."""
+def help_text_of(arguments: Sequence[str]) -> str | None:
+    """The help text for arguments with --help or `help`; None for others."""
     from npmp.experiments import usage
 
     words = [argument for argument in arguments if argument not in ("-h", "--help")]
@@ -154,7 +154,7 @@ def help_asked(arguments: Sequence[str]) -> str | None:
 
 
 def set_environment() -> None:
-    """What libraries read when they are loaded."""
+    """Set variables that libraries read at import."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
     # torch's idle threads spin by default and take the CPUs from the simulator's threads: on two

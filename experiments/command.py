@@ -16,49 +16,42 @@ A command is a dataclass of its keys, a function `run(config, run) -> int | None
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import yaml
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from typing import Any, Literal
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, locked, make_writable, remove_bare
+from mocap_data.files import locked, make_writable, remove_bare
 from npmp.core.devices import check_device, cpus, seed_everything
 from npmp.core.settings import flat, format_value, read_run_settings
 from npmp.experiments.compose import Job, Values
+from npmp.experiments.run_folder import CONFIG, HYDRA, write_config, write_hydra
 from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
 # in out=: date and time
 NOW = "${now:%Y-%m-%d_%H-%M-%S}"
-# a run folder's record by Hydra: its config, Hydra's own and the overrides
-HYDRA = ".hydra"
-LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a command gets besides its settings."""
+    """The arguments of a command's function beside its settings."""
 
     verb: str
     # the run folder (exists), the file to write, or None where the command needs none
     out: Path | None
     seed: int
-    # "cpu", "cuda" or "cuda:N"; known to exist
+    # "cpu", "cuda" or "cuda:N"; checked
     device: str
     # CPU threads for the simulator; results do not depend on them
     threads: int
     # the run folder to continue
     resume: Path | None = None
-    # the keys that the command line names, and the groups
-    given: Collection[str] = frozenset()
+    # the keys and groups that the command line sets
+    overridden: Collection[str] = frozenset()
     # the choice of each group
     chosen: Mapping[str, str | None] = field(default_factory=dict)
     # the settings as YAML has them
@@ -69,7 +62,7 @@ class Run:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where environments compute, as `TaskEnv` takes it."""
+        """Device and threads, as `TaskEnv` takes them."""
         return {"device": self.device, "num_threads": self.threads}
 
     @property
@@ -83,14 +76,16 @@ class Run:
 def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
     """The run of a job. values: its settings, complete; more: as `Run` takes it."""
     where = out, job.config.seed, job.config.device, threads
-    return Run(job.verb, *where, given=job.given, chosen=job.chosen, values=values, **more)
+    return Run(
+        job.verb, *where, overridden=job.overridden, chosen=job.chosen, values=values, **more
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """What every command takes."""
+    """Keys of every command."""
 
-    # where the result goes
+    # the place of the result
     out: Path | None = None
     # random seed; the same seed gives the same numbers on the CPU
     seed: int = 0
@@ -107,11 +102,11 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class Computing(Keys):
-    """What commands take that simulate or learn."""
+    """Keys of commands that simulate or learn."""
 
     # CPU threads of the simulator, which no result depends on; null: all that this process may use
     threads: int | None = None
-    # of torch; more pay only for larger networks than the default's; null: all
+    # CPU threads of torch; more pay only for networks larger than the default's; null: all
     torch_threads: int | None = 1
 
 
@@ -153,18 +148,18 @@ class Verb:
             with contextlib.ExitStack() as held:
                 config, run = _prepared(self, job, new_folders, held)
                 code = self.function(config, run) or OK
-                # of a command without inputs to look at, so of none that resumes
+                # for commands that do not call it
                 if run.resume is None:
                     run.begin()
         except BrokenPipeError:
             raise
         except USER_ERRORS:
-            # of a run that failed before it had a result
-            remove_bare(new_folders, "config.yaml", HYDRA)
+            # a run that failed without a result
+            remove_bare(new_folders, CONFIG, HYDRA)
             raise
         # not every command writes something
         if self.out == "optional_folder":
-            remove_bare(new_folders, "config.yaml", HYDRA)
+            remove_bare(new_folders, CONFIG, HYDRA)
         return code
 
     @property
@@ -179,10 +174,15 @@ class Verb:
 
 
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
-    """Refuse keys that are given, themselves or as a part (task.path of task), though they do
-    nothing. Raises InputError. why: what follows the key and its value."""
+    """Refuse overrides of keys (also of parts, task.path of task) that have no effect.
+
+    why: the end of the message, after the key and its value.
+
+    Raises:
+      InputError: for the first of these keys.
+    """
     values = flat(dict(run.values)) | dict(run.chosen)
-    for key in sorted(run.given):
+    for key in sorted(run.overridden):
         named = key in keys or key.partition(".")[0] in keys
         if named and (value := values.get(key)) is not None:
             raise InputError(
@@ -190,8 +190,8 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
             )
 
 
-def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
-    """How a page was made: command, seed, versions, machine and settings of this process."""
+def provenance_of(run: Run, *, seed: bool = True) -> dict[str, Any]:
+    """The provenance of a page: command, seed, versions, machine and settings of this process."""
     from npmp.view.report import machine_summary, versions
 
     return {
@@ -207,13 +207,13 @@ def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
 
 
 def _prepared(
-    command: Verb, job: Job, made: list[Path], held: contextlib.ExitStack
+    command: Verb, job: Job, new_folders: list[Path], held: contextlib.ExitStack
 ) -> tuple[Any, Run]:
-    """What the command's function is given, its output place made and locked (its new folders are
-    added to `made`) and the generators seeded.
+    """The arguments of the command's function; creates and locks the output place and seeds the
+    generators. Created folders are added to `new_folders`.
 
     Raises:
-      InputError: for what the job cannot be run with.
+      InputError: for settings that the job cannot run with.
     """
     config = job.config
     if config.device.startswith("cuda") and "cuda" not in command.devices:
@@ -223,7 +223,7 @@ def _prepared(
     check_device(config.device)
     resume = getattr(config, "resume", None)
     place, new = _prepare_out(command, config.out, resume)
-    made += new
+    new_folders += new
     folder = place if command.out == "folder" else None
     if folder is not None:
         held.enter_context(locked(folder, f"another npmp works in {folder}"))
@@ -247,14 +247,11 @@ def _prepared(
 def _prepare_out(
     command: Verb, out: Path | None, resume: Path | None
 ) -> tuple[Path | None, list[Path]]:
-    """The place that out= names, made and known to be writable, and the folders made for it
-    (outermost first)."""
+    """The place of out=, created and writable, and its new folders (outermost first)."""
     if out is None:
         if not command.out.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
         return None, []
-    if len(os.fsencode(out)) > LONGEST_PATH:
-        raise InputError(f"out= has {len(os.fsencode(out))} bytes; at most {LONGEST_PATH} work")
     place = out
     is_folder = command.in_folder
     if not is_folder and place.is_dir():
@@ -263,7 +260,7 @@ def _prepare_out(
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = resume is not None and resume.resolve() == place.resolve()
     if is_folder and not continued:
-        if (place / "config.yaml").is_file():
+        if (place / CONFIG).is_file():
             owner, stored = read_run_settings(place)
             if owner not in (command.name, None):
                 raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
@@ -278,27 +275,3 @@ def _prepare_out(
                 "another out="
             )
     return place, make_writable(place if is_folder else place.parent)
-
-
-def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
-    """Write FOLDER/config.yaml, which `read_run_settings` reads."""
-    with atomic_path(folder / "config.yaml") as path:
-        path.write_text(to_yaml(verb, values), encoding="utf-8")
-
-
-def write_hydra(folder: Path, values: Mapping[str, Any], config: DictConfig | None = None) -> None:
-    """Write FOLDER/.hydra as Hydra does. config: Hydra's; by default that of the running job, if
-    Hydra runs it."""
-    config = config or cast(DictConfig | None, HydraConfig.instance().cfg)
-    if config is None:
-        return
-    place = folder / HYDRA
-    place.mkdir(exist_ok=True)
-    OmegaConf.save(OmegaConf.create(dict(values)), place / "config.yaml")
-    OmegaConf.save(OmegaConf.masked_copy(config, "hydra"), place / "hydra.yaml")
-    OmegaConf.save(config.hydra.overrides.task, place / "overrides.yaml")
-
-
-def to_yaml(verb: str, values: Mapping[str, Any]) -> str:
-    """Settings as YAML."""
-    return yaml.safe_dump({"verb": verb, **values}, sort_keys=False, allow_unicode=True, width=100)

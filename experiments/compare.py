@@ -40,7 +40,7 @@ WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(Keys):
-    """Training runs side by side: those that differ in their seed alone make a group; scores over
+    """Training runs side by side: runs that differ only in their seed make a group; scores over
     minutes and over environment steps, as a table and a plot.
 
     npmp evaluate compare runs/fast runs/published out=runs/comparison
@@ -53,13 +53,13 @@ class Compare(Keys):
     score: str = "tracked_fraction"
     # true where less of it is better
     lower: bool = False
-    # a score: minutes and steps until it is met are told; null: not asked
+    # a score: minutes and steps until it is met are shown; null: none
     threshold: float | None = None
-    # budgets at which scores are told, a number or a list; null: where the shortest group ends
+    # budgets at which scores are compared, a number or a list; null: where the shortest group ends
     minutes: float | list[float] | None = None
     # the same in environment steps
     env_steps: float | list[float] | None = None
-    # of the plot; null: the score's name
+    # title of the plot; null: the score's name
     title: str | None = None
     # the folder for comparison.json and comparison.png
     out: Path | None = Path(f"runs/compare/{NOW}")

@@ -1,9 +1,9 @@
 """From a command line to a command's typed settings, through Hydra.
 
-`experiments.store` fills Hydra's ConfigStore from the dataclass of a command's keys. `Loader` is
-Hydra's loader of configs, which looks at what the inputs say (the robot of a module, the task of a
-policy, the settings of a run to resume) and says in one line what Hydra refuses. The library's own
-loader then judges types and ranges (`typed`).
+`store` fills Hydra's ConfigStore from the dataclass of a command's keys. `Loader` is Hydra's loader
+of configs, which also reads defaults from the inputs (the robot of a module, the task of a policy,
+the settings of a run to resume) and reports Hydra's errors in one line. `typed` then checks types
+and ranges.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Job:
     keys: type
     values: Values
     # keys and groups that the command line sets
-    given: frozenset[str] = frozenset()
+    overridden: frozenset[str] = frozenset()
 
     @functools.cached_property
     def config(self) -> Any:
@@ -102,8 +102,8 @@ class Job:
                 values[key] = int(value)  # 1e6 for 1000000
         choices = config.hydra.runtime.choices
         values |= {key: choices[key] for key in store.GLOBAL if choices.get(key) and key in values}
-        given = [parsed(entry).key_or_group for entry in config.hydra.overrides.task]
-        return cls(verb, keys, {str(k): v for k, v in values.items()}, frozenset(given))
+        overridden = [parsed(entry).key_or_group for entry in config.hydra.overrides.task]
+        return cls(verb, keys, {str(k): v for k, v in values.items()}, frozenset(overridden))
 
 
 def compose(verb: str, keys: type, overrides: Sequence[str] = ()) -> Job:
@@ -210,12 +210,12 @@ def with_keys(arguments: Sequence[str], positional: Sequence[str]) -> list[str]:
     return overrides
 
 
-# --- what the inputs say
+# --- defaults from the inputs
 
 
-def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.Inputs:
-    """What the files that overrides name decide: the robot of a module, a policy or a dataset, the
-    task of a policy, a run to resume."""
+def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.InputDefaults:
+    """Defaults from the files that overrides name: the robot of a module, a policy or a dataset,
+    the task of a policy, the settings of a run to resume."""
     values = simple_values(overrides)
     names = {entry.name for entry in dataclasses.fields(keys)}
     paths = {
@@ -255,7 +255,7 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.Inputs:
         "stage": "reuse" if tried else verb.split()[0],
         "verb": store.config_name(verb),
     }
-    return store.Inputs(decided, choices, context, stored)
+    return store.InputDefaults(decided, choices, context, stored)
 
 
 def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
@@ -298,9 +298,6 @@ class Loader(ConfigLoaderImpl):
     ):
         """config_dir: a folder of the user's own configs. tasks: the user's own that the command
         line names, whose files are run."""
-        from npmp.experiments.sweeping import launcher
-
-        launcher.register()
         path = create_config_search_path(str(store.CONF))
         if config_dir is not None:
             folder = Path(config_dir).resolve()
@@ -335,7 +332,7 @@ class Loader(ConfigLoaderImpl):
 
     @contextlib.contextmanager
     def _prepared(self, config_name: str | None, overrides: list[str]) -> Iterator[None]:
-        """Around composing: the store is the command's, and mistakes are one line."""
+        """Fill the store for the command, and report errors in one line."""
         groups = store.groups_of(self.keys)
         for override in map(parsed, overrides):
             key = override.key_or_group
@@ -350,7 +347,7 @@ class Loader(ConfigLoaderImpl):
             yield
 
     def _choices(self, config_name: str | None, overrides: list[str]) -> DictConfig:
-        """The config as the groups of the command's keys are chosen, without other changes."""
+        """The config of the chosen groups, without other overrides."""
         store.fill(self.verb, self.keys, inputs_of(self.verb, self.keys, []))
         own = store.groups_of(self.keys)
         groups = [
@@ -366,7 +363,7 @@ class Loader(ConfigLoaderImpl):
 
 @contextlib.contextmanager
 def sentences(verb: str = "", choices: Callable[[], DictConfig] | None = None) -> Iterator[None]:
-    """What Hydra refuses becomes an InputError. choices: the config without changes of keys."""
+    """Raise Hydra's errors as InputError. choices: the config without overrides of keys."""
     try:
         yield
     except InputError:
@@ -402,10 +399,10 @@ def _missing(verb: str, error: MissingConfigException) -> InputError:
             tasks.find(name, source=parent or "a config")
         except InputError as not_named:
             return not_named
-    known = (
+    available = (
         error.options if error.options and group not in store.GLOBAL else store.names(verb, group)
     )
-    fault = unknown(group or "config", name, known)
+    fault = unknown(group or "config", name, available)
     return InputError(f"{parent}: {fault}") if parent else fault
 
 

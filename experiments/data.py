@@ -37,7 +37,7 @@ class FetchData(Keys):
     target: str
     # also copy the recordings to this folder; null: they stay in the cache (NPMP_CACHE)
     out: Path | None = None
-    # true: accept a licence with conditions; else it is asked for where there is a terminal
+    # true: accept a licence with conditions; false: ask on a terminal
     accept_licence: bool = False
 
 
@@ -89,11 +89,11 @@ def accept(entry: Entry, *, accepted: bool) -> None:
     )
 
 
-def progress_of(shown: Bars, source: Source) -> Progress:
-    task = shown.add_task(source.path, total=source.size)
+def progress_of(bars: Bars, source: Source) -> Progress:
+    task = bars.add_task(source.path, total=source.size)
 
     def update(done: int, total: int | None) -> None:
-        shown.update(task, completed=done, total=total, visible=done != total)
+        bars.update(task, completed=done, total=total, visible=done != total)
 
     return update
 

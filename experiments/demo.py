@@ -34,9 +34,10 @@ from npmp.evaluation.policy import (
     task_factory,
 )
 from npmp.experiments import evaluate, imitate, retarget, reuse
-from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
+from npmp.experiments.command import Computing, Run, Verb, provenance_of, run_of
 from npmp.experiments.compose import Job, compose, quoted
 from npmp.experiments.recordings import SYNTHETIC
+from npmp.experiments.run_folder import write_config
 from npmp.experiments.store import sizes
 from npmp.experiments.terminal import INTERRUPTED, console, say
 from npmp.learning.imitation import train_module
@@ -197,14 +198,14 @@ def jobs_of(
         verb, settings = stages[name]
         small = sizes(verb.name, config.debug)
         below = [setting for setting in below if setting.partition("=")[0] not in small]
-        if any(setting.startswith("algo=") for setting in own[name]):  # with values of its own
+        if any(setting.startswith("algo=") for setting in own[name]):  # which has other keys
             settings = [setting for setting in settings if setting != "experiment=module"]
             below = [setting for setting in below if not setting.startswith("algo.")]
         place = [] if verb is retarget.main else [f"out={quoted(str(out / name))}"]
         jobs[name] = compose(verb.name, verb.keys, [*below, *settings, *own[name], *place])
     jobs["retarget"].values["source"] = config.source
     for job in jobs.values():
-        _ = job.config  # of the right types
+        _ = job.config  # checks types
     return jobs
 
 
@@ -277,7 +278,7 @@ def _learn(lstm: torch.nn.LSTM, inputs: torch.Tensor) -> None:
 
 
 def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
-    """How long the demo takes and what comes out, and what that rests on."""
+    """The expected time and result of the demo, and their basis."""
     second = yardstick()
     if config.source != SYNTHETIC or config.imitate or config.reuse or config.debug != "none":
         learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)
@@ -293,7 +294,7 @@ def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
 def again(run: Run) -> str:
     """The command that goes on with a demo."""
     flags = []
-    for key in sorted({*run.given} - {"replace"}):
+    for key in sorted({*run.overridden} - {"replace"}):
         value = run.values[key]
         text = as_text(value) if value is None or isinstance(value, bool) else str(value)
         flags.append(shlex.quote(f"{key}={text}"))
@@ -455,7 +456,7 @@ def write_report(
         rollouts=out / "rollouts.h5",
         learning=[(stage, out / stage / "metrics.csv") for stage in summary["env_steps"]],
         walking=walking,
-        provenance=made_by(run),
+        provenance=provenance_of(run),
     )
 
 

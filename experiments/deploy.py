@@ -51,7 +51,7 @@ ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
 @dataclass(frozen=True, kw_only=True)
 class Deploy(Keys):
-    """Run a bundle on a robot: stand up, do what the policy says, damp at the end or when a
+    """Run a bundle on a robot: stand up, act by the policy, damp at the end or when a
     watchdog trips. Everything is logged. It ends with 0 where the time was over, else with 3.
 
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
@@ -69,14 +69,14 @@ class Deploy(Keys):
     interface: str | None = None
     # true: read for two seconds, report what is wrong, send nothing
     dry: bool = False
-    # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
+    # the command, in its task's units, clamped to the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
     command: float | list[float] | str | None = None
-    # of the policy, then the robot is damped
+    # duration of the policy [s]; then the robot is damped
     seconds: float = 30.0
-    # how it stands up and how often it writes
+    # standing up, and the rate of writing
     controller: ControllerConfig = field(default_factory=ControllerConfig)
-    # what ends in damping; torque_share and command_ramp_s also limit what is sent
+    # conditions of damping; torque_share and command_ramp_s also limit what is sent
     safety: SafetyConfig = field(default_factory=SafetyConfig)
     # the folder of a fitted model, whose gains a bundle has that was exported with it; null: the
     # gains of the robot's description
@@ -153,7 +153,7 @@ def run(config: Deploy, run: Run) -> int:
 
 
 class RunEnd(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     failure: BaseException | None
     figures: dict[str, Any]  # of deploy.json
@@ -190,7 +190,7 @@ def _drive(
                 stop_reason=lambda: signals[0].name if signals else "",
                 deadman=deadman,
             )
-    # what led to a failure is what one wants to look at
+    # also after a failure
     finally:
         tripped = failure is not None or controller.reason not in ENDS_AS_WANTED
         if tripped:
@@ -266,7 +266,7 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
 def _deadman(
     config: Deploy, contract: BundleContract, *, watched: bool
 ) -> Iterator[Deadman | None]:
-    """What damps the robot when this process falls silent, ready to; None where nothing does."""
+    """The process that damps the robot when this one falls silent; None without one."""
     if not watched:
         if config.robot != "sim" and not config.dry:
             warn(
@@ -283,14 +283,14 @@ def _deadman(
 
 @contextmanager
 def _driven(
-    place: str, made: Callable[..., Any], contract: BundleContract, *, dry: bool
+    place: str, driver: Callable[..., Any], contract: BundleContract, *, dry: bool
 ) -> Iterator[tuple[RobotInterface, LoopClock]]:
     try:
-        robot = made(contract)
+        robot = driver(contract)
     except InputError:
         raise
     except BaseException as error:
-        raise _its_own(place, "was made", error) from error
+        raise _driver_error(place, "was constructed", error) from error
     try:
         yield robot, SystemClock()
     finally:
@@ -298,10 +298,10 @@ def _driven(
             if not dry:
                 robot.stop()
         except BaseException as error:
-            raise _its_own(place, "was told to stop", error) from error
+            raise _driver_error(place, "was stopped", error) from error
 
 
-def _its_own(place: str, when: str, error: BaseException) -> BaseException:
+def _driver_error(place: str, when: str, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return error
     traceback.print_exception(error)
@@ -323,8 +323,8 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
         low, high = one.range
         if not low <= value <= high:
             say(
-                f"{one.name} {value:g} is kept within {low:g} to {high:g} {one.unit}, which the "
-                "policy was trained in"
+                f"{one.name} {value:g} is clamped to {low:g} to {high:g} {one.unit}, the policy's "
+                "training range"
             )
     return result
 

@@ -17,13 +17,13 @@ from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_factory
 from npmp.experiments.backend import (
     Simulating,
-    judged_by,
+    evaluation_record,
     module_of,
     motions_of,
-    note_other_drives,
     policy_of,
+    report_other_drives,
 )
-from npmp.experiments.command import NOW, Run, Verb, made_by, refuse_idle
+from npmp.experiments.command import NOW, Run, Verb, provenance_of, refuse_idle
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table, warn
 from npmp.skills.composition import over
@@ -45,10 +45,10 @@ class Evaluate(Simulating):
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
     out=runs/slalom"""
 
-    # a policy to judge: its folder, or a shipped one's name (npmp skill list); null: a module's
+    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); null: a module's
     # imitation
     policy: str | None = None
-    # what a policy is judged at; null: its own task
+    # the task of a policy's evaluation; null: its own
     task: Any = group(None)
     # a skill module: its folder, or a shipped one's name; of a policy, null: found by its checksum
     module: str | None = None
@@ -62,11 +62,11 @@ class Evaluate(Simulating):
     # m: only clips that never lift the sole of a foot higher, which leaves out rearing and leaping;
     # null: all
     max_foot_height: float | None = None
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # random start frames beside each clip's first
     starts: int = 64
-    # how much a policy is tried
+    # trials of a policy
     evaluation: PolicyEvaluationConfig = field(default_factory=PolicyEvaluationConfig)
     # the evaluation folder
     out: Path | None = Path(f"runs/evaluate/{NOW}")
@@ -155,7 +155,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     folder, policy, module, skill, like = policy_of(config, run, robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
-    note_other_drives(policy.contract.training, config.actuator)
+    report_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
     policy = at_task(policy, robot, name, config.task)
     task = task_factory(policy, robot, name, config.task, motions)
@@ -164,13 +164,13 @@ def run_policy(config: Evaluate, run: Run) -> None:
     evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()
     result: dict[str, Any] = {
-        **judged_by(config, run, folder, module, robot),
+        **evaluation_record(config, run, folder, module, robot),
         "task": evaluation.task.name,
         "settings": asdict(evaluation.task.config),
         **evaluation.figures,
     }
     write_json(run.folder / "evaluation.json", result)
-    provenance = made_by(run) | {"training": policy.contract.training}
+    provenance = provenance_of(run) | {"training": policy.contract.training}
     policy_page.write(
         run.folder / "report.html", evaluation.task, result, evaluation.trial, provenance
     )
@@ -200,7 +200,7 @@ def write_page(
         evaluation=result,
         rollouts=run.folder / "rollouts.h5",
         learning=[("Imitation", metrics)] if metrics.is_file() else [],
-        provenance=made_by(run) | {"training": skill.contract.training},
+        provenance=provenance_of(run) | {"training": skill.contract.training},
     )
 
 

@@ -15,7 +15,8 @@ from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
 from npmp.experiments.backend import Simulating, policy_of
-from npmp.experiments.command import HYDRA, Run, Verb
+from npmp.experiments.command import Run, Verb
+from npmp.experiments.run_folder import CONFIG, HYDRA
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 
@@ -39,7 +40,7 @@ class ExportPolicy(Simulating):
     task: str | None = None
     # bundle, or mjlab: one obs with base_lin_vel in the accelerometer's place
     format: Literal["bundle", "mjlab"] = "bundle"
-    # of the golden rollout
+    # the randomization of the golden rollout
     randomization: Any = group("paper")
     # control steps of the golden rollout, 100 to 10,000
     steps: int = 1200
@@ -81,7 +82,7 @@ def run(config: ExportPolicy, run: Run) -> None:
         mjlab.write(run.folder, bundle)
         shutil.rmtree(bundle.folder)
     # a bundle is given to others, and settings name files of this machine
-    (run.folder / "config.yaml").unlink()
+    (run.folder / CONFIG).unlink()
     shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
     what = f"{folder.name} through {module.name}"
     say(f"{what}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")

@@ -14,7 +14,7 @@ from npmp.experiments.backend import robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, caller_of, collectors_of
+from npmp.experiments.training import Training, caller_of, shared_settings
 from npmp.learning.imitation import ImitationSettings, train_module
 from npmp.skills import modules
 from retarget.time_scaling import with_tempos
@@ -22,7 +22,7 @@ from retarget.time_scaling import with_tempos
 
 @dataclass(frozen=True)
 class ImitationEvaluation:
-    """How the module is judged while it learns. Raises: ValueError for values out of range."""
+    """Evaluations during training. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
     every: int = 50
@@ -45,9 +45,9 @@ class ImitateKeys(Training):
     npmp imitate sweep=fig7 data=motions.h5 out=runs/fig7
     """
 
-    # what is imitated
+    # the imitation task
     task: Any = group("imitation")
-    # how it is learned
+    # the algorithm
     algo: Any = group("world_model")
     # sizes of the module's networks
     net: Any = group("small")
@@ -63,27 +63,20 @@ class ImitateKeys(Training):
     tempos: list[float] = field(default_factory=list)
     # environment steps in all
     steps: int = 1_500_000
-    # how the module is judged while it learns
+    # evaluations during training
     evaluation: ImitationEvaluation = field(default_factory=ImitationEvaluation)
     # the run folder
     out: Path | None = Path(f"runs/imitate/{NOW}")
 
 
 def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
-    """What the library takes. Raises InputError for settings out of range."""
+    """The library's settings. Raises InputError for settings out of range."""
     settings = ImitationSettings(
-        algo=config.algo,
-        num_envs=config.num_envs,
         net=config.net,
         task=config.task,
         robots=robots_config_of(config, config.task),
-        steps=config.steps,
-        evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
-        checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, run),
-        logger=config.logger,
-        **run.place,
+        **shared_settings(config, run),
     )
     settings.check_sizes()
     return settings

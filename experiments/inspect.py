@@ -1,7 +1,7 @@
 """`npmp inspect FILE`: what a file or folder of motion or of this project holds.
 
-What is broken is described as far as it can be read. A last line "problems: ..." then gives what
-the other verbs would refuse it for, and the exit code is 2.
+A broken file is described as far as it can be read. The last line "problems: ..." then lists the
+errors of other commands, and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Reading):
-    """Say what a file or folder holds, and what is wrong with it: a recording, a robot's motion, a
+    """Describe a file or folder, and its faults: a recording, a robot's motion, a
     dataset, a module, policy, bundle or actuator model, a run or evaluation.
 
     npmp inspect motions.h5
@@ -47,7 +47,7 @@ class Inspect(Reading):
 
     # the file or folder
     file: Path
-    # what a file is where it could be several things: recording, mjlab or unitree_csv
+    # the kind of an ambiguous file: recording, mjlab or unitree_csv
     kind: str | None = None
     # metres per unit of a recording, or the unit: m, cm, mm, in, ft; null: as npmp retarget
     scale: float | str | None = None
@@ -59,7 +59,7 @@ class Inspect(Reading):
 
 
 def run(config: Inspect, run: Run) -> int:
-    """Say what file= is and what it holds."""
+    """Print the findings on file=."""
     options = options_of_keys(config)
     if options and config.file.exists():
         paths = files_of([config.file]) if config.file.is_dir() else [config.file]
@@ -83,7 +83,7 @@ def run(config: Inspect, run: Run) -> int:
 
 
 def skeleton_file(findings: Findings) -> str:
-    """The skeleton of a recording, or a draft of one, to be edited and given as skeleton=.
+    """The skeleton of a recording, or a draft of one, to be edited for skeleton=.
 
     Raises:
       InputError: for anything but a recording of named keypoints.

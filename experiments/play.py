@@ -25,7 +25,7 @@ from retarget import retarget_many
 
 # the modes that are tasks
 STARTS = {"walk": "steer", "dribble": "dribble", "imitation": "imitate", "mapped": "navigate"}
-GENERATED_S = 6.0  # of each gait, where there is no data [D]
+GENERATED_S = 6.0  # length of each gait, without data [D]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class Play(Computing):
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
-    # what moves it: its folder, or a shipped one's name; null: those shipped for the robot
+    # the policy: its folder, or a shipped one's name; null: those shipped for the robot
     policy: str | None = None
-    # a task to play, of a policy or of data=; null: as the policy says
+    # a task to play, of a policy or of data=; null: the policy's
     task: Any = group(None)
     # the skill module, for all modes: its folder, or a shipped one's name; null: the policy's,
     # found by its checksum
@@ -56,7 +56,7 @@ class Play(Computing):
     # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
     # none: it is put back after a second
     recovery: str | None = None
-    # where to listen; 0.0.0.0 lets other machines in: all who reach the port may steer
+    # the address to listen at; 0.0.0.0 lets other machines in: all who reach the port may steer
     host: str = "127.0.0.1"
     # 0: any that is free
     port: int = 8080

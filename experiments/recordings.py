@@ -71,7 +71,7 @@ def gather(
     """Read and crop what source= names, and give every clip a name of its own.
 
     Raises:
-      InputError: where nothing could be read, or where an option is given that no recording takes.
+      InputError: if nothing could be read, or no recording takes an option.
     """
     if isinstance(source, str) and source in sources.GENERATED:
         recordings = sources.synthetic(source, start, stop)
@@ -85,14 +85,14 @@ def gather(
     return recordings
 
 
-def refuse_nothing(found: object, failures: Sequence[sources.Failure]) -> None:
-    """Where nothing is found, print the failures but the first. Raises InputError with that."""
-    if not found:
+def refuse_nothing(recordings: object, failures: Sequence[sources.Failure]) -> None:
+    """Without recordings, print all failures but the first. Raises InputError with that."""
+    if not recordings:
         report_failures(failures[1:])
         raise InputError(sources.failure_line(failures[0]))
 
 
-def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
+def check_used(options: dict[str, Any], paths: Sequence[Path]) -> None:
     """Refuse an option that is for another kind of file than any there is.
 
     Raises:
@@ -109,12 +109,12 @@ def check_used(given: dict[str, Any], paths: Sequence[Path]) -> None:
         ("subject", "recordings that may hold several: BVH, C3D and files of keypoints"),
     ):
         option = KEYS[key]
-        accepted = [sources.reader_options(path, given) for path in paths]
+        accepted = [sources.reader_options(path, options) for path in paths]
         # of a file without a reader its own error says more
-        if option not in given or any(option in each or not each for each in accepted):
+        if option not in options or any(option in each or not each for each in accepted):
             continue
         own = f"; {paths[0]} has its own rate (rate_hz= is that of the motions)"
-        value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]
+        value = f"{options[option]:g}" if isinstance(options[option], float) else options[option]
         raise InputError(f"{key}={value} is for {what}{own if key == 'source_rate_hz' else ''}")
 
 

@@ -22,7 +22,13 @@ from npmp import robots, tasks
 from npmp.core import ranges
 from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
-from npmp.experiments.backend import Simulating, module_of, motions_of, note_other_drives, policy_of
+from npmp.experiments.backend import (
+    Simulating,
+    module_of,
+    motions_of,
+    policy_of,
+    report_other_drives,
+)
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.compose import compose
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
@@ -51,7 +57,7 @@ class Render(Simulating, Reading):
 
     # a policy to film: its folder, or a shipped one's name (npmp skill list)
     policy: str | None = None
-    # what it is filmed at; null: its own task
+    # the task to film it at; null: its own
     task: Any = group(None)
     # of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left, turn],
     # ...]; null: as the task draws them
@@ -64,7 +70,7 @@ class Render(Simulating, Reading):
     data: Path | None = None
     # the name of a motion of data=, or of a clip of rollouts=; null: the first
     clip: str | None = None
-    # the recording that the motion was made from, drawn as a stick figure; null: none, but of
+    # the recording that the motion was made from, drawn as a stick figure; null: that of
     # generated gaits
     source: str | list[str] | None = None
     # a rollouts.h5 that npmp evaluate wrote
@@ -73,7 +79,7 @@ class Render(Simulating, Reading):
     story: Path | None = None
     # s of the motion, from where it is filmed
     start: float = 0.0
-    # of film; null: the whole motion, ten seconds of a policy, the time that a path takes
+    # length of the film [s]; null: the whole motion, ten seconds of a policy, or a path's time
     seconds: float | None = None
     # s, of a still (out=FILE.png); null: its middle
     at: float | None = None
@@ -85,7 +91,7 @@ class Render(Simulating, Reading):
     azimuth: float = 125.0
     # degrees; below 0 it looks down
     elevation: float = -20.0
-    # m; null: so that what is shown fills the picture
+    # m; null: the subject fills the picture
     distance: float | None = None
     # title, note and velocities in the picture
     caption: bool = True
@@ -97,11 +103,11 @@ class Render(Simulating, Reading):
     size: tuple[int, int] = (640, 360)
     # frames per second at most: whole numbers of the control steps' frames are passed over
     fps: float = 25.0
-    # millions of bytes at most: quality is given up for it, then frames; null: no limit
+    # millions of bytes at most: quality is reduced for it, then frames; null: no limit
     max_mb: float | None = None
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # the file; its name says as what: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
+    # the file, by its suffix: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
     out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:
@@ -118,7 +124,7 @@ def run(config: Render, run: Run) -> None:
     size = config.size
     suffix = check_format(run.folder)
     began = time.perf_counter()
-    shots = [shot_of(config, run)] if config.story is None else told(config.story, run)
+    shots = [shot_of(config, run)] if config.story is None else shots_of_story(config.story, run)
     if suffix == ".png":
         if len(shots) > 1:
             raise InputError(
@@ -128,19 +134,19 @@ def run(config: Render, run: Run) -> None:
     run.begin()
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("frames", total=None)
-        drawn = draw(
+        film = draw(
             shots,
             size,
             config.fps,
             captions=config.caption,
             progress=lambda done, count: bar.update(task, completed=done, total=count),
         )
-    size_bytes, quality = write(run.folder, drawn, max_mb=config.max_mb)
-    count = len(drawn.pictures)
-    length = "" if suffix == ".png" else f"{count} frames, {count / drawn.fps:.1f} s, "
+    size_bytes, quality = write(run.folder, film, max_mb=config.max_mb)
+    count = len(film.pictures)
+    length = "" if suffix == ".png" else f"{count} frames, {count / film.fps:.1f} s, "
     lower = "" if config.max_mb is None else f" (quality {quality})"
     say(
-        f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by {drawn.backend} "
+        f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by {film.backend} "
         f"in {time.perf_counter() - began:.0f} s: {run.folder}"
     )
 
@@ -148,7 +154,7 @@ def run(config: Render, run: Run) -> None:
 # --- stories ---
 
 
-def told(story: Path, run: Run) -> list[Shot]:
+def shots_of_story(story: Path, run: Run) -> list[Shot]:
     """The shots of a story: a file with the keys of a shot on each line, as `npmp render` takes
     them."""
     shots = []
@@ -156,7 +162,9 @@ def told(story: Path, run: Run) -> list[Shot]:
         try:
             if arguments := shlex.split(line, comments=True):
                 job = compose("render", Render, arguments)
-                shot = replace(run, seed=job.config.seed, chosen=job.chosen, given=job.given)
+                shot = replace(
+                    run, seed=job.config.seed, chosen=job.chosen, overridden=job.overridden
+                )
                 shots.append(shot_of(job.config, shot))
         except ValueError as error:
             raise InputError(f"{story}, line {number}: {error}") from error
@@ -171,7 +179,7 @@ def told(story: Path, run: Run) -> list[Shot]:
 
 
 def shot_of(config: Render, run: Run) -> Shot:
-    """What the configuration asks to be filmed."""
+    """The shot of a configuration."""
     subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not subjects:
         raise InputError(
@@ -193,7 +201,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     policy.check_task(kind)
     motions = motions_of(config.data, robot)
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
-    note_other_drives(policy.contract.training, config.actuator)
+    report_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
     shot, fell = films.of_policy(over(policy, skill), env, seed=run.seed, **args)
@@ -235,7 +243,7 @@ def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     return Shot(robots.load(rollouts.robot), replay), clip.name
 
 
-# what a film may be of; the first that is given
+# subjects of a film; the first set key is taken
 SUBJECTS = {"policy": of_policy, "module": of_module, "rollouts": of_rollouts, "data": of_motion}
 
 
@@ -252,16 +260,15 @@ def motion_of(config: Render, robot: Robot) -> MotionSet:
 
 
 def one_named(clip: str | None, names: Sequence[str]) -> str:
-    """The clip that is asked for, or the first. Raises InputError."""
+    """The clip of clip=, or the first. Raises InputError."""
     if not names:
-        raise InputError("there are no clips in it")
+        raise InputError("no clips in the file")
     check_available("clip", [] if clip is None else [clip], names)
     return clip or names[0]
 
 
 def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
-    """First frame and the one after the last that start= and seconds= ask for. Raises
-    InputError."""
+    """First frame and the one after the last of start= and seconds=. Raises InputError."""
     first = round(config.start * rate_hz)
     if not 0 <= first <= frames - 2:
         raise InputError(f"start={config.start}: the clip has {frames / rate_hz:.2f} s")
@@ -270,8 +277,7 @@ def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
 
 
 def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip | None:
-    """The recording that a motion was made from: of source=, or one of the generated gaits; None
-    where it is not known."""
+    """The recording of a motion: from source=, or a generated gait; None if unknown."""
     name = motion.recording or motion.name
     if config.source in (None, SYNTHETIC):
         generated = motion.source.startswith("generated")

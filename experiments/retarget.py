@@ -20,7 +20,7 @@ from mocap_data import MotionSet, store, write_motions
 from mocap_data.errors import InputError, counted
 from npmp import robots
 from npmp.core import ranges
-from npmp.experiments.command import Run, Verb, made_by
+from npmp.experiments.command import Run, Verb, provenance_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
@@ -30,7 +30,7 @@ from retarget.motion_summary import LEGEND, LEGEND_OF_MARKS, is_marked, summary_
 from retarget.sources import GENERATED, RATE_KEY, Recordings, assumptions, excerpts, failure_line
 
 AUTO = "auto"
-# of the tables
+# style of the tables
 LOOK: dict[str, Any] = {
     "title_justify": "left",
     "box": box.SIMPLE_HEAD,
@@ -145,7 +145,7 @@ def run(config: Retarget, run: Run) -> None:
             assumed=assumed,
             failures=[failure_line(failure) for failure in failures],
             seconds=seconds,
-            provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
+            provenance=provenance_of(run, seed=False) | {"dataset": str(run.out)},
         )
         retarget_page.build(page, report)
         say(f"report: {page}")
@@ -165,7 +165,7 @@ def show_warnings(warnings: Mapping[str, str]) -> None:
 
 
 def report_place(chosen: bool | str | None, out: Path) -> Path | None:
-    """Where the report goes: beside the dataset, where report= says, or nowhere.
+    """The report's file: beside the dataset, of report=, or None.
 
     Raises:
       InputError: for a folder, or a file that is no report of ours, which is not replaced.
@@ -180,7 +180,7 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
 
 
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
-    """Those of the keys that are the library's settings."""
+    """The keys that are the library's settings."""
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 

@@ -16,7 +16,7 @@ from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import NOW, Run, Verb
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, caller_of, collectors_of
+from npmp.experiments.training import Training, caller_of, shared_settings
 from npmp.learning.reuse import ReuseSettings, check_task, train_policy
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -27,13 +27,13 @@ from npmp.tasks.inputs import SETTINGS
 
 @dataclass(frozen=True)
 class ReuseEvaluation:
-    """How the policy is judged while it learns. Raises: ValueError for values out of range."""
+    """Evaluations during training. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
     every: int = 50
     # the same commands and first starts at every evaluation
     robots: int = 64
-    # of each evaluation
+    # length of each evaluation
     seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ class Reuse(Training):
     npmp reuse resume=runs/reuse steps=5000000
     """
 
-    # what is learned
+    # the task
     task: Any = group("walk")
-    # how it is learned
+    # the algorithm
     algo: Any = group("world_model")
     # sizes of the policy's network
     high_level: Any = group("small")
@@ -79,7 +79,7 @@ class Reuse(Training):
     split: str | None = None
     # environment steps in all; vmpo takes several times as many
     steps: int = 800_000
-    # how the policy is judged while it learns
+    # evaluations during training
     evaluation: ReuseEvaluation = field(default_factory=ReuseEvaluation)
     # iterations between checkpoints
     checkpoint_every: int = 100
@@ -105,8 +105,8 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         for name in (config.policy, config.teacher, config.walker)
     )
     inherited = dict(skill.contract.training)
-    if (knows := policy or teacher or walker) is not None:
-        own = HighLevelPolicy.load(knows).contract
+    if (source := policy or teacher or walker) is not None:
+        own = HighLevelPolicy.load(source).contract
         inputs = own.input_settings
         names = list(SETTINGS)
         if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
@@ -116,22 +116,15 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
             inherited["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
     task = kind.resolve(config.task, motions if teacher is None else None, inherited)
     if policy is not None:
-        refuse_other_network(policy, config.high_level, run.given)
+        refuse_other_network(policy, config.high_level, run.overridden)
     settings = ReuseSettings(
-        algo=config.algo,
-        num_envs=config.num_envs,
         net=config.high_level,
         joint_space=config.joint_space,
         walker=walker,
         robots=robots_config_of(config, skill),
-        steps=config.steps,
-        evaluate_every=config.evaluation.every,
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
-        checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, run),
-        logger=config.logger,
-        **run.place,
+        **shared_settings(config, run),
     )
     settings.check_sizes()
     return {
@@ -148,14 +141,13 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     }
 
 
-def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection[str]) -> None:
-    """Raise InputError for settings of the network that are given, and that the policy that goes on
-    has otherwise."""
+def refuse_other_network(policy: Path, net: HighLevelConfig, overridden: Collection[str]) -> None:
+    """Raise InputError for an override of the network that differs from the policy to continue."""
     own = HighLevelPolicy.load(policy).contract
-    for name, value in to_plain(asked).items():
+    for name, value in to_plain(net).items():
         key = f"high_level.{name}"
         has = own.alpha if name == "alpha" else own.net.get(name)
-        if (key in given or "high_level" in given) and value not in (None, has):
+        if (key in overridden or "high_level" in overridden) and value not in (None, has):
             does = f"does not change policy={policy}, whose network has {has}"
             raise InputError(f"{key}={value} {does}")
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.experiments.command import Keys, Run, Verb, made_by
+from npmp.experiments.command import Keys, Run, Verb, provenance_of
 from npmp.experiments.terminal import OK, USER_ERROR, say, show_table
 from npmp.robots import Robot
 from npmp.robots.check import Check, edit_hint
@@ -64,7 +64,7 @@ class AddRobot(Keys):
 
     # the model's file, or menagerie:FOLDER/FILE.xml
     target: str
-    # of the robot; null: the model's
+    # the robot's name; null: the model's
     name: str | None = None
     # the folder; null: robots/NAME, where robot=NAME finds it
     out: Path | None = None
@@ -75,7 +75,7 @@ class AddRobot(Keys):
 
 
 def run_list(config: ListRobots, run: Run) -> None:
-    """A line per packaged robot and per one of one's own."""
+    """A line per robot of the package and of the user."""
     columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
     rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
     show_table(columns, rows, right=("joints", "kg", "feet"), **LOOK)
@@ -86,7 +86,7 @@ def run_list(config: ListRobots, run: Run) -> None:
 
 
 def _row(name: str) -> tuple[str, ...]:
-    """What is to be said of a robot; why it cannot be loaded, where it cannot."""
+    """The row of a robot, or why it cannot be loaded."""
     if not robots.is_local(name):
         absent = f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT"
         return name, "", "", "", "", absent, ""
@@ -114,7 +114,7 @@ def run_show(config: ShowRobot, run: Run) -> int:
     packaged = robot.name in robots.names() and file == robots.find(robot.name)
     folder = run.out or (Path() if packaged else file.parent)
     checks = check_robot(robot)
-    show_robot(robot, checks, file, folder, made_by(run, seed=False))
+    show_robot(robot, checks, file, folder, provenance_of(run, seed=False))
     failed = [clause.name for clause in checks if not clause.passed]
     if failed:
         say(f"failing checks: {', '.join(failed)}; {edit_hint(failed)}")
@@ -124,7 +124,7 @@ def run_show(config: ShowRobot, run: Run) -> int:
 def show_robot(
     robot: Robot, checks: Sequence[Check], file: Path, folder: Path, provenance: dict[str, Any]
 ) -> None:
-    """Write the page and the still of a robot; say where, and why there is no still."""
+    """Write the page and the still of a robot, and print their places."""
     from npmp.view.report import robot_page
 
     text = file.read_text(encoding="utf-8")
@@ -147,8 +147,7 @@ def report_checks(name: str, checks: Sequence[Check]) -> list[str]:
 
 
 def run_add(config: AddRobot, run: Run) -> int:
-    """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it; 2 where
-    it fails its checks."""
+    """Propose FOLDER/robot.yaml for a model, show its sources, and check it; 2 if checks fail."""
     target = config.target
     name = config.name
     out = run.out
@@ -165,13 +164,13 @@ def run_add(config: AddRobot, run: Run) -> int:
     folder = out or usual
     file = folder / "robot.yaml"
     proposal.write(file, replace=config.replace)
-    signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
+    signs = {True: Text("guess", "yellow"), False: Text("read", "green")}
     rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
     show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
     robot_arg = proposal.name if folder.resolve() == usual.resolve() else folder
     failed = report_checks(proposal.name, proposal.checks)
     if config.show:
-        show_robot(proposal.robot, proposal.checks, file, folder, made_by(run, seed=False))
+        show_robot(proposal.robot, proposal.checks, file, folder, provenance_of(run, seed=False))
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
         say(f"wrote {file}, but {count}: {edit_hint(failed)}, then npmp robots check {robot_arg}")

@@ -1,4 +1,4 @@
-"""`npmp skill info | wander MODULE`: what a module is, and where its prior leads."""
+"""`npmp skill info | wander MODULE`: a module's description, and rollouts of its prior."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npmp.evaluation import analysis
 from npmp.evaluation.analysis.latents import ACTIVE_NATS
 from npmp.evaluation.analysis.wandering import write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of
-from npmp.experiments.command import Run, Verb, made_by
+from npmp.experiments.command import Run, Verb, provenance_of
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import say
 from npmp.view.report import skill_page
@@ -22,7 +22,7 @@ from npmp.view.report import skill_page
 
 @dataclass(frozen=True, kw_only=True)
 class _OfModule(Simulating):
-    """What is asked of a skill module."""
+    """Keys of commands on a skill module."""
 
     # a skill module: its folder, or a shipped one's name (npmp skill list)
     module: str
@@ -30,7 +30,7 @@ class _OfModule(Simulating):
     split: str | None = None
     # robots at once
     envs: int = 64
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # the folder for the figures (JSON), rollouts.h5 and report.html; null: only printed
     out: Path | None = None
@@ -42,7 +42,7 @@ class _OfModule(Simulating):
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleInfo(_OfModule):
-    """What a skill module says of itself, and with data= what its latents carry.
+    """Describe a skill module, and with data= the use of its latents.
 
     npmp skill info anymal_b_dog
     npmp skill info anymal_b_dog data=dog.h5 split=validation out=runs/read
@@ -60,7 +60,7 @@ class ModuleInfo(_OfModule):
 
 @dataclass(frozen=True, kw_only=True)
 class WanderModule(_OfModule):
-    """Where a module's prior leads without a task.
+    """Roll out a module's prior without a task.
 
     npmp skill wander anymal_b_dog out=runs/wander
     npmp skill wander runs/imitation/module data=motions.h5 randomization=paper
@@ -68,7 +68,7 @@ class WanderModule(_OfModule):
 
     # the motion dataset (HDF5) whose random frames robots start from; null: the home pose
     data: Path | None = None
-    # at most; what is up then counts with this time
+    # at most; robots still upright count with this time
     seconds: float = 20.0
     # robots in rollouts.h5 and on the page, the first ones
     shown: int = 8
@@ -82,7 +82,7 @@ class WanderModule(_OfModule):
 
 
 def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | None, dict[str, Any]]:
-    """The motions of data=, and what both analyses take beside them."""
+    """The motions of data=, and the other arguments of both analyses."""
     robot = robots.load(config.robot)
     _, _, like = module_of(config, run, robot)
     setup = {"robot": robot, "num_robots": config.envs, "seed": run.seed}
@@ -91,7 +91,7 @@ def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | No
 
 
 def run_info(config: ModuleInfo, run: Run) -> None:
-    """The module's own words, and with data= what its latents carry."""
+    """Print the module's description, and with data= the use of its latents."""
     motions, setup = _set_up(config, run)
     figures = {"module": Path(config.module).name} | analysis.describe(config.module)
     if config.data is not None and motions is not None:
@@ -116,7 +116,7 @@ def run_info(config: ModuleInfo, run: Run) -> None:
 
 
 def run_wander(config: WanderModule, run: Run) -> None:
-    """Robots on latents of the prior."""
+    """Roll out robots on latents of the prior."""
     motions, setup = _set_up(config, run)
     trial = analysis.wander(
         config.module, motions, seconds=config.seconds, kept=config.shown, **setup
@@ -137,7 +137,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
         write_json(run.out / "wander.json", figures)
         write_motions(run.out / "rollouts.h5", robot, trial)
         if config.report:
-            skill_page.write(run.out / "report.html", robot, figures, trial, made_by(run))
+            skill_page.write(run.out / "report.html", robot, figures, trial, provenance_of(run))
     show(figures)
     if run.out is None:
         say("out=FOLDER writes the figures, the motions and a page to watch them on.")

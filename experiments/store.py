@@ -21,6 +21,7 @@ from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
 from npmp.core import plugins
 from npmp.core.settings import default_of, flat, hints_of, to_plain
+from npmp.experiments.sweeping.sweep import KINDS, Launcher
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -35,6 +36,9 @@ PLAIN = {"net": "small", "high_level": "small", "randomization": "none"}
 
 # fields of a group's dataclass that are set otherwise: by the module, and by actuator=
 HIDDEN = {"randomization": ("hold", "accelerometer", "actuator")}
+
+# Hydra's name for `npmp.experiments.sweeping.launcher`
+PLUGIN = "hydra_plugins.npmp"
 
 # choices of `for/...` that files of conf/ interpolate: ${for/robot}
 CONTEXT = ("robot", "stage", "verb")
@@ -154,8 +158,8 @@ def _fixed(group: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a command's inputs decide of its primary config."""
+class InputDefaults:
+    """Defaults of a command's primary config that its inputs set."""
 
     # defaults of keys
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +171,7 @@ class Inputs:
     stored: Mapping[str, Any] | None = None
 
 
-def fill(verb: str, keys: type, inputs: Inputs) -> None:
+def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     """Make the store that of a command."""
     instance = ConfigStore.instance()
     store = functools.partial(instance.store, provider="npmp")
@@ -181,10 +185,14 @@ def fill(verb: str, keys: type, inputs: Inputs) -> None:
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
     if inputs.stored is not None:
         store(name="stored", node=dict(inputs.stored))
+    for name in KINDS:
+        values = {"_target_": f"{PLUGIN}.SweepLauncher", **to_plain(Launcher(name))}
+        node = OmegaConf.merge(structured(Launcher, ("_target_",)), values)
+        store(group="hydra/launcher", name=name, node=node)
     store(name=config_name(verb), node=_primary(verb, keys, inputs))
 
 
-def _primary(verb: str, keys: type, inputs: Inputs) -> Any:
+def _primary(verb: str, keys: type, inputs: InputDefaults) -> Any:
     """The primary config of a command."""
     command = config_name(verb)
     choices = groups_of(keys) | dict(inputs.choices)

@@ -14,8 +14,8 @@ from npmp.core import ranges
 from npmp.evaluation import dead_zones, suite
 from npmp.evaluation.handover import load_recovery
 from npmp.evaluation.policy import teacher_of
-from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
-from npmp.experiments.command import NOW, Run, Verb, made_by
+from npmp.experiments.backend import Simulating, evaluation_record, policy_of, report_other_drives
+from npmp.experiments.command import NOW, Run, Verb, provenance_of
 from npmp.experiments.store import group
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
 from npmp.sim.randomization import PushConfig
@@ -38,7 +38,7 @@ class Suite(Simulating):
     npmp evaluate suite policy=op3_walk scenario.strong_push.push.force_n=8 out=runs/suite
     """
 
-    # what all scenarios share, where they say nothing else
+    # the task of all scenarios, below their own settings
     task: Any = group("walk")
     # the scenarios
     scenario: Any = group("practice")
@@ -51,14 +51,14 @@ class Suite(Simulating):
     recovery: str | None = None
     # which of the group scenario: [flat_forward,slope_up]; null: all
     scenarios: str | list[str] | None = None
-    # of each, at once; fewer say less [practice: 100]
+    # trials of each scenario, at once [practice: 100]
     trials: int = 100
     # a trial that never falls succeeds where its mean velocity over the last seconds is near its
     # command [D]
     success: suite.SuccessConfig = field(default_factory=suite.SuccessConfig)
-    # where red flags begin [D]
+    # limits of red flags [D]
     flags: suite.FlagConfig = field(default_factory=suite.FlagConfig)
-    # of setpoints, first_order or zero_order; null: as the module was trained
+    # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # the folder for suite.json and suite.html
     out: Path | None = Path(f"runs/suite/{NOW}")
@@ -79,7 +79,7 @@ def run(config: Suite, run: Run) -> int:
     policy.check_task(Walk)
     within = as_command_range(policy.contract.command_range)
     base = Walk.resolve(config.task, None, policy.contract.input_settings)
-    note_other_drives(policy.contract.training, config.actuator)
+    report_other_drives(policy.contract.training, config.actuator)
     requested = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
     scenarios = suite.select_scenarios(config.scenario, requested, has_recovery=helper is not None)
     recovery = None if helper is None else load_recovery(helper, robot, run.device)
@@ -108,7 +108,7 @@ def run(config: Suite, run: Run) -> int:
     )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
-        **judged_by(config, run, folder, module, robot),
+        **evaluation_record(config, run, folder, module, robot),
         "trials": config.trials,
         "command_range": within,
         "recovery": None if helper is None else Path(helper).name,
@@ -121,7 +121,7 @@ def run(config: Suite, run: Run) -> int:
         "teacher": teacher_of(policy.contract),
     }
     write_json(run.folder / "suite.json", result)
-    suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(run))
+    suite_page.write(run.folder / "suite.html", robot, result, outcomes, provenance_of(run))
     show(result)
     passed = sum(row["passed"] for row in rows)
     say(f"{passed} of {len(rows)} scenarios passed: {run.folder / 'suite.html'}")

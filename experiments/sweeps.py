@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,8 @@ from npmp.experiments.cli import command_of
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import typed
 from npmp.experiments.store import run_named_task
-from npmp.experiments.sweeping.drive import jobs_table
-from npmp.experiments.sweeping.launch import go_on
+from npmp.experiments.sweeping.display import jobs_table
+from npmp.experiments.sweeping.launch import run_sweep, workers_of
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STOPPED, Sweep
 from npmp.experiments.terminal import console, say
 
@@ -36,9 +36,9 @@ class ResumeSweep(ShowSweep):
     npmp sweeps resume runs/seeds
     """
 
-    # the jobs' task, where it is of your own: its file is run; null: one of this package
+    # a task of your own, whose file is run; null: one of this package
     task: str | None = None
-    # what runs the jobs from now on; null: as before
+    # the workers from now on; null: as before
     launcher: Literal["local", "ray"] | None = None
 
 
@@ -62,7 +62,7 @@ def run_resume(config: ResumeSweep, run: Run) -> int:
     if config.launcher is not None:
         of_ray: dict[str, Any] = {} if config.launcher == "ray" else {"gpus": 0.0, "resources": {}}
         sweep.launcher = replace(sweep.launcher, kind=config.launcher, **of_ray)
-    sweep.check_foreign()
+    sweep.check()
     if config.task is not None:
         run_named_task(config.task)
     keys = command_of(sweep.verb).keys
@@ -71,7 +71,8 @@ def run_resume(config: ResumeSweep, run: Run) -> int:
             typed(sweep.verb, keys, values)
         except InputError as error:
             raise InputError(f"{sweep.folder / PLAN}: job {job.name}: {error}") from error
-    return go_on(sweep)
+    with closing(workers_of(sweep)) as workers:
+        return run_sweep(sweep, workers)
 
 
 _common: Any = {"out": "optional_folder", "torch": False, "devices": ("cpu",)}

@@ -26,7 +26,7 @@ from npmp.actuators.identification.robot_log import match_robot
 from npmp.actuators.identification.stand import KINDS, stand_of
 from npmp.actuators.identification.truth import compare, read_truth, write_truth
 from npmp.core import ranges
-from npmp.experiments.command import NOW, Keys, Run, Verb, made_by
+from npmp.experiments.command import NOW, Keys, Run, Verb, provenance_of
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table
 from npmp.view import report
@@ -56,15 +56,15 @@ class FitJoints(_OnStand):
     """
 
     # the log, .npz: rate_hz, actuators (names of the joints) and of every recording R: R/command,
-    # R/position, where known R/velocity, R/torque
+    # R/position, optionally R/velocity, R/torque
     data: Path
     # the truth.json of a simulated log, to say how far off the estimate is; null: unknown
     truth: Path | None = None
-    # what the preset draws of all that is not of joints
+    # the preset's randomization of everything but joints
     randomization: Any = group("paper")
-    # how it is estimated
+    # the estimator
     identification: IdentificationConfig = field(default_factory=IdentificationConfig)
-    # how wide the preset is about the estimate
+    # width of the preset around the estimate
     preset: PresetConfig = field(default_factory=PresetConfig)
     # the folder for sysid.json, the preset (randomization/) and report.html
     out: Path | None = Path(f"runs/sysid/{NOW}")
@@ -77,9 +77,9 @@ class ExciteJoints(_OnStand):
     npmp sysid excite robot=anymal_b out=runs/excite
     """
 
-    # sums of sines, all joints at once, those of a limb at frequencies of their own [D]
+    # sums of sines, all joints at once, the joints of a limb at different frequencies [D]
     excitation: ExcitationConfig = field(default_factory=ExcitationConfig)
-    # of commands and readings; null: the robot's control rate
+    # rate of commands and readings [Hz]; null: the robot's control rate
     rate_hz: float | None = None
     # true: the log has the drives' torques too, with 1 % of noise
     torque: bool = False
@@ -149,7 +149,7 @@ def run_fit(config: FitJoints, run: Run) -> None:
     file = run.folder / "randomization" / f"{name}.yaml"
     file.parent.mkdir(exist_ok=True)
     write_preset(file, randomization, config.data)
-    sysid_page.write(run.folder / "report.html", stand, log, identified, result, made_by(run))
+    sysid_page.write(run.folder / "report.html", stand, log, identified, result, provenance_of(run))
     show(identified, result)
     say(
         f"use it: npmp imitate --config-dir {run.folder} randomization={name} ...; "
@@ -157,15 +157,16 @@ def run_fit(config: FitJoints, run: Run) -> None:
     )
 
 
-def show(found: Identified, result: Mapping[str, Any]) -> None:
-    """A line per joint, and what the motions do not tell."""
-    kinds = [kind for k, kind in enumerate(KINDS) if (found.error[:, k] > 0.0).any()]
+def show(identified: Identified, result: Mapping[str, Any]) -> None:
+    """A line per joint, and parameters that the motions do not determine."""
+    kinds = [kind for k, kind in enumerate(KINDS) if (identified.error[:, k] > 0.0).any()]
     rows = []
-    for j, name in enumerate(found.joints):
+    for j, name in enumerate(identified.joints):
         figures = [
-            f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, kinds)
+            f"{identified.estimate[j, k]:.4g} ± {identified.error[j, k]:.2g}"
+            for k in map(KINDS.index, kinds)
         ]
-        rms = (f"{1e3 * of[j]:.2f}" for of in (found.rms_before, found.rms_after))
+        rms = (f"{1e3 * of[j]:.2f}" for of in (identified.rms_before, identified.rms_after))
         rows.append((name, *figures, *rms))
     columns = (*kinds, "rms mrad", "after")
     show_table(("joint", *columns), rows, right=columns, box=None)

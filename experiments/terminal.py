@@ -1,4 +1,4 @@
-"""What commands print, and how they end: lines and tables, errors in one line, exit codes.
+"""Output and exit codes of commands: lines, tables, errors in one line.
 
 Text of foreign files goes to the terminal through `say`, `table` and `InputError`, which escape
 control characters.
@@ -41,7 +41,7 @@ USER_ERRORS = (InputError, OSError)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go; wide where neither a terminal nor COLUMNS says how wide it is."""
+    """The console of tables; 140 columns without a terminal and COLUMNS."""
     stream = sys.stderr if stderr else sys.stdout
     print_anything(stream)
     columns = os.environ.get("COLUMNS", "")
@@ -181,7 +181,7 @@ def _reported(error: Exception | KeyboardInterrupt) -> int:
         return BROKEN_PIPE
     if isinstance(error, USER_ERRORS):
         return report_error(error)
-    # of torch on the CPU it is a RuntimeError of no kind of its own
+    # torch raises a plain RuntimeError for memory on the CPU
     of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch):
         advice = "fewer robots (num_envs=), smaller networks or a shorter replay need less"

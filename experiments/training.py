@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npmp.core import plugins, ranges
 from npmp.experiments.backend import Simulating
@@ -15,24 +16,24 @@ from npmp.learning.run import Caller
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Simulating):
-    """What training runs take."""
+    """Keys of training runs."""
 
     # robots simulated at once; null: as many as suit the algorithm
     num_envs: int | None = None
     # iterations between checkpoints
     checkpoint_every: int = 50
-    # shows what metrics.csv holds: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
+    # a copy of metrics.csv: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
     # or none
     logger: str = "tensorboard"
-    # a run folder to continue; its config.yaml holds, keys given here change it
+    # a run folder to continue; overrides change its config.yaml
     resume: Path | None = None
     # settings that differ: a file of conf/experiment, or of experiment/ in --config-dir
     experiment: str | None = None
     # several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
-    # what collects: null, the learner's process; ray, processes of their own; inline, for tests
+    # collectors: null, the learner's process; ray, other processes; inline, for tests
     actors: str | None = None
-    # of them
+    # number of collectors
     num_actors: int = 2
     # true: nothing is collected while the learner learns, and runs repeat bit for bit
     actors_sync: bool = False
@@ -50,11 +51,11 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     """Settings of the collectors; None where the process that learns collects.
 
     Raises:
-      InputError: for a kind that does not exist, or settings of collectors where there are none.
+      InputError: for an unknown kind, or settings of collectors without actors=.
     """
     if config.actors is None:
-        if "actors" not in run.given:
-            why = "is for collectors of their own: actors=ray, or actors=inline"
+        if "actors" not in run.overridden:
+            why = "needs actors=ray, or actors=inline"
             refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
         return None
     return CollectorsConfig(
@@ -62,8 +63,22 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     )
 
 
+def shared_settings(config: Any, run: Run) -> dict[str, Any]:
+    """The keys of `RunSettings` that imitate and reuse share."""
+    return {
+        "algo": config.algo,
+        "num_envs": config.num_envs,
+        "steps": config.steps,
+        "evaluate_every": config.evaluation.every,
+        "checkpoint_every": config.checkpoint_every,
+        "collectors": collectors_of(config, run),
+        "logger": config.logger,
+        **run.place,
+    }
+
+
 def caller_of(run: Run) -> Caller:
-    """A command's run as the library sees it."""
+    """The library's description of a command's run."""
     task = run.chosen.get("task")
     named = f" task={task}" if task in plugins.loaded_tasks() else ""
     return Caller(

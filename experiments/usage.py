@@ -21,19 +21,19 @@ SOURCES = (
 
 
 def overview() -> str:
-    """What `npmp --help` prints."""
+    """The text of `npmp --help`."""
     return OVERVIEW.read_text(encoding="utf-8").rstrip()
 
 
 def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
-    """What `npmp VERB --help` prints where the verb has actions; commands: `Verb`s by full name."""
+    """The text of `npmp VERB --help` for a verb with actions; commands: by full name."""
     rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
     more = f"npmp {verb} ACTION --help says which keys it takes."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 
 
-def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
-    """What `npmp VERB ACTION --help` prints: with a choice (algo=vmpo) its keys, with a key
+def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
+    """The text of `npmp VERB ACTION --help`: with a choice (algo=vmpo) its keys, with a key
     (algo.passes) this key only."""
     from npmp.experiments import store
     from npmp.experiments.application import composed
@@ -52,15 +52,15 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
     about = help_of(keys)
-    key_names = tuple(word for word in given if word.partition(".")[0] in about)
-    job = composed(command, [word for word in given if word not in key_names])
+    key_names = tuple(word for word in arguments if word.partition(".")[0] in about)
+    job = composed(command, [word for word in arguments if word not in key_names])
     rows = []
     choices = []
     inner = []
     inner_rows = []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
         value = job.values[field.name]
-        if field.name == "out" and "out" not in job.given:
+        if field.name == "out" and "out" not in job.overridden:
             value = default_of(field) and str(default_of(field)).replace(NOW, "DATE_TIME")
         if field.name not in groups:
             rows += _settings(field.name, field, value, about.get(field.name, ""))
@@ -77,7 +77,7 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     if key_names:
         every = [*rows, *choices, *inner_rows]
         return "\n".join(_rows([row for row in every if row[0].startswith(key_names)]))
-    lines += ["", "keys (??? must be given):", *_rows(rows)]
+    lines += ["", "keys (??? is required):", *_rows(rows)]
     if choices:
         lines += ["", "choices:", *_rows(choices), *inner]
     if any(tag in line for line in lines for tag in ("[P", "[R", "[D")):

@@ -93,8 +93,9 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
     sources = []
     for row in values["files"]:
         path, size, sha256 = (row, None, None) if isinstance(row, str) else row
-        place = Path(path).name if values.get("flatten", True) else path
-        sources.append(Source(place, tuple(base + path for base in values["bases"]), sha256, size))
+        destination = Path(path).name if values.get("flatten", True) else path
+        addresses = tuple(base + path for base in values["bases"])
+        sources.append(Source(destination, addresses, sha256, size))
     texts = {
         key: str(values[key]) for key in ("what", "licence", "licence_url", "credit", "homepage")
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,13 @@ from mocap_data.errors import InputError
 from mocap_data.input_files import reading, regular_file
 
 # how arrays are stored: higher levels cost seconds and save little on motion
-PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+
+_FILTERS = {
+    h5py.h5z.FILTER_DEFLATE: "gzip",
+    h5py.h5z.FILTER_SHUFFLE: "shuffle",
+    h5py.h5z.FILTER_FLETCHER32: "fletcher32",
+}
 
 
 @contextmanager
@@ -109,12 +116,41 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
     """All of an array.
 
     Raises:
-      InputError: a damaged array.
+      InputError: a damaged array, and as `_check_chunks`.
     """
+    _check_chunks(array, what)
     try:
         return np.asarray(array[...])
     except (OSError, RuntimeError) as error:
         raise InputError(f"{what} is damaged ({error})") from error
+
+
+def _check_chunks(array: h5py.Dataset, what: str) -> None:
+    """Check the size of each chunk before HDF5 decompresses it, to whatever size it expands.
+
+    Raises:
+      InputError: a chunk that expands beyond its declared size, or another filter than those of
+        `COMPRESSION`.
+    """
+    settings = array.id.get_create_plist()
+    ids = [settings.get_filter(i)[0] for i in range(settings.get_nfilters())]
+    if len(set(ids)) < len(ids) or not set(ids) <= set(_FILTERS):
+        allowed = ", ".join(_FILTERS.values())
+        raise InputError(f"{what} is stored with HDF5 filters {ids}: expected {allowed}")
+    if h5py.h5z.FILTER_DEFLATE not in ids:
+        return
+    size = math.prod(array.chunks) * array.dtype.itemsize
+    for i in range(array.id.get_num_chunks()):
+        chunk = array.id.get_chunk_info(i)
+        if chunk.filter_mask:
+            raise InputError(f"{what} is damaged (a chunk lacks a filter)")
+        _, compressed = array.id.read_direct_chunk(chunk.chunk_offset)
+        try:
+            content = zlib.decompressobj().decompress(compressed, size + 1)
+        except zlib.error as error:
+            raise InputError(f"{what} is damaged ({error})") from error
+        if len(content) > size:
+            raise InputError(f"{what} is damaged (a chunk of {size:,} bytes expands beyond it)")
 
 
 def place_of(node: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ MAX_YAML_BYTES = 1 << 20
 MAX_NESTING = 64
 # characters of a number; longer ones take long to parse
 MAX_NUMBER = 400
+_NUMBER = re.compile(r"[-+0-9_:.eExXa-fA-F]+")
 # the C loader is ten times as fast
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,11 +48,15 @@ def check_yaml(text: str, name: str) -> None:
     """Check the structure of a YAML text.
 
     Raises:
-      InputError: no YAML, nesting beyond MAX_NESTING, or an alias.
+      InputError: no YAML, nesting beyond MAX_NESTING, an alias, or a number beyond MAX_NUMBER.
     """
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
+            scalar = event.value if isinstance(event, yaml.ScalarEvent) else ""
+            if len(scalar) > MAX_NUMBER and _NUMBER.fullmatch(scalar):
+                digits = f"{len(scalar):,} digits, at most {MAX_NUMBER}"
+                raise InputError(f"{name}: a number of {digits}")
             if isinstance(event, yaml.AliasEvent):
                 raise InputError(f"{name}: alias *{event.anchor} is not read; write its value out")
             if isinstance(event, yaml.CollectionStartEvent):

@@ -159,7 +159,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
 def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
     rows = max(1, _CHUNK_BYTES // max(1, values[:1].nbytes))
     chunks = (min(len(values), rows), *values.shape[1:])
-    group.create_dataset(key, data=values, chunks=chunks, track_times=False, **hdf5.PACKED)
+    group.create_dataset(key, data=values, chunks=chunks, track_times=False, **hdf5.COMPRESSION)
 
 
 def robot_of(path: str | Path) -> str | None:

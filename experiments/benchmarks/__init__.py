@@ -1,7 +1,6 @@
 """Speed, as one JSON object on the last line printed: `python -m npmp.experiments.benchmarks.NAME`.
 
-What follows the options are keys of npmp imitate (retarget: of npmp retarget), e.g. algo=mo_vmpo
-robot=op3.
+After the options stand keys of npmp imitate, e.g. algo=mo_vmpo robot=op3.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     show("env", config.robot, measure(config, run, args))
 
 
-def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
+def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
     """The figures of either side.
 
     The robots follow the reference's joint angles and are reset where they fail, as in training.
@@ -35,8 +35,8 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     env = tasks.make(
         "imitation",
         robot=robot.name,
-        data=motions_of(given.data, robot),
-        num_envs=given.num_envs,
+        data=motions_of(args.data, robot),
+        num_envs=args.num_envs,
         seed=run.seed,
         robots_config=robots_config_of(config, config.task),
         **run.place,
@@ -64,7 +64,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
             resets = resets + sum(int(d.sum()) for d in done)
             spent = spent + seconds
             physics = physics + repeated
-            if spent + physics >= given.seconds:
+            if spent + physics >= args.seconds:
                 break
     return {
         "steps_per_s": round(steps / spent, 1),

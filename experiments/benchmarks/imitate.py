@@ -1,4 +1,4 @@
-"""Where the time of imitation learning goes, against the bare physics on the same states.
+"""The time of imitation learning by part, against the bare physics on the same states.
 
 Iterations are timed as `npmp imitate` makes them. The bare physics (`bare`) then takes the steps
 that the simulator was asked for.
@@ -31,12 +31,12 @@ def main(arguments: list[str] | None = None) -> None:
     show("imitate", config.robot, measure(config, run, args))
 
 
-def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]:
+def measure(config: imitate.ImitateKeys, run: Run, args: Any) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares: iterations for so many
     seconds, after two that pay for imports, caches and compiling."""
     robot = robots.load(config.robot)
     training_settings = imitate.settings_of(config, run)
-    task = Imitation(robot, training_settings.task, motions_of(given.data, robot))
+    task = Imitation(robot, training_settings.task, motions_of(args.data, robot))
     env = TaskEnv(
         task,
         training_settings.robots_at_once,
@@ -56,7 +56,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
     raw = 0.0
     count = 0
     with recorded_physics(env) as recorded, timed(trainer, device) as parts:
-        while spent < given.seconds:
+        while spent < args.seconds:
             begin = finished(device)
             trainer.iteration(0.5)
             spent += finished(device) - begin

@@ -1,5 +1,5 @@
-"""What eyes cost: environment steps with a map of heights and with depth cameras, in multiples of
-the bare physics, in the same process in turn; and images per second and core."""
+"""The cost of height maps and depth cameras: environment steps in multiples of the bare physics,
+measured in turn in the same process; and images per second and core."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ from npmp.tasks.walk import Walk, WalkConfig
 # control steps of a block; a camera of 10 Hz looks five times
 BLOCK = 25
 LARGE = to_plain(replace(CAMERAS["stereo"], size=(64, 36)))
-SIGHTS: dict[str, dict[str, Any]] = {
-    "blind": {}, "map": {"sees_ground": True, "ground_delay_s": 0.06},
-    "depth 16 x 9": {"camera": "stereo"}, "depth 64 x 36": {"camera": LARGE},
-}  # fmt: skip
+SENSING: dict[str, dict[str, Any]] = {
+    "blind": {},
+    "map": {"sees_ground": True, "ground_delay_s": 0.06},
+    "depth 16 x 9": {"camera": "stereo"},
+    "depth 64 x 36": {"camera": LARGE},
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and show the figures."""
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
-    options.add_argument("--blocks", type=int, default=8, help="of each kind of eyes")
+    options.add_argument("--blocks", type=int, default=8, help="of each kind of sensing")
     args = options.parse_args(arguments)
     config, run = settings(imitate.main, args.keys, ["data=none"])
     show("sight", config.robot, measure(config, run, args))
 
 
-def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
-    """Of each kind of eyes: control steps per second, and its time in multiples of the physics'."""
+def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
+    """Control steps per second and time in multiples of the physics', by kind of sensing."""
     robot = robots.load(config.robot)
     place = run.place | {"seed": run.seed}
     envs = {
-        name: TaskEnv(Walk(robot, WalkConfig(terrain="stairs", **eyes)), given.num_envs, **place)
-        for name, eyes in SIGHTS.items()
+        name: TaskEnv(Walk(robot, WalkConfig(terrain="stairs", **sensing)), args.num_envs, **place)
+        for name, sensing in SENSING.items()
     }
     spent = dict.fromkeys(envs, 0.0)
     physics = dict.fromkeys(envs, 0.0)
-    for block in range(given.blocks + 1):
+    for block in range(args.blocks + 1):
         for name, env in envs.items():
             with recorded_physics(env) as recorded:
                 begin = finished(env.device)
@@ -58,8 +60,8 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
                 if block:  # the first pays for caches
                     spent[name] += seconds
                     physics[name] += repeat_physics(env, recorded)
-    steps = given.blocks * BLOCK * given.num_envs
-    result: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
+    steps = args.blocks * BLOCK * args.num_envs
+    result: dict[str, Any] = {"num_envs": args.num_envs, "threads": run.threads}
     for name in envs:
         more = spent[name] - spent["blind"]
         result[name] = {

@@ -1,6 +1,6 @@
 """The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER CPU,CPU TASK ...`.
 
-CPU,CPU may be empty: all. TASKs are the user's own, whose files it may run.
+CPU,CPU may be empty: all. TASKs are user tasks whose files it may run.
 
 It ends at once when its standard input does, that is with the process that started it, however
 that ended. Where the job was begun before, it resumes from its checkpoint.
@@ -20,7 +20,7 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         os.read(0, 1)
-        os._exit(137)  # as after kill -9, which runs are made for
+        os._exit(137)  # as after kill -9, which runs survive
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -36,7 +36,7 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
 
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())
-        sweep.check_foreign()
+        sweep.check()
         place = sweep.place(number)
         command = command_of(sweep.verb)
         values = dict(sweep.configs[number])

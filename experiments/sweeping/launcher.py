@@ -1,7 +1,7 @@
-"""Hydra's launchers `local` and `ray`: a sweep's jobs in processes of their own.
+"""Hydra's launchers `local` and `ray`: a sweep's jobs in separate processes.
 
-What Hydra's launchers have not: each job has cores of its own, or is a task on a Ray cluster; what
-is killed goes on from its checkpoint; `npmp sweeps` shows a sweep and resumes it.
+Each job has its own cores, or is a task on a Ray cluster. A job that was killed resumes from its
+checkpoint; `npmp sweeps` shows a sweep and resumes it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import importlib
 import sys
 import types
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher as HydraLauncher
@@ -21,19 +22,20 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mocap_data.errors import InputError
-from npmp.core.settings import from_mapping, to_plain
-from npmp.experiments.application import Failed, HydraTask
+from npmp.core.settings import from_mapping
 from npmp.experiments.compose import Job
-from npmp.experiments.store import structured
-from npmp.experiments.sweeping.launch import go_on, with_score
+from npmp.experiments.run_folder import write_hydra
+from npmp.experiments.store import PLUGIN
+from npmp.experiments.sweeping.launch import run_sweep, workers_of
 from npmp.experiments.sweeping.sweep import (
     FINISHED,
-    KINDS,
     SWEPT_VERBS,
+    Failed,
     Launcher,
     Sweep,
     SweptJob,
     refuse_shared_files,
+    score_of,
 )
 from npmp.experiments.terminal import USER_ERROR, progress_bar
 
@@ -53,18 +55,17 @@ class SweepLauncher(HydraLauncher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Raises InputError for settings out of range, and for a command without sweeps."""
-        assert isinstance(task_function, HydraTask)
+        """Raises InputError for settings out of range, and for a command that is not swept."""
+        task: Any = task_function  # npmp.experiments.application.HydraTask
         self.context = hydra_context
         self.config = config
-        self.task = task_function
-        self.command = task_function.command
+        self.command = task.command
         settings: Any = OmegaConf.to_container(OmegaConf.create(self.settings), resolve=True)
         self.launcher: Launcher = from_mapping(Launcher, settings, at="hydra.launcher")
         if self.command.name not in SWEPT_VERBS:
             raise InputError(
-                f"npmp {self.command.name} has no sweeps of its own processes, which are of "
-                f"{', '.join(SWEPT_VERBS)}; hydra/launcher=basic runs one job after the other"
+                f"hydra/launcher={self.launcher.kind} is for {', '.join(SWEPT_VERBS)}, not for "
+                f"{self.command.name}; hydra/launcher=basic runs one job after the other"
             )
 
     def launch(
@@ -73,8 +74,8 @@ class SweepLauncher(HydraLauncher):
         """Run a batch of jobs.
 
         Raises:
-          InputError: before anything is run, where a job's settings are wrong.
-          Failed: where a signal stopped the jobs.
+          InputError: before any job starts, for wrong settings of a job.
+          Failed: if a signal stopped the jobs.
         """
         with progress_bar() as bar:
             each = bar.track(job_overrides, description="checking jobs")
@@ -84,18 +85,29 @@ class SweepLauncher(HydraLauncher):
         if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
             names = [f"{config.hydra.job.num:03d}" for config in configs]
         swept = [SweptJob(n, self._own(c)) for n, c in zip(names, configs, strict=True)]
-        if self.sweep is None:
-            folder = Path(self.config.hydra.sweep.dir)
-            launcher = with_score(self.launcher, jobs[0])
-            self.sweep = Sweep(folder, self.command.name, launcher, [], [])
-        sweep = self.sweep
-        code = go_on(sweep, [job.values for job in jobs], swept, configs)
+        sweep = self.sweep or self._new_sweep(jobs[0])
+        self.sweep = sweep
+        with closing(workers_of(sweep)) as workers:
+            sweep.add([job.values for job in jobs], swept)
+            for i, config in enumerate(configs, initial_job_idx):
+                sweep.place(i).mkdir()
+                write_hydra(sweep.place(i), sweep.configs[i], config)
+            code = run_sweep(sweep, workers, initial_job_idx)
         if code > USER_ERROR:
             raise Failed(code)
         return [
             self._returned(config, job)
             for config, job in zip(configs, sweep.jobs[initial_job_idx:], strict=True)
         ]
+
+    def _new_sweep(self, job: Job) -> Sweep:
+        """The sweep of a first job, compared by the command's score unless another is set."""
+        launcher = self.launcher
+        score = score_of(job.verb, job.chosen.get("task"))
+        if score is not None and launcher.score in (None, score[0]):
+            lower = score[1] if launcher.lower is None else launcher.lower
+            launcher = replace(launcher, score=score[0], lower=lower)
+        return Sweep(Path(self.config.hydra.sweep.dir), self.command.name, launcher, [], [])
 
     def _config(self, number: int, overrides: Sequence[str]) -> DictConfig:
         """The whole config of a job."""
@@ -107,8 +119,7 @@ class SweepLauncher(HydraLauncher):
         return config
 
     def _job(self, config: DictConfig) -> Job:
-        """The job of a config, with its share of cores. Raises InputError for what the command
-        refuses."""
+        """The job of a config, with its share of cores. Raises InputError."""
         try:
             job = Job.of(self.command.name, self.command.keys, config)
             for key in ("threads", "torch_threads"):
@@ -121,13 +132,13 @@ class SweepLauncher(HydraLauncher):
         return job
 
     def _own(self, config: DictConfig) -> list[str]:
-        """What a job does not share with the others."""
+        """The overrides that differ between jobs."""
         shared = self.config.hydra.job.config.override_dirname.exclude_keys
         task = config.hydra.overrides.task
         return sorted(entry for entry in task if entry.partition("=")[0] not in shared)
 
     def _returned(self, config: DictConfig, job: SweptJob) -> JobReturn:
-        """How a job ended, as sweepers read it."""
+        """The result of a job for sweepers."""
         result = JobReturn(
             overrides=list(config.hydra.overrides.task),
             cfg=OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]),
@@ -142,17 +153,12 @@ class SweepLauncher(HydraLauncher):
 
 
 def job_name(config: DictConfig) -> str:
-    """The folder of a job below the sweep's."""
+    """The folder of a job in the sweep's."""
     return str(config.hydra.sweep.subdir)
 
 
-# Hydra takes launchers from its package of plugins only, which exists where others are installed
-PLUGIN = "hydra_plugins.npmp"
-
-
 def register() -> None:
-    """Make the launchers known to Hydra."""
-    plugins = Plugins.instance()
+    """Register the launcher with Hydra, which takes plugins of the package hydra_plugins only."""
     try:
         importlib.import_module("hydra_plugins")
     except ModuleNotFoundError:
@@ -160,10 +166,4 @@ def register() -> None:
         sys.modules["hydra_plugins"].__path__ = []
     sys.modules[PLUGIN] = sys.modules[__name__]
     SweepLauncher.__module__ = PLUGIN
-    plugins.register(SweepLauncher)
-    target = f"{PLUGIN}.{SweepLauncher.__name__}"
-    for kind in KINDS:
-        node = structured(Launcher, ("_target_",))
-        values = {"_target_": target, **to_plain(Launcher(kind))}
-        node = OmegaConf.merge(node, values)
-        ConfigStore.instance().store(name=kind, node=node, group="hydra/launcher", provider="npmp")
+    Plugins.instance().register(SweepLauncher)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Protocol
 
 from npmp.core.signals import signals_noted
+from npmp.experiments.sweeping.display import Display
 from npmp.experiments.sweeping.sweep import (
     FAILED,
     FINISHED,
@@ -20,34 +19,36 @@ from npmp.experiments.sweeping.sweep import (
     failure,
 )
 from npmp.experiments.sweeping.workers import Ended, Workers
+from npmp.experiments.terminal import OK, USER_ERROR, warn
 
-# seconds between looks at the jobs' processes, and at their tables
+# seconds between checks of the jobs' processes, and of their metrics
 POLL_S = 0.1
 LOOK_S = 2.0
 # exit codes of a job that failed by itself and would fail again: an internal error, the user's
 FAILURES = (1, 2)
 
 
-class Watch(Protocol):
-    """What is told of a sweep while it runs."""
+def run_jobs(sweep: Sweep, workers: Workers, first: int = 0) -> int:
+    """Run all jobs from `first` on that are not finished. The caller holds the sweep's lock.
 
-    def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
-        """Every `LOOK_S`. running: seconds of the attempts that are being made, by job."""
-
-    def ended(self, number: int, what: str) -> None:
-        """An attempt at a job ended, and how."""
-
-    def unsaved(self, error: OSError) -> None:
-        """sweep.json could not be written."""
+    Returns: the exit code: 0 if all finished, 2 if some failed, 130 or 143 after a signal.
+    """
+    display = Display(sweep)
+    with display.shown():
+        stopped = SweepRun(sweep, workers, display).run(first)
+    if stopped is not None:
+        warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
+        return 128 + stopped
+    return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
 
 
 class SweepRun:
-    """One process that looks after a sweep's jobs."""
+    """Starts jobs, restarts those that died, and records their states."""
 
-    def __init__(self, sweep: Sweep, workers: Workers, watch: Watch):
+    def __init__(self, sweep: Sweep, workers: Workers, display: Display):
         self.sweep = sweep
         self.workers = workers
-        self.watch = watch
+        self.display = display
         # jobs of this process, and when they were started
         self.running: dict[int, float] = {}
         # attempts of this process
@@ -56,10 +57,7 @@ class SweepRun:
         self.disk_full = False
 
     def run(self, first: int = 0) -> signal.Signals | None:
-        """Run the jobs from the first that are not finished. The caller holds the sweep's lock.
-
-        Returns: the signal that stopped them, if one did.
-        """
+        """As `run_jobs`. Returns the signal that stopped the jobs, if one did."""
         jobs = self.sweep.jobs
         workers = self.workers
         waiting = [i for i in range(first, len(jobs)) if jobs[i].state != FINISHED]
@@ -70,7 +68,7 @@ class SweepRun:
         stopping = False
         next_look = 0.0
         with signals_noted() as noted:
-            # without a place for a waiting job the sweep goes on: a node may come back
+            # without a slot the sweep waits: a node may come back
             while self.running or (waiting and not stopping):
                 while waiting and not stopping and len(self.running) < workers.slots:
                     i = waiting.pop(0)
@@ -100,10 +98,10 @@ class SweepRun:
 
     def _refresh(self) -> None:
         now = time.monotonic()
-        self.watch.refresh({i: now - begun for i, begun in self.running.items()}, self.progress)
+        self.display.refresh({i: now - begun for i, begun in self.running.items()}, self.progress)
 
     def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
-        """Note how an attempt ended. Returns whether to try again."""
+        """Record the end of an attempt. Returns whether to try again."""
         job = self.sweep.jobs[i]
         job.seconds = round(job.seconds + time.monotonic() - self.running.pop(i), 1)
         job.host = ended.host or job.host
@@ -125,7 +123,7 @@ class SweepRun:
             lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
             job.state = FAILED
             job.message = f"died {self.tries[i]} times ({ended.reason or lost})"
-        self.watch.ended(i, "died, is tried again" if again else job.state)
+        self.display.ended(i, "died, is tried again" if again else job.state)
         self.keep()
         return again
 
@@ -136,5 +134,5 @@ class SweepRun:
             self.disk_full = False
         except OSError as error:
             if not self.disk_full:
-                self.watch.unsaved(error)
+                self.display.unsaved(error)
             self.disk_full = True

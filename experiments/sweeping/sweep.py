@@ -4,7 +4,7 @@ their own folders."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from mocap_data.input_files import read_json_object
 from npmp.core import ranges
 from npmp.core.settings import from_mapping
 from npmp.core.tables import read_table, to_float
+from npmp.experiments.terminal import USER_ERROR
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
 KINDS = ("local", "ray")
@@ -30,19 +31,19 @@ SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
 
 @dataclass(frozen=True)
 class Launcher:
-    """What runs a sweep's jobs: processes of this machine, or tasks of Ray on a cluster."""
+    """Settings of a sweep's workers."""
 
     # local (processes of this machine) or ray (tasks on the cluster of RAY_ADDRESS, or on one here)
     kind: str = "local"
     # CPU cores of each job; also its threads and torch_threads, where they are null
     cores: int = 1
-    # of each job, with kind=ray
+    # GPUs of each job, with kind=ray
     gpus: float = 0.0
-    # of each job as Ray names them, with kind=ray: {"a100": 1}
+    # other resources of each job by Ray's names, with kind=ray: {"a100": 1}
     resources: dict[str, float] = field(default_factory=dict)
-    # at once, at most; null: as many as there are cores for
+    # largest number of jobs at once; null: as many as fit on the cores
     jobs: int | None = None
-    # how often a job that died is started again, from its checkpoint
+    # restarts of a job that died, from its checkpoint
     retries: int = 3
     # the column of metrics.csv that jobs are compared by; null: the verb's
     score: str | None = None
@@ -54,8 +55,7 @@ class Launcher:
         ranges.at_least_one(self, "cores", "jobs")
         ranges.not_negative(self, "retries", "gpus")
         if self.kind == "local" and (self.gpus or self.resources):
-            raise ValueError("gpus and resources are of hydra/launcher=ray")
-        _refuse_unprintable(self.score or "")
+            raise ValueError("gpus and resources need hydra/launcher=ray")
 
 
 @dataclass
@@ -78,12 +78,9 @@ class SweptJob:
 
     def __post_init__(self) -> None:
         hidden = self.name[:1] in ("", ".") or self.name in (LOGS, PLAN, STATE)
-        if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
-            raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
+        if hidden or Path(self.name).name != self.name:
+            raise ValueError(f"name={self.name!r}: expected a plain folder name")
         check_available("state", [self.state], STATES)
-        _refuse_unprintable(self.host, *self.overrides)
-        # of a job's own log
-        self.message = "".join(c if c.isprintable() else " " for c in self.message)
 
 
 @dataclass(frozen=True)
@@ -102,9 +99,6 @@ class Plan:
     verb: str
     jobs: list[Planned]
 
-    def __post_init__(self) -> None:
-        _refuse_unprintable(self.verb)
-
 
 @dataclass(frozen=True)
 class SweepState:
@@ -113,6 +107,14 @@ class SweepState:
     launcher: Launcher
     jobs: list[SweptJob]
     verb: str = ""
+
+
+class Failed(Exception):
+    """A job of a multirun failed, and its error was reported."""
+
+    def __init__(self, code: int = USER_ERROR):
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass
@@ -131,7 +133,7 @@ class Sweep:
         Raises:
           InputError: where the folder holds another sweep, or that of a job anything.
         """
-        if not self.jobs and any((self.folder / name).exists() for name in (PLAN, STATE)):
+        if not self.jobs and (self.folder / PLAN).exists():
             raise InputError(
                 f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} continues "
                 "it, or choose another out="
@@ -154,7 +156,7 @@ class Sweep:
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:
-        """The sweep in a folder. Raises InputError where there is none, or a damaged one."""
+        """The sweep in a folder. Raises InputError for a folder without one, or a damaged one."""
         if not (folder / PLAN).is_file():
             raise InputError(f"{folder}: no sweep (it has no {PLAN})")
         path = folder / PLAN
@@ -170,43 +172,36 @@ class Sweep:
         configs = [job.config for job in plan.jobs]
         return cls(folder, plan.verb, state.launcher, configs, state.jobs)
 
-    def check_foreign(self) -> None:
-        """Raise InputError for what could run code or write outside of the sweep's folder.
-
-        A sweep that is resumed may come from somebody else.
-        """
-        if self.verb not in SWEPT_VERBS:
-            raise InputError(
-                f"{self.folder / PLAN}: no sweep of npmp {self.verb!r} can be resumed; "
-                f"of these: {', '.join(SWEPT_VERBS)}"
-            )
+    def check(self) -> None:
+        """Raise InputError for a plan from elsewhere that could run code or write outside of the
+        sweep's folder."""
+        check_available(f"sweep in {self.folder / PLAN} of npmp", [self.verb], SWEPT_VERBS)
         for config in self.configs:
             out = config.get("out")
             if not isinstance(out, str) or Path(out).name in ("", ".."):
-                raise InputError(f"{self.folder / PLAN}: out={out} names no file")
+                raise InputError(f"{self.folder / PLAN}: out={out}: expected a file name")
             refuse_shared_files(config)
         root = self.folder.resolve()
         for path in self.folder.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(root):
-                raise InputError(f"{path} is a link out of the sweep's folder; remove it")
+                raise InputError(f"{path} links out of the sweep's folder; remove it")
 
     def save(self) -> None:
         """Write sweep.json. Raises OSError."""
         write_json(self.folder / STATE, asdict(SweepState(self.launcher, self.jobs, self.verb)))
 
     def locked(self) -> AbstractContextManager[None]:
-        """No other process works on the sweep meanwhile. Raises InputError where one does."""
+        """Exclude other processes. Raises InputError if one works on the sweep."""
         return locked(self.folder, f"another npmp works on the sweep in {self.folder}")
 
     def best(self) -> tuple[tuple[str, ...], float, int] | None:
-        """The settings, less the seed, with the best mean score over finished jobs: they, the score
-        and of how many jobs; None where it is unknown which scores are better."""
+        """The settings (without the seed) of the best mean score over finished jobs, that score,
+        and the number of jobs; None if jobs differ in their seed only, or have no score."""
         scores: dict[tuple[str, ...], list[float]] = {}
         for job in self.jobs:
             own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
             if job.state == FINISHED and job.score is not None:
                 scores.setdefault(own, []).append(job.score)
-        # of jobs that differ in their seed only none is best
         if not any(scores) or self.launcher.lower is None:
             return None
         means = {own: sum(values) / len(values) for own, values in scores.items()}
@@ -216,7 +211,7 @@ class Sweep:
     def failures(self) -> list[str]:
         """A line for every job that failed."""
         return [
-            f"{job.name}: {job.message or 'no reason given'} ({self.log(i)})"
+            f"{job.name}: {job.message or 'unknown reason'} ({self.log(i)})"
             for i, job in enumerate(self.jobs)
             if job.state == FAILED
         ]
@@ -226,7 +221,7 @@ class Sweep:
         return self.folder / self.jobs[i].name
 
     def log(self, i: int) -> Path:
-        """What job i printed."""
+        """The output of job i."""
         return self.folder / LOGS / f"{self.jobs[i].name}.log"
 
     def progress(self, i: int) -> SweepProgress:
@@ -235,18 +230,23 @@ class Sweep:
         return SweepProgress.of(path, self.launcher.score, self.configs[i].get("steps"))
 
 
-def _refuse_unprintable(*texts: str) -> None:
-    """Raise ValueError for what a terminal could take for a command."""
-    for text in texts:
-        if not text.isprintable():
-            raise ValueError(f"{text!r} has control characters")
-
-
-def refuse_shared_files(config: Any) -> None:
-    """Raise InputError for settings that name a file to write which all jobs would share."""
+def refuse_shared_files(config: Mapping[str, Any]) -> None:
+    """Raise InputError for a setting that names one file for all jobs."""
     report = config.get("report", True)
     if isinstance(report, str) and report != "auto":
-        raise InputError(f"report={report} is one file for all jobs; auto or false is expected")
+        raise InputError(f"report={report} is one file for all jobs; expected auto or false")
+
+
+def score_of(verb: str, task: str | None) -> tuple[str, bool] | None:
+    """The column of metrics.csv that runs are compared by, and whether less is better; None for a
+    command without training."""
+    if verb == "imitate":
+        return "tracked_fraction", False
+    if verb == "reuse":
+        from npmp import tasks
+
+        return str(tasks.find(str(task)).main_figure), True
+    return None
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class SweepProgress:
 
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
-        """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
+        """From a run's metrics.csv and timing.csv, which may be missing or half written."""
 
         def latest(path: Path, column: str) -> float | None:
             try:
@@ -295,7 +295,7 @@ class SweepProgress:
 
 
 def failure(log: Path) -> str:
-    """How a job's log ends: with its error, or its last line."""
+    """The error in a job's log, or its last line."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

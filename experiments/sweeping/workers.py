@@ -1,4 +1,4 @@
-"""What runs a sweep's jobs: processes on this machine's cores, or Ray's tasks on a cluster's."""
+"""Workers of a sweep: processes on this machine's cores, or Ray's tasks on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npmp.experiments.sweeping.sweep import Launcher
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt at a job ended."""
+    """The end of an attempt at a job."""
 
     # its exit code, below zero for a signal; None: unknown, its worker is gone
     code: int | None
@@ -48,7 +48,7 @@ def begin(
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        # a session of its own: Ctrl-C is for the sweep, which tells its jobs
+        # a new session: Ctrl-C is for the sweep, which stops its jobs
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def begin(
 
 
 class Local:
-    """Processes, each on cores of its own, that run jobs of one sweep, by number."""
+    """Processes on separate cores that run jobs of one sweep, by number."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         self.folder = folder
@@ -77,7 +77,7 @@ class Local:
 
     @property
     def slots(self) -> int:
-        """How many jobs to have started at once, at most."""
+        """The largest number of jobs at once."""
         return len(self.free) + len(self.running)
 
     def start(self, number: int, log: Path) -> None:
@@ -87,7 +87,7 @@ class Local:
         self.running[number] = process, cpus
 
     def ended(self, number: int) -> Ended | None:
-        """How a job that was started ended; None: it runs or waits for a place."""
+        """The end of a started job; None: it runs or waits."""
         process, cpus = self.running[number]
         if (code := process.poll()) is None:
             return None
@@ -130,7 +130,7 @@ def ray_task(
 
 
 class Ray:
-    """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on one made for the sweep."""
+    """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on a new one."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         """Raises InputError where Ray is not installed or no cluster answers."""
@@ -151,7 +151,7 @@ class Ray:
 
     @property
     def slots(self) -> int:
-        """Those of the nodes that there are now."""
+        """The slots of the nodes that are alive."""
         nodes = (node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"])
         fits = sum(int(cpus // self.launcher.cores) for cpus in nodes)
         return min(fits, self.launcher.jobs or fits)

@@ -220,7 +220,7 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     parent = int(entry["Parent"])
     joint = f"{path}: joint {common.quoted(name)}"
     if kind not in _SIZES:
-        raise InputError(f"{joint}: Type is {kind!r}, expected of: {', '.join(_SIZES)}")
+        raise InputError(f"{joint}: Type={kind!r}: expected one of {', '.join(_SIZES)}")
     if not -1 <= parent < i:
         raise InputError(f"{joint}: Parent is {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):

@@ -25,11 +25,11 @@ from npmp.actuators.servo import (
     motor_target,
 )
 
-# samples of a log for the closed form's eleven numbers, at most
+# most samples of a log that the closed form is fitted to
 MAX_SAMPLES = 200_000
 # relative standard deviation of each parameter over the starts of further searches [D]
 START_SPREAD = 0.03
-# samples of a simulated stretch of a pendulum's motion, at most [D]
+# longest simulated segment of a pendulum's motion [samples] [D]
 MAX_STRETCH = 2000
 PARAMETERS = [entry.name for entry in fields(PDParameters)]
 # share of the squared torques that a limit must explain [D]

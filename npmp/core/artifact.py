@@ -113,14 +113,15 @@ def load(
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
     content = {(renamed or {}).get(key, key): value for key, value in content.items()}
     field_names = {f.name for f in fields(contract)}  # type: ignore[arg-type]
-    checked = from_mapping(
-        contract, {k: v for k, v in content.items() if k in field_names}, at=f"'{description}'"
-    )
+    values = {key: value for key, value in content.items() if key in field_names}
     training = content.get("training", {})
     record = {key: training[key] for key in Record.__annotations__ if key in training}
-    from_mapping(Record, record, at=f"'{description}'.training")
-    sizes = {name: getattr(checked, name) for name in field_names - {"training", "versions"}}
-    if problem := implausible(sizes, sum(tensor.numel() for tensor in tensors.values())):
+    with reading(description):
+        checked = from_mapping(contract, values, at=f"'{description}'")
+        from_mapping(Record, record, at=f"'{description}'.training")
+        sizes = {name: getattr(checked, name) for name in field_names - {"training", "versions"}}
+        problem = implausible(sizes, sum(tensor.numel() for tensor in tensors.values()))
+    if problem:
         raise InputError(f"'{description}': {problem}")
     with reading(description), torch.device("meta"):
         expected = make(checked).state_dict()

@@ -172,8 +172,8 @@ def restoring() -> Iterator[None]:
         # the first entry of torch's list
         message = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
         raise InputError(
-            f"the checkpoint is of a run with other settings: {message}; they are in the run's "
-            "config.yaml"
+            f"the checkpoint is of a run with other settings, or of another version of npmp: "
+            f"{message}; the run's config.yaml has its settings"
         ) from error
 
 

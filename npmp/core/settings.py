@@ -96,7 +96,8 @@ def help_of(cls: type) -> dict[str, str]:
 def unknown_setting(key: str, names: Iterable[str], also: Sequence[str] = ()) -> str:
     """ "has no setting 'stps'; the nearest are: steps, starts, stop". also: nearer names."""
     close = [*also, *nearest(key, names)][:3]
-    return f"has no setting {format_value(key)}; the nearest are: {', '.join(close)}"
+    nearest_keys = f"; the nearest are: {', '.join(close)}" if close else ""
+    return f"has no setting {format_value(key)}{nearest_keys}"
 
 
 def format_value(value: object) -> str:

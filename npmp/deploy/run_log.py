@@ -167,7 +167,7 @@ def write_log(path: Path, log: DeployLog) -> None:
     with new_hdf5(path) as file:
         file.attrs.update(log.attributes)
         for name, values in log.columns.items():
-            packed = hdf5.PACKED if values.size else {}
+            packed = hdf5.COMPRESSION if values.size else {}
             file.create_dataset(name, data=values, track_times=False, **packed)
 
 

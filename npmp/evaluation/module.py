@@ -42,7 +42,7 @@ class TrackingTrial:
     ):
         """Args:
         future_frames: of the reference that the modules observe, `context_horizon`.
-        place: `sim`, `device` and `num_threads` of the environment.
+        place: `engine`, `device` and `num_threads` of the environment.
         """
         config = ImitationConfig(uniform_starts=1.0, future_frames=future_frames)
         self.env = TaskEnv(

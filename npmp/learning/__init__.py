@@ -1,9 +1,8 @@
-"""Training as library calls: whole runs, and what makes a run survive.
+"""Training as library calls.
 
     npmp.learning.imitation.train_module(motions, robot, out)     motions -> a skill module
     npmp.learning.reuse.train_policy(module, make_task, out)      a skill module -> a high-level
     policy
 
-`run` is the loop around any algorithm: logs (`log`, `loggers`), checkpoints, what stops it
-(`guard`, `signals`).
+`run` is the training loop of any algorithm: logs, checkpoints, resuming, stopping.
 """

@@ -34,6 +34,7 @@ from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
+from npmp.tasks.velocity import COMMAND_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,6 +357,12 @@ def _networks(
             skill = skill.in_joint_space().requires_grad_(False)
         if settings.walker is not None:
             walker = HighLevelPolicy.load(settings.walker, module=module, device=settings.device)
+            if tuple(walker.contract.command) != COMMAND_NAMES:
+                commands = ", ".join(walker.contract.command)
+                raise InputError(
+                    f"walker={settings.walker}: its commands are {commands}, expected "
+                    f"{', '.join(COMMAND_NAMES)}"
+                )
             skill = over(walker, skill).as_module().requires_grad_(False)
         if policy is None:
             digest = module_sha256(skill if settings.stands_in else module)

@@ -33,7 +33,9 @@ class BatchSim:
         num_threads: int = 0,
         actuators: Sequence[ActuatorModel | None] = (None,),
     ):
-        """As `Engine`."""
+        """As `Engine`. Raises ValueError for another device than the CPU."""
+        if torch.device(device).type != "cpu":
+            raise ValueError(f"device={device}: BatchSim runs on the CPU; use StagedBatchSim")
         self.device = _CPU
         self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
         driven = any(law is not None for law in actuators)

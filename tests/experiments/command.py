@@ -40,9 +40,9 @@ def inspecting(capsys: CaptureFixture[str], out: Path) -> Inspects:
     """Calls `npmp inspect`, which ends with `code`; the findings, and what was printed."""
 
     def call(path: Path, *more: str, code: int = 0) -> tuple[dict[str, Any], str]:
-        found = cli.main(["inspect", str(path), f"out={out}", *more])
+        result = cli.main(["inspect", str(path), f"out={out}", *more])
         printed = capsys.readouterr()
-        assert (found, printed.err) == (code, "")
+        assert (result, printed.err) == (code, "")
         return json.loads(out.read_text()), printed.out
 
     return call

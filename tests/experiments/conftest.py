@@ -47,8 +47,10 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
         SkillModule.load(trained / "module"),
         HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8),
     )
-    made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
-    made.save(place / "anymal_b_walk", training={"module": "tiny"})
+    created = HighLevelPolicy.for_task(
+        skill, walk, net=net, module=module_sha256(trained / "module")
+    )
+    created.save(place / "anymal_b_walk", training={"module": "tiny"})
     (place / "anymal_b_walk" / "README.md").write_text("# anymal_b_walk\n")
     return place / "anymal_b_walk"
 

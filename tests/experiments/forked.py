@@ -46,8 +46,8 @@ def forked(function: Callable[..., int | None], *arguments: Any, seconds: float 
             process.kill()
             process.join()
             raise TimeoutError(f"{function.__name__} took longer than {seconds:g} s")
-        said = [path.read_text() if path.exists() else "" for path in (out, err)]
-        return Done(process.exitcode, *said)
+        message = [path.read_text() if path.exists() else "" for path in (out, err)]
+        return Done(process.exitcode, *message)
 
 
 def _inside(

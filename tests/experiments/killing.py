@@ -20,8 +20,8 @@ def started(verb: str, arguments: list[str], out: Path) -> int:
         return child
     code = 1
     try:
-        given = [f"resume={out}"] if (out / "config.yaml").is_file() else arguments
-        code = importlib.import_module(f"npmp.experiments.{verb}").main(given)
+        args = [f"resume={out}"] if (out / "config.yaml").is_file() else arguments
+        code = importlib.import_module(f"npmp.experiments.{verb}").main(args)
     finally:
         os._exit(code)
 
@@ -34,7 +34,7 @@ def written(out: Path) -> int:
         return 0
 
 
-def found(out: Path) -> dict[str, Any]:
+def leftovers(out: Path) -> dict[str, Any]:
     """What a killed run left: its last checkpoint, the rows of its log, and halves of files."""
     steps = [
         int(path.stem.rpartition("_")[2])
@@ -68,6 +68,6 @@ def main(verb: str, kills: int, seconds: float, seed: int, arguments: list[str])
         time.sleep(draw.uniform(0.0, seconds))
         os.kill(child, signal.SIGKILL)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL:
-            left.append(found(out))
+            left.append(leftovers(out))
     code = os.waitstatus_to_exitcode(os.waitpid(started(verb, arguments, out), 0)[1])
     print(json.dumps({"code": code, "killed": left}))

@@ -30,10 +30,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", ["pd", "hybrid", "mlp", "conv", "vae"])
 def test_fit_and_evaluate_judge_the_same_part(kind: str, data: Path, tmp_path: Path) -> None:
     fitted, judged = tmp_path / "model", tmp_path / "judged"
-    given = [f"data={data}", "debug=tiny"]
+    args = [f"data={data}", "debug=tiny"]
     fit = [f"model={kind}", "validation.share=0.4", f"out={fitted}"]
-    assert cli.main(["actuator", "fit", *given, *fit]) == 0
-    evaluate = ["actuator", "evaluate", *given, f"model={fitted}"]
+    assert cli.main(["actuator", "fit", *args, *fit]) == 0
+    evaluate = ["actuator", "evaluate", *args, f"model={fitted}"]
     assert cli.main([*evaluate, "split=validation", f"out={judged}"]) == 0
     first, second = (
         json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged)
@@ -52,14 +52,14 @@ def test_fit_and_evaluate_judge_the_same_part(kind: str, data: Path, tmp_path: P
 
 
 def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> None:
-    given = [
+    args = [
         "validation.share=0",
         "validation.actuators=[s4*]",
         f"out={tmp_path}",
         "debug=tiny",
         "report=false",
     ]
-    assert cli.main(["actuator", "fit", f"data={data}", *given]) == 0
+    assert cli.main(["actuator", "fit", f"data={data}", *args]) == 0
     assert load(tmp_path).contract.actuators == ["s20"]
     assert list(json.loads((tmp_path / "evaluation.json").read_text())["actuators"]) == ["s40"]
     assert not (tmp_path / "report.html").exists()
@@ -68,15 +68,15 @@ def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> Non
 def test_a_torque_of_the_other_sign_is_noted(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given, doubt = ["model=mlp", "debug=tiny", "report=false"], "has one of them the other sign?"
-    assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'right'}"]) == 0
+    args, doubt = ["model=mlp", "debug=tiny", "report=false"], "has one of them the other sign?"
+    assert cli.main(["actuator", "fit", f"data={data}", *args, f"out={tmp_path / 'right'}"]) == 0
     assert doubt not in capsys.readouterr().err
     log = read_log(data)
     turned = replace(
         log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces)
     )
     write_log(tmp_path / "turned.npz", turned)
-    arguments = [f"data={tmp_path / 'turned.npz'}", *given, f"out={tmp_path / 'wrong'}"]
+    arguments = [f"data={tmp_path / 'turned.npz'}", *args, f"out={tmp_path / 'wrong'}"]
     assert cli.main(["actuator", "fit", *arguments]) == 0
     assert doubt in capsys.readouterr().err
 
@@ -90,10 +90,10 @@ def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
         servo(PDParameters(stiff, 2.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0)
     )
     write_log(tmp_path / "other.npz", log_of(*pair))
-    given = ["rate_hz=400", "debug=tiny", "report=false"]
-    assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'm'}"]) == 0
+    args = ["rate_hz=400", "debug=tiny", "report=false"]
+    assert cli.main(["actuator", "fit", f"data={data}", *args, f"out={tmp_path / 'm'}"]) == 0
     assert load(tmp_path / "m").contract.rate_hz == 400.0
-    judge = ["actuator", "evaluate", *given, f"model={tmp_path / 'm'}"]
+    judge = ["actuator", "evaluate", *args, f"model={tmp_path / 'm'}"]
     assert cli.main([*judge, f"data={data}"]) == 0
     assert cli.main([*judge, f"data={tmp_path / 'other.npz'}", "split=all"]) == 0
     capsys.readouterr()
@@ -101,10 +101,10 @@ def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
 
 
 def test_a_refit_leaves_no_figures_of_the_model_before(data: Path, tmp_path: Path) -> None:
-    given = ["actuator", "fit", f"data={data}", "debug=tiny", f"out={tmp_path}"]
-    assert cli.main(given) == 0 and (tmp_path / "evaluation.json").is_file()
+    args = ["actuator", "fit", f"data={data}", "debug=tiny", f"out={tmp_path}"]
+    assert cli.main(args) == 0 and (tmp_path / "evaluation.json").is_file()
     assert (tmp_path / "report.html").is_file()
-    assert cli.main([*given, "validation.share=0"]) == 0
+    assert cli.main([*args, "validation.share=0"]) == 0
     assert not (tmp_path / "evaluation.json").exists() and not (tmp_path / "report.html").exists()
 
 
@@ -122,38 +122,3 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["actuator", "import", "hwangbo", source, f"out={tmp_path / 'knee.npz'}"]) == 2
     assert "is the source" in capsys.readouterr().err
     assert (tmp_path / "knee.npz").read_bytes() == before
-
-
-def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, refused: Says) -> None:
-    (tmp_path / "config.yaml").write_text("verb: evaluate\n")
-    (tmp_path / "evaluation.json").write_text("{}")
-    said = refused("actuator", "fit", f"data={data}", "model=pd", f"out={tmp_path}")
-    assert "holds a run of npmp evaluate" in said
-    assert (tmp_path / "evaluation.json").read_text() == "{}"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fit", "out=x"], "npmp actuator fit needs data=..."),
-        (
-            ["fit", "data=log.npz", "model=lstm", "out=x"],
-            "no model 'lstm'; available: pd, hybrid, mlp, conv, vae",
-        ),
-        (
-            ["fit", "data=log.npz", "rate_hz=fast", "out=x"],
-            "rate_hz must be a finite number or null, got 'fast'",
-        ),
-        (["fit", "data=log.npz", "validation.share=1", "out=x"], "share=1"),
-        (["fit", "data=absent.npz"], "absent.npz"),
-        (["evaluate", "data=log.npz"], "needs model=..."),
-        (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),
-        (["import", "vicon", "source=x", "out=x.npz"], "no kind of recording 'vicon'"),
-        (["import", "bam", "source=x", "out=x.h5"], "needs out=FILE.npz"),
-        (["import", "bam", "out=x.npz"], "npmp actuator import needs source=..."),
-    ],
-)
-def test_what_is_missing_is_named(
-    arguments: list[str], message: str, elsewhere: Path, refused: Says
-) -> None:
-    assert message in refused("actuator", *arguments)

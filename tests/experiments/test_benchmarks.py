@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
-from mocap_data.store import MotionSet
-from npmp.envs.physics_time import recorded_physics, repeat_physics
-from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.benchmarks import env, imitate
 from npmp.learning.timing import timed
-from npmp.robots import Robot
-from npmp.sim import BatchSim
-from tests.environments import imitation_env
 
 
 def last_line(capsys: CaptureFixture[str]) -> dict[str, Any]:
@@ -45,43 +39,6 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: CaptureFixture[str]) -
     physics = spent["raw_physics"] / spent["sampler"]
     assert figures["ratio_to_raw_physics"] == pytest.approx(physics, rel=1e-2)
     assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
-
-
-@pytest.mark.parametrize("hold", ["zero_order", "first_order"])
-def test_measuring_changes_nothing(
-    robot: Robot, motions: MotionSet, hold: str, monkeypatch: MonkeyPatch
-) -> None:
-    """An environment that is watched, and whose physics is repeated by the same calls, goes on as
-    one that is not."""
-    plain, watched = (
-        imitation_env(robot, motions, 4, robots=RobotBatchConfig(hold=hold)) for _ in range(2)
-    )
-    action = torch.zeros(4, 12)
-    sim = watched.robots.sim
-    assert isinstance(sim, BatchSim)
-    with recorded_physics(watched) as asked:
-        for _ in range(3):
-            plain.step(action)
-            watched.step(action)
-        assert len(asked) == 3 and asked[0].ctrl.shape == (4, 12)
-        calls, step = list(asked), BatchSim.step
-        ends: list[torch.Tensor] = []
-
-        def spied(self: BatchSim, ctrl: torch.Tensor, previous: torch.Tensor | None = None) -> None:
-            call = calls[len(ends)]
-            assert ctrl is call.ctrl and previous is call.previous
-            assert (previous is None) == (hold == "zero_order")
-            step(self, ctrl, previous)
-            ends.append(self.snapshot())
-
-        monkeypatch.setattr(BatchSim, "step", spied)
-        assert repeat_physics(watched, asked) > 0.0 and not asked
-        found = [torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)]
-        assert found == [True, True]
-        monkeypatch.undo()
-    for each in (plain, watched):
-        each.step(action)
-    assert torch.equal(plain.state.pack(), watched.state.pack())
 
 
 def test_time_is_counted_while_it_is_asked_for() -> None:

@@ -61,18 +61,18 @@ def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
 
 def test_the_real_list(printed: Says, monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
-    shown = printed("data", "list")
+    output = printed("data", "list")
     for word in ("dog-keypoints", "cmu", "CC BY-NC 4.0", str(tmp_path / "cache")):
-        assert word in shown
+        assert word in output
     assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
 
 
 def test_fetch_to_a_folder(site: Path, tmp_path: Path, printed: Says) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    shown = printed("data", "fetch", "free", f"out={mine}")
-    assert "2 files fetched" in shown and "licence: CC0" in shown and "credit: me" in shown
-    assert f"npmp retarget source={mine}" in shown
+    output = printed("data", "fetch", "free", f"out={mine}")
+    assert "2 files fetched" in output and "licence: CC0" in output and "credit: me" in output
+    assert f"npmp retarget source={mine}" in output
     assert sorted(path.name for path in mine.iterdir()) == ["run.bvh", "walk.bvh"]
     assert "0 files fetched (0 MB), 2 were there" in printed("data", "fetch", "free")
     rows = [
@@ -116,22 +116,6 @@ def test_a_terminal_is_asked(
     assert "CC BY-NC 4.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fetch"], "npmp data fetch needs target="),
-        (["fetch", "cat"], "no data set 'cat'"),
-        (["get", "free"], "npmp data has no action 'get'; available: list, fetch"),
-        (["list", "free"], "'free' is no setting"),
-        (["fetch", "free", "retries=-1"], "retries"),
-        (["fetch", "free", "more"], "'more' is no setting"),
-    ],
-)
-def test_wrong_arguments(site: Path, refused: Says, arguments: list[str], message: str) -> None:
-    said = refused("data", *arguments)
-    assert message in said and len(said.splitlines()) == 1
-
-
 def test_what_failed_is_listed(site: Path, capsys: CaptureFixture[str]) -> None:
     (site / "walk.bvh").write_text("fake")  # as long as the right one
     assert cli.main(["data", "fetch", "free"]) == 2
@@ -150,9 +134,3 @@ def test_offline_is_one_line(refused: Says, monkeypatch: MonkeyPatch, tmp_path: 
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert refused("data", "fetch", "cmu") == "offline: cannot reach mocap.cs.cmu.edu"
     assert not (tmp_path / "cache").exists()
-
-
-def test_help_says_the_keys(printed: Says) -> None:
-    shown = printed("data", "fetch", "--help")
-    assert "accept_licence=false" in shown and "NPMP_CACHE" in shown
-    assert "npmp data fetch cmu" in shown

@@ -19,7 +19,7 @@ from mocap_data.errors import InputError
 from npmp.core.settings import read_run_settings
 from npmp.core.signals import Stopped
 from npmp.evaluation.policy import PolicyEvaluationConfig
-from npmp.experiments import cli, demo, imitate
+from npmp.experiments import cli, demo
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job
 from npmp.learning.live import METRICS
@@ -85,39 +85,6 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 
-@pytest.mark.slow
-def test_a_demo_goes_on_with_its_own_stages_only(
-    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    done = Path(shutil.copytree(done, tmp_path / "again"))
-    first = (done / "imitate" / "metrics.csv").read_bytes()
-    starts: list[tuple[str, bool]] = []
-    real = demo.stage
-
-    def noted(run: Run, name: str, job: Job) -> object:
-        config, run = real(run, name, job)
-        starts.append((name, run.resume is not None))
-        return config, run
-
-    def enough(*given: object, **named: object) -> None:
-        raise InputError("the stages are done")
-
-    monkeypatch.setattr(demo, "stage", noted)
-    monkeypatch.setattr(demo, "evaluate_module", enough)
-    owner, values = read_run_settings(done / "imitate")
-    run = Run("demo", done, seed=0, device="cpu", threads=1)
-    job = Job("imitate", imitate.main.keys, values)
-    assert owner == "imitate" and real(run, "imitate", job)[1].resume == done / "imitate"
-    (done / "summary.json").unlink()  # as if it had been killed in its last stage
-    assert (
-        npmp_demo(done, "seed=1", "replace=true") == 2
-        and "the stages are done" in capfd.readouterr().err
-    )
-    assert starts == [("imitate", False), ("reuse", False)]
-    assert (done / "imitate" / "metrics.csv").read_bytes() != first
-    assert [read_run_settings(done / name)[1]["seed"] for name in ("imitate", "reuse")] == [1, 1]
-
-
 def test_a_demo_that_is_there_is_kept(
     done: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +99,8 @@ def test_a_demo_that_is_there_is_kept(
         line = capfd.readouterr().err
         assert f"holds a demo with {other.partition('=')[0]}=" in line and "replace=true" in line
     assert {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))} == before
+    demo.clear(demo.Demo(out=kept, replace=True), Run("demo", kept, 0, "cpu", 1))
+    assert not (kept / "imitate").exists()
 
 
 def test_runs_of_no_demo_are_never_deleted(
@@ -141,17 +110,6 @@ def test_runs_of_no_demo_are_never_deleted(
     other.mkdir(parents=True)
     assert npmp_demo(tmp_path, "replace=true") == 2
     assert "imitate is of no demo" in capfd.readouterr().err and other.is_dir()
-
-
-@pytest.mark.parametrize("more", [[], ["replace=true"]])
-def test_a_summary_without_settings_is_of_no_demo(
-    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "summary.json").write_text("{}")
-    assert npmp_demo(tmp_path, *more) == 2
-    line = capfd.readouterr().err
-    assert "summary.json is of no demo" in line and "replace=true" not in line
-    assert (tmp_path / "summary.json").exists()
 
 
 def test_a_demo_goes_on_with_other_threads(
@@ -200,7 +158,7 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
     out = tmp_path / "a demo"
     assert npmp_demo(out, 'imitate=["steps=2048"]') == code
     expected = f"npmp demo debug=tiny 'imitate=['\"'\"'steps=2048'\"'\"']' 'out={out}' threads=1"
-    assert f": {expected}" in capfd.readouterr().err
+    assert f"{expected} goes on" in capfd.readouterr().err
     # which is the same demo
     assert cli.main(shlex.split(expected)[1:]) == code
 
@@ -208,7 +166,7 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
 def test_a_stopped_stage_names_the_demo(tmp_path: Path) -> None:
     config = demo.Demo(out=tmp_path, seed=3, robot="unitree_go2")
     values = {"seed": 3, "robot": "unitree_go2", "replace": True}
-    run = Run("demo", tmp_path, 3, "cpu", 1, given={"seed", "robot", "replace"}, values=values)
+    run = Run("demo", tmp_path, 3, "cpu", 1, overridden={"seed", "robot", "replace"}, values=values)
     assert demo.again(run) == "npmp demo robot=unitree_go2 seed=3"
     jobs = demo.jobs_of(config, run)
     assert jobs["imitate"].config.steps == 250_000

@@ -105,7 +105,7 @@ def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
         args = [f"safety.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
         message = printed("bundle", *QUICK, *args, by=deploy.main)
         assert ("damps a robot that has fallen" in message) == fallen
-        assert "forward_mps 9 is kept within -0.5 to 1.5 m/s" in message and "turn" not in message
+        assert "forward_mps 9 is clamped to -0.5 to 1.5 m/s" in message and "turn" not in message
     assert read_log(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
 
 
@@ -135,62 +135,40 @@ def test_a_full_disk_does_not_hide_why_it_was_damped(
     assert len(read_log(tmp_path).columns["time_s"]) > 5
 
 
-def test_a_full_disk_under_the_terminal_does_not_hide_it_either(
-    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("signals", "code", "ended", "tripped"),
+    [
+        ("SIGINT", 3, "SIGINT", False),
+        ("SIGHUP SIGHUP", 3, "SIGHUP", False),
+        ("SIGUSR1 SIGUSR1", 3, "SIGUSR1", True),
+        ("SIGPIPE", 0, "the time is over", False),
+        ("SIGINT SIGINT", 130, None, True),
+    ],
+)
+def test_signals_damp_the_robot(
+    signals: str,
+    code: int,
+    ended: str | None,
+    tripped: bool,
+    tmp_path: Path,
+    monkeypatch: MonkeyPatch,
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(deploy, "report", full)
-    assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={tmp_path}"]) == 3
-    assert "damped: the state is" in capsys.readouterr().err
-
-
-def test_a_signal_that_is_not_meant_to_stop_it_damps_it_and_is_no_good_end(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
-    """Twice is no more."""
     act = Standing.act
 
     def signalled(self: Standing, *args: Any) -> Any:
         if not self.acts:
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGUSR1)
+            for name in signals.split():
+                os.kill(os.getpid(), getattr(signal, name))
         return act(self, *args)
 
     monkeypatch.setattr(Standing, "act", signalled)
-    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests' parent may ignore it
+    try:
+        assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == code
+    finally:
+        signal.signal(signal.SIGHUP, before)
     result = json.loads((tmp_path / "deploy.json").read_text())
-    assert (result["ended"], result["tripped"]) == ("SIGUSR1", True)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="of Unix")
-def test_a_closed_pipe_of_a_driver_changes_nothing(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
-    act = Standing.act
-
-    def signalled(self: Standing, *args: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGPIPE)
-        return act(self, *args)
-
-    monkeypatch.setattr(Standing, "act", signalled)
-    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 0
-    assert json.loads((tmp_path / "deploy.json").read_text())["ended"] == "the time is over"
-
-
-def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    act = Standing.act
-
-    def signalled(self: Standing, *args: Any) -> Any:
-        if not self.acts:
-            os.kill(os.getpid(), signal.SIGINT)
-        return act(self, *args)
-
-    monkeypatch.setattr(Standing, "act", signalled)
-    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
-    result = json.loads((tmp_path / "deploy.json").read_text())
-    assert (result["ended"], result["tripped"]) == ("SIGINT", False)
+    assert result["tripped"] == tripped and (ended is None or result["ended"] == ended)
 
 
 def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
@@ -222,7 +200,7 @@ def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: M
             OWN.replace(
                 "        self.pos =", "        raise OSError('no bus')\n        self.pos ="
             ),
-            "raised this when it was made: OSError('no bus')",
+            "OSError('no bus')",
         ),
         (OWN.replace("def stop", "def halt"), "methods read, write, stop"),
     ],
@@ -273,24 +251,15 @@ def every(name: str, value: Any) -> list[JointSpec]:
     ("changed", "message"),
     [
         ({"control_rate_hz": 100.0}, "control_rate_hz=100: must be 50"),
-        ({"control_rate_hz": 25.0}, "control_rate_hz=25: must be 50"),
-        ({"physics_rate_hz": 200.0}, "physics_rate_hz=200: must be 400"),
         ({"joints": wider("torque_limit", 80.0)}, "torque_limit of LH_KFE=80"),
-        ({"joints": wider("velocity_limit", 30.0)}, "velocity_limit of LH_KFE=30"),
         # of 100 and 2.387
         ({"joints": wider("kp", 101.0)}, "kp of LH_KFE=101"),
-        ({"joints": wider("kp", 8000.0)}, "kp of LH_KFE=8000"),
         ({"joints": every("kp", 50.0)}, "kp of LF_HAA=50"),
         ({"joints": every("kd", 0.0)}, "kd of LF_HAA=0"),
-        ({"joints": wider("kd", 24.0)}, "kd of LH_KFE=24"),
-        ({"joints": wider("home", 0.9)}, "home of LH_KFE=0.9"),
         # of 0.05 to 2.6
         ({"joints": wider("range", [-0.1, 2.6])}, "lower range of LH_KFE=-0.1"),
-        ({"joints": wider("range", [0.05, 3.0])}, "upper range of LH_KFE=3"),
-        ({"joints": wider("name", "tail")}, "joints are not those of 'anymal_b'"),
         ({"joints": contract_of().joints[:-1]}, "joints are not those of 'anymal_b'"),
         ({"commands": [Command("forward_mps", "m/s", [0.5, 1.0])]}, "must hold 0 m/s"),
-        ({"commands": [Command("fast", "", [0.5, 1.0])]}, "range of fast=[0.5, 1]: must hold 0"),
         ({"robot": "unknown"}, "no robot 'unknown' is described here"),
     ],
 )
@@ -318,17 +287,6 @@ def test_a_drive_that_would_not_damp_is_refused(
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), joints=every("kd", 0.05)))
     message = refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
     assert "kd of LF_HAA of 'anymal_b'" in message
-
-
-def test_a_bundle_of_another_model_is_refused(
-    tmp_path: Path, monkeypatch: MonkeyPatch, refused: Says
-) -> None:
-    for changed, message in (
-        ({"model_sha256": "0" * 64}, "'anymal_b'"),
-        ({"robot": "nobody"}, "no robot 'nobody'"),
-    ):
-        monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
-        assert message in refused("bundle", *QUICK, f"out={tmp_path / 'out'}", by=deploy.main)
 
 
 def test_a_graph_is_tried_before_it_is_loaded(
@@ -419,9 +377,9 @@ QUICK_OWN = ("controller.stand_s=0.2", "seconds=0.2", "safety.missed_deadlines=1
     [
         # the first two times that it is told to, then once more when all is over
         ("def stop(self):", "if self.stops < 3: raise OSError('bus off')", 3, "the driver's"),
-        ("def stop(self):", "raise OSError('bus off')", 2, "raised this when it was told to stop"),
+        ("def stop(self):", "raise OSError('bus off')", 2, "when it was stopped"),
         ("def read(self):", "if self.reads > 9: raise SystemExit(0)", 3, "the driver's"),
-        ("        self.pos =", "raise SystemExit(0)", 2, "raised this when it was made"),
+        ("        self.pos =", "raise SystemExit(0)", 2, "when it was constructed"),
     ],
 )
 def test_no_failure_of_a_driver_ends_well(
@@ -441,53 +399,13 @@ def test_no_failure_of_a_driver_ends_well(
         assert read_log(out).acting.any() or "reads" in raises
 
 
-def test_a_second_signal_is_no_good_end(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    act = Standing.act
-
-    def signalled(self: Standing, *args: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-        return act(self, *args)
-
-    monkeypatch.setattr(Standing, "act", signalled)
-    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 130
-    assert json.loads((tmp_path / "deploy.json").read_text())["tripped"]
-
-
-@pytest.mark.slow
-def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    act = Standing.act
-
-    def gone(self: Standing, *args: Any) -> Any:
-        if not self.acts:
-            for _ in range(2):  # shell and system both say so
-                os.kill(os.getpid(), signal.SIGHUP)
-        return act(self, *args)
-
-    monkeypatch.setattr(Standing, "act", gone)
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
-    try:
-        assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 3
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    result = json.loads((tmp_path / "deploy.json").read_text())
-    assert (result["ended"], result["robot"]["stopped_why"]) == ("SIGHUP", "stop command")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["robot=real"], "FILE.py:CLASS"),
-        (["robot=nowhere.py:Robot"], "no file nowhere.py"),
-        (["robot=json:Robot"], "no attribute 'Robot'"),
         (["robot=os.path:join"], "methods read, write, stop"),
         (["robot=mine.py:Mine", "sim.loss=0.1"], "sim.loss=0.1 is of robot=sim, not of mine.py"),
-        (["sim.deadman_ms=5"], "sim.deadman_ms=5"),
         (["command=[1,2,3]"], "forward_mps, turn_rps"),
-        (["command=[a,b]"], "command must be a finite number or a list"),
-        (["seconds=0"], "seconds must be above 0"),
-        (["safety.torque_share=1.5"], "torque_share"),
-        (["sim.loss=2"], "loss"),
         (["safety.state_age_s=0.5"], "safety.state_age_s=0.5"),
     ],
 )

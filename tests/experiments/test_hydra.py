@@ -59,8 +59,8 @@ def test_cfg(printed: Says) -> None:
     ],
 )
 def test_info(what: str, shows: str, configs: Path) -> None:
-    given = ["--info", what, "--config-dir", configs, "module=m", "randomization=paper"]
-    command = [sys.executable, "-m", "npmp.experiments.cli", "reuse", *map(str, given)]
+    args = ["--info", what, "--config-dir", configs, "module=m", "randomization=paper"]
+    command = [sys.executable, "-m", "npmp.experiments.cli", "reuse", *map(str, args)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0 and shows in result.stdout and not result.stderr
 
@@ -69,15 +69,15 @@ def test_info(what: str, shows: str, configs: Path) -> None:
 
 
 def test_add_a_key(refused: Says) -> None:
-    given = ("policy=anymal_b_walk", "+scenario.mine={command: [1, 0, 0], seconds: 4.0}")
-    assert job_of("evaluate suite", *given).config.scenario["mine"].seconds == 4.0
+    args = ("policy=anymal_b_walk", "+scenario.mine={command: [1, 0, 0], seconds: 4.0}")
+    assert job_of("evaluate suite", *args).config.scenario["mine"].seconds == 4.0
     assert job_of("imitate", "++seed=4").values["seed"] == 4
     assert "npmp imitate has no setting 'sead'" in refused("imitate", "data=x", "+sead=4")
 
 
 def test_remove_a_key() -> None:
-    given = ("policy=anymal_b_walk", "~scenario.strong_push")
-    scenarios = job_of("evaluate suite", *given).config.scenario
+    args = ("policy=anymal_b_walk", "~scenario.strong_push")
+    scenarios = job_of("evaluate suite", *args).config.scenario
     assert "strong_push" not in scenarios and "push" in scenarios
     assert job_of("imitate", "data=x", "~seed").config.seed == 0
 
@@ -145,8 +145,8 @@ def test_a_sweeper_and_a_launcher(launcher: str, monkeypatch: pytest.MonkeyPatch
     Plugins.instance().register(Twice)
     node = {"_target_": "hydra_plugins.npmp.Twice"}
     ConfigStore.instance().store(group="hydra/sweeper", name="twice", node=node)
-    given = ["-m", f"hydra/launcher={launcher}", "hydra/sweeper=twice", "report=false", "stop=180"]
-    assert cli.main(["retarget", *given, "out=s/m.h5"]) == 0
+    args = ["-m", f"hydra/launcher={launcher}", "hydra/sweeper=twice", "report=false", "stop=180"]
+    assert cli.main(["retarget", *args, "out=s/m.h5"]) == 0
     datasets = sorted(Path("s").glob("*/m.h5"))
     assert len(datasets) == 2 and datasets[0].read_bytes() != datasets[1].read_bytes()
     assert Path("s/sweep.json").exists() == (launcher == "local")
@@ -158,11 +158,11 @@ def test_plugins_of_others(plugin: str) -> None:
     pytest.importorskip(
         f"hydra_plugins.hydra_{plugin}_{'launcher' if plugin == 'joblib' else 'sweeper'}"
     )
-    given = {
+    args = {
         "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2"],
         "optuna": ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "algo.ema=interval(0,1)"],
     }[plugin]
     assert cli.main(["retarget", "report=false", "out=m.h5"]) == 0
     small = ["data=m.h5", "debug=tiny", "threads=1", "steps=300"]
-    assert cli.main(["imitate", "-m", *given, *small, "out=s"]) == 0
+    assert cli.main(["imitate", "-m", *args, *small, "out=s"]) == 0
     assert len([*Path("s").glob("*/summary.json")]) == 2

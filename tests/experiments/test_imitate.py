@@ -7,7 +7,6 @@ import csv
 import json
 import re
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +17,12 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule
-from npmp.core import checkpoint
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
 from npmp.learning import guard
 from npmp.learning import run as training_run
 from npmp.learning.model_based import ModelBasedTrainer
 from tests.actuators.servos import save_knee
-from tests.experiments.forked import forked
 
 
 @pytest.fixture(autouse=True)
@@ -82,81 +79,12 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
     assert yaml.safe_load((other / "config.yaml").read_text())["verb"] == "imitate"
 
 
-# What the process does to itself, and the step of the checkpoint that is left then.
-MOMENTS = {
-    "before the first checkpoint": (
-        "imitation.ModelBasedTrainer.warm_up = lambda self, learned: die()",
-        None,
-    ),
-    "while the third is written": (
-        """
-        save = artifact.save_file
-        def half(tensors, path):
-            save(tensors, path)
-            if "counts" in tensors and int(tensors["counts"][0]) == 4:
-                open(path, "r+b").truncate(1000)
-                die()
-        artifact.save_file = half""",
-        2,
-    ),
-}
-
-
-def executed(program: str) -> None:
-    exec(program, {})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
-    moment: str, data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    act, last = MOMENTS[moment]
-    out = tmp_path / "run"
-    arguments = [f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
-    program = [
-        "import os, signal, sys",
-        "from npmp.experiments import imitate",
-        "from npmp import artifact",
-        "from npmp.learning import imitation",
-        "die = lambda: os.kill(os.getpid(), signal.SIGKILL)",
-        *[line.removeprefix(" " * 8) for line in act.splitlines()],
-        f"imitate.main({arguments!r})",
-    ]
-    killed = forked(executed, "\n".join(program))
-    assert killed.code == -signal.SIGKILL, killed.err
-    assert (out / "config.yaml").is_file()
-    if last is None:
-        assert not (out / "checkpoints").exists()
-    else:
-        assert checkpoint.load_latest(out / "checkpoints")[0] == last
-    capfd.readouterr()
-    assert imitate.main([f"resume={out}"]) == 0
-    assert ("holds no checkpoint yet" in capfd.readouterr().err) == (last is None)
-    assert_equal_runs(out, trained)
-
-
-@pytest.mark.parametrize("tempos", ["[0]", "[0.9,-1]"])
-def test_tempos_are_positive_numbers(
-    data: Path, tmp_path: Path, capfd: CaptureFixture[str], tempos: str
-) -> None:
-    assert npmp_imitate(data, tmp_path / "run", f"tempos={tempos}") == 2
-    assert "a tempo is a positive factor on a motion's speed" in error_line(capfd)
-
-
 def test_other_tempos_are_another_run(
     trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     arguments = [f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]
     assert imitate.main(arguments) == 2
     assert "the checkpoint is of a run" in error_line(capfd)
-
-
-def test_a_run_does_not_go_on_to_fewer_steps(
-    trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    assert imitate.main([f"resume={trained}", "steps=1", f"out={tmp_path / 'run'}"]) == 2
-    assert "steps=" in error_line(capfd)
 
 
 def test_resuming_a_finished_run_changes_nothing(
@@ -200,7 +128,7 @@ def test_a_finished_run_takes_no_other_settings(
     before = (out / "config.yaml").read_bytes()
     assert imitate.main([f"resume={out}", change]) == 2
     line = error_line(capfd)
-    assert change.partition("=")[0] in line and "give more steps=" in line
+    assert change.partition("=")[0] in line and "steps=" in line
     assert (out / "config.yaml").read_bytes() == before
 
 
@@ -253,47 +181,6 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     assert_equal_runs(out, trained)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ("evaluation.every=0", "evaluation: every must be a whole number of at least 1, got 0"),
-        ("evaluation.starts=0", "evaluation: starts must be a whole number of at least 1, got 0"),
-        ("checkpoint_every=0", "checkpoint_every must be a whole number of at least 1, got 0"),
-        ("num_envs=0", "num_envs must be a whole number of at least 1, got 0"),
-        ("threads=-1", "threads must be from 1 to 4096, got -1"),
-        ("steps=-5", "steps must be a whole number of at least 1, got -5"),
-        ("task.future_frames=0", "task: future_frames must be a whole number of at least 1, got 0"),
-        ("task.start_tail=-5", "task: start_tail must be at least 0, got -5"),
-        ("task.uniform_starts=3", "task: uniform_starts must be in [0, 1], got 3"),
-        (
-            "task.reward.termination_threshold=0",
-            "task.reward: termination_threshold must be above 0, got 0",
-        ),
-        ("algo.horizon=[4]", "algo.horizon must be a list of 2, each a whole number, got [4]"),
-        ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
-        ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
-        ("algo=vmpo", "no algo 'vmpo'; available: world_model"),
-        ("device=cuda:99", "cuda:99"),
-    ],
-)
-def test_a_wrong_value_is_one_line(
-    wrong: str, words: str, data: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    arguments = [f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong]
-    assert imitate.main(arguments) == 2
-    assert words in error_line(capfd)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(
-    data: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file" / "run", Path("/proc/npmp")):
-        assert npmp_imitate(data, out) == 2
-        assert f"cannot write to {out}" in error_line(capfd)
-
-
 def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     data: Path, motions: MotionSet, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
@@ -306,13 +193,13 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     earlier = tmp_path / "earlier"  # killed before its first checkpoint: may be started anew
     earlier.mkdir()
     shutil.copy(trained / "config.yaml", earlier)
-    for given, words in (
+    for args, words in (
         (tmp_path / "absent.h5", "absent.h5"),
         (truncated, "truncated.h5"),
         (spot, "spot"),
         (renamed, "LF_hip"),
     ):
-        assert npmp_imitate(given, earlier, "seed=5") == 2
+        assert npmp_imitate(args, earlier, "seed=5") == 2
         assert words in error_line(capfd)
         assert (earlier / "config.yaml").read_bytes() == (trained / "config.yaml").read_bytes()
         assert [entry.name for entry in earlier.iterdir()] == ["config.yaml"]

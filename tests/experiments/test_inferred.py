@@ -41,7 +41,7 @@ def test_what_cannot_be_read_is_left_to_the_command(tmp_path: Path) -> None:
 
 
 def test_a_policy_is_judged_at_its_own_task_under_the_pushes_of_its_training() -> None:
-    given = ("policy=op3_walk", "randomization=paper")
-    job = job_of("evaluate", *given)
+    args = ("policy=op3_walk", "randomization=paper")
+    job = job_of("evaluate", *args)
     assert job.chosen["task"] == "walk" and job.config.randomization.pushes.force == 10.0
-    assert job_of("evaluate", *given, "task=path").chosen["task"] == "path"
+    assert job_of("evaluate", *args, "task=path").chosen["task"] == "path"

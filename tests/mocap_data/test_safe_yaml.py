@@ -20,7 +20,8 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(
         (LAUGHS, r"\*a0"),
         ("[" * 50_000, "nested"),
         ("a: " * 2, "YAML"),
-        ("a: " + "9" * 6000, "YAML"),
+        ("a: " + "9" * 6000, "6,000 digits"),
+        ("a: " + "1:" * 3000 + "1", "digits"),
         ("a: !!python/object/apply:os.system ['true']", "YAML"),
     ],
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from mocap_data import dog_gait
 from mocap_data.motion import ReferenceMotion
-from retarget.motion_summary import kinds_of
+from npmp import robots
+from retarget import retarget
+from retarget.motion_summary import kinds_of, worst
+from retarget.recording_checks import recording_warnings, retargeting_warning
 
 
 def moving(
@@ -36,3 +42,29 @@ def moving(
 )
 def test_kinds(speed: float, turn: float, expected: tuple[str, ...]) -> None:
     assert kinds_of(moving(speed, turn)) == expected
+
+
+def test_long_and_slow_is_warned_of() -> None:
+    walk = dog_gait("walk", duration_s=1.5)
+    motion = retarget(walk, robots.load("anymal_b"))
+    assert recording_warnings(walk, None) == [] and retargeting_warning(motion, []) == ""
+    slow = dataclasses.replace(walk, rate_hz=0.1)  # 90 frames: 900 s
+    warnings = recording_warnings(slow, None)
+    assert "900 s at 0.1 frames/s (rate?" in retargeting_warning(motion, warnings)
+    beyond = dataclasses.replace(motion, quality={**motion.quality, "limit_violations": 1.0})
+    assert "1 limit violation (" in retargeting_warning(beyond, [])
+    assert retargeting_warning(beyond, [], cleaned=True) == ""  # it is dropped, and listed there
+
+
+def test_the_worst_are_not_all_of_one_recording() -> None:
+    walk = dog_gait("walk", duration_s=1.5)
+    motion = retarget(walk, robots.load("anymal_b"))
+    bad = {**motion.quality, "rms_marker_m": 0.5}
+    chunks = [
+        dataclasses.replace(motion, name=f"bad_c{i:02d}", recording="bad", quality=bad)
+        for i in range(20)
+    ]
+    others = [dataclasses.replace(motion, name=f"good{i}", recording=f"good{i}") for i in range(20)]
+    expected = ["bad_c00", "bad_c01", *(f"good{i}" for i in range(10))]
+    assert [entry.name for entry in worst([*others, *chunks])] == expected
+    assert len(worst(chunks)) == 2

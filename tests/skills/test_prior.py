@@ -153,3 +153,7 @@ def test_an_unknown_prior_or_setting_is_refused() -> None:
         NetConfig(prior="ar2")
     with pytest.raises(InputError, match="sigma"):
         NetConfig(prior="control_vae", prior_settings={"sigma": 0.2})
+    with pytest.raises(ValueError, match="prior_settings"):
+        NetConfig(prior_settings={"alpha": 0.5})
+    with pytest.raises(ValueError, match="alpha"):
+        NetConfig(prior="control_vae", alpha=0.5)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from npmp.core import ranges
 from npmp.core.gaussian import Gaussian
 from npmp.skills import priors
-from npmp.skills.prior import prior_settings, prior_std
+from npmp.skills.prior import AR1, prior_settings, prior_std
 
 # [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
 JOINT_SCALE = 0.5
@@ -30,13 +30,19 @@ class NetConfig:
     encoder_width: int = 256  # two hidden layers; 1024 in the paper
     decoder_width: int = 128  # input norm and both branches; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
-    # over latents: ar1, or control_vae, conditioned on the robot's state
+    # of latents, by its name in `npmp.skills.priors.PRIORS`
     prior: str = "ar1"
-    # of the prior; none of ar1 but alpha
-    prior_settings: dict[str, float] = field(default_factory=dict)
+    # of a prior other than ar1, whose setting is alpha
+    prior_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         prior_std(self.alpha)
+        if self.prior == AR1.name and self.prior_settings:
+            raise ValueError(f"prior_settings: must be empty for prior={self.prior}; set alpha")
+        if self.prior != AR1.name and self.alpha != type(self).alpha:
+            raise ValueError(
+                f"alpha={self.alpha:g}: has no effect with prior={self.prior}; set prior_settings"
+            )
         priors.settings_of(self.prior, self.settings_of_prior)
         sizes = ("latent_dim", "encoder_width", "decoder_width", "lstm_width")
         ranges.at_least_one(self, *sizes)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from rich import box
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mocap_data.errors import one_line
-from npmp.experiments.sweeping.scheduler import SweepRun
+from mocap_data.errors import one_line, printable
 from npmp.experiments.sweeping.sweep import (
     FAILED,
     FINISHED,
@@ -23,8 +22,7 @@ from npmp.experiments.sweeping.sweep import (
     Sweep,
     SweepProgress,
 )
-from npmp.experiments.sweeping.workers import Workers
-from npmp.experiments.terminal import OK, USER_ERROR, console, table, warn
+from npmp.experiments.terminal import console, table, warn
 from npmp.learning.live import clock
 
 COLOURS = {
@@ -36,47 +34,38 @@ COLOURS = {
 }
 
 
-def drive(sweep: Sweep, workers: Workers, first: int = 0) -> int:
-    """Run the jobs from the first that are not finished. The caller holds the sweep's lock.
-
-    Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
-    stopped them.
-    """
-    watch = _Shown(sweep)
-    with watch.live if watch.on_terminal else nullcontext():
-        stopped = SweepRun(sweep, workers, watch).run(first)
-    if stopped is not None:
-        warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
-        return 128 + stopped
-    return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
-
-
-class _Shown:
-    """As `npmp.experiments.sweeping.scheduler.Watch`."""
+class Display:
+    """Shows the events of a running sweep."""
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
-        # asked now: while a table is shown, what stands for stderr says no
+        # before the table replaces stderr
         self.on_terminal = sys.stderr.isatty()
         self.live = Live(console=console(stderr=True), auto_refresh=False)
 
+    def shown(self) -> AbstractContextManager[object]:
+        """Keeps the table on the terminal."""
+        return self.live if self.on_terminal else nullcontext()
+
     def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
-        """All jobs, or those that matter now where they are more than the terminal has lines."""
+        """Show all jobs, or running ones first if the terminal has too few lines. running: seconds
+        of running attempts, by job."""
         if self.on_terminal:
             most = max(5, self.live.console.height - 6)
             self.live.update(jobs_table(self.sweep, progress, running, most=most), refresh=True)
 
     def ended(self, number: int, what: str) -> None:
-        """A line, where there is no table."""
+        """A line for an attempt that ended, unless there is a table."""
         if not self.on_terminal:
             job = self.sweep.jobs[number]
             sweep = self.sweep
             score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
             line = f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go"
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
 
     def unsaved(self, error: OSError) -> None:
+        """Warn that sweep.json could not be written."""
         warn(f"sweep.json is not up to date: {one_line(error)}")
 
 
@@ -87,8 +76,8 @@ def jobs_table(
     *,
     most: int | None = None,
 ) -> Table:
-    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
-    are being made."""
+    """State, steps, score and time left of a sweep's jobs. running: seconds of running attempts, by
+    job. most: rows."""
     running = running or {}
     rows = []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
@@ -104,10 +93,10 @@ def jobs_table(
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
         reached = "" if score is None else f"{score:.4g}"
         taken = clock(seconds) if seconds else ""
-        rows.append((Text(named), state, steps, reached, taken, left, Text(job.host)))
+        rows.append((named, state, steps, reached, taken, left, job.host))
     states = Counter(job.state for job in sweep.jobs)
     counts = ", ".join(f"{states[state]} {state}" for state in COLOURS if states[state])
     columns = ("job", "state", "done", sweep.launcher.score or "score", "time", "left", "host")
-    title = Text(f"{sweep.folder}: {counts}")
+    title = Text(printable(f"{sweep.folder}: {counts}"))
     look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": title, "title_justify": "left"}
     return table(columns, rows, right=columns[2:6], **look)

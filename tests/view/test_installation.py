@@ -1,4 +1,4 @@
-"""What `npmp doctor` says about packages agrees with what is declared."""
+"""Checks of the installation agree with the declared packages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from npmp.view import installation
+from npmp.view.render import backend
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,3 +47,17 @@ def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> 
     assert finding.verdict == "absent"
     assert "no-such-package" in finding.detail and "(steers a robot)" in finding.detail
     assert finding.advice == "make install EXTRAS=play   or: pip install 'npmp[play]'"
+
+
+def test_a_version_out_of_range_is_broken() -> None:
+    assert installation.check_requirement("numpy>=1.0")[0] == "ok"
+    assert installation.check_requirement("numpy<1.0")[0] == "broken"
+    assert installation.check_requirement("no-such-package-anywhere>=1")[0] == "absent"
+
+
+def test_a_broken_gl_backend_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "BACKENDS", ("egl",))
+    monkeypatch.setattr(backend, "PROBE", "import os; os.abort()")
+    assert "signal" in backend.reasons(20.0)["egl"]
+    monkeypatch.setattr(backend, "PROBE", "raise RuntimeError('no such device')")
+    assert "no such device" in backend.reasons(20.0)["egl"]
