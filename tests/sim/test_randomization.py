@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import mujoco
 import numpy as np
 import pytest
@@ -144,38 +142,6 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     )  # nothing was drawn for the first
     physics.set(torch.tensor([1]), unit)  # nothing adds up over episodes
     np.testing.assert_allclose(sim.batch.get_model(1).body_mass, expected)
-
-
-@pytest.mark.parametrize("off", [None, (0.0, 0.0), [0, 0]])
-def test_no_payload_leaves_the_draws_as_they_are(
-    robot: Robot, off: tuple[float, float] | None
-) -> None:
-    """To the bit: as many numbers as there are without, from the same place of the random stream,
-    and the same fields."""
-    values = {
-        field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)
-    }
-    sim = simulations(robot, 3)
-    physics, g = (
-        PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})),
-        generator(),
-    )
-    assert PhysicsConfig(payload=off).payload is None
-    bodies, joints = 13, 12  # without the feet, of 1 g each
-    # friction and four of the whole robot, each mass, damping, gain and torque, centres of mass,
-    # encoders
-    assert physics.size == 5 + bodies + 3 * joints + 3 * bodies + joints
-    physics.draw(torch.arange(3), g)
-    again = generator()
-    assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
-    assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
-    mass = (
-        physics.unit[:, physics.columns["mass_whole"]].double(),
-        physics.unit[:, physics.columns["mass_each"]].double(),
-    )
-    factor = (1.0 + 0.3 * mass[0]) * (1.0 + 0.1 * mass[1])
-    nominal = torch.from_numpy(sim.model.body_mass)[physics._heavy]
-    assert torch.equal(physics._fields["body_mass"][:, physics._heavy], nominal * factor)
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
