@@ -45,6 +45,7 @@ def test_nothing_varies_by_default(robot: Robot) -> None:
     physics = PhysicsRandomizer(sim, robot, PhysicsConfig())
     physics.draw(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
+    assert PhysicsConfig(payload=(0.0, 0.0)).payload is None
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
         result = getattr(sim.batch.get_model(1), name)
         np.testing.assert_array_equal(result, getattr(sim.model, name))
