@@ -27,16 +27,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> floa
     return result[0]
 
 
-def test_robots_and_batches_are_near_what_was_measured(
-    robot: Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = robot.model(visuals=False)
-    each = asked(monkeypatch, lambda: memory_checks.require_robots(model, 1, substeps=8))
-    assert 5e3 < each < 12e3
-    row = asked(monkeypatch, lambda: memory_checks.require_batch(1, 8, (256, 256, 256), 57))
-    assert abs(row / 60.5e3 - 1) < 0.05
-
-
 def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     flag, nothing = torch.zeros(7, dtype=torch.bool), torch.zeros(7, 0)
     widths = {"state": 57, "setpoint": 12, "z": 8}

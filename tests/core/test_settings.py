@@ -102,13 +102,6 @@ def test_a_setting_without_a_default_is_missed() -> None:
         from_mapping(Outer, 3, at="run")  # type: ignore[arg-type]
 
 
-def test_a_value_of_any_depth_is_shown_in_a_line() -> None:
-    deep: Any = 1
-    for _ in range(100_000):
-        deep = [deep]
-    assert len(refusal("", from_mapping, Inner, {"rate": deep})) < 200
-
-
 # --- changes
 
 

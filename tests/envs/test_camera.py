@@ -147,8 +147,3 @@ def test_cameras_by_name_file_and_mapping(tmp_path: Path) -> None:
     refusal("camera has no setting 'sise'", camera_of, {"sise": [8, 6]})
     for wrong in ({"fov_deg": [180.0, 9.0]}, {"range_m": [2.0, 1.0]}, {"holes": 2.0}):
         refusal(next(iter(wrong)), camera_of, wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"size": [100_000, 100_000]}, {"size": [8, 257]}])
-def test_no_image_is_larger_than_a_policy_takes(wrong: dict[str, Any]) -> None:
-    refusal("size", camera_of, wrong)

@@ -8,14 +8,7 @@ import torch
 
 from mocap_data.store import MotionSet
 from npmp.core import geometry
-from npmp.envs.features import (
-    ReferenceFeatures,
-    context_size,
-    encoder_context,
-    proprioception,
-    proprioception_layout,
-    true_state,
-)
+from npmp.envs.features import ReferenceFeatures, proprioception, proprioception_layout, true_state
 from npmp.envs.reference import Reference
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.robots import Robot
@@ -118,17 +111,3 @@ def test_beyond_its_end_a_clip_repeats_its_last_frame(robot: Robot, motions: Mot
     torch.testing.assert_close(joints, joints[:1].expand(5, 12))
     expected = one(state, torch.tensor([99]), last)
     torch.testing.assert_close(one(state, torch.tensor([98]), last), expected)
-
-
-def test_the_encoders_input_has_the_size_that_the_contract_is_held_against(
-    robot: Robot, motions: MotionSet
-) -> None:
-    home, reference = (
-        torch.tensor(robot.home_joints, dtype=torch.float32),
-        Reference(robot, motions),
-    )
-    frame = torch.arange(3)
-    for horizon in (1, 5):
-        features = ReferenceFeatures(robot, reference, horizon)
-        seen = encoder_context(features, reference.state(frame), frame, frame + 20, home)
-        assert seen.shape == (3, context_size(robot, horizon))

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from npmp import robots
 from npmp.core.settings import changed
-from npmp.envs.features import true_state
-from npmp.envs.ground import AHEAD, ASIDE, RoughGround
+from npmp.envs.ground import RoughGround
 from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
@@ -157,22 +156,6 @@ def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robo
     expected = heading_velocity(env.state)[1]
     torch.testing.assert_close(heading_velocity(env.state)[0], expected, atol=2e-3, rtol=0)
     assert ground.moved.tolist() == [[0.0, 0.0], [-PERIOD_M, 0.0]]
-
-
-def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
-    env = rough_env(robot, 8, "stairs", fields=2)
-    world, local = env.state.root_pos[:, 2], env.ground.local(env.state).root_pos[:, 2]
-    home = float(robot.home_qpos[2])
-    assert (world - home).abs().max() > 1.0  # on top, or at the bottom
-    torch.testing.assert_close(local, torch.full((8,), home), atol=0.02, rtol=0)
-    known = env.task.privileged()
-    flat = walk_env(robot, 8)
-    grid = len(AHEAD) * len(ASIDE)
-    assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
-    expected = true_state(env.ground.local(env.state), env.home)
-    torch.testing.assert_close(known[:, : 13 + 36], expected)
-    # starts are level but for the far corners
-    assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9
 
 
 def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) -> None:

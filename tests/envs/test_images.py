@@ -80,31 +80,6 @@ def test_blur_is_a_mean_of_neighbours(robot: Robot) -> None:
     torch.testing.assert_close(soft[:, 0, 0], sharp[:, :2, :2].mean((1, 2)))
 
 
-def test_faces_are_along_x_or_y(robot: Robot) -> None:
-    """Faces of walls in real houses, as the camera's rays end on them: told apart by which side of
-    the hit the wall goes on."""
-    scenes = Scenes(CAMERAS["stereo"], robot, floor_plans=2, seed=0)
-    position, rotation = scenes.poses(64)[0]
-    rays, at = scenes.fine.rays @ rotation.mT, position + rotation @ scenes.fine.place
-    height = scenes.terrain.height_at
-    depth = scenes.fine.depths(position, rotation, height)
-    point = at[:, None] + depth[..., None] * rays
-    looks = Appearances(torch.full((len(at), APPEARANCE_SIZE), 0.5))
-    looks.contrast, looks.corners, looks.haze = (torch.zeros(len(at), *k) for k in ((3,), (), ()))
-    # along x there is light, along y there is none
-    looks.height, looks.bearing = torch.zeros(len(at)), torch.zeros(len(at))
-    bright = looks.paint(point, rays, depth, scenes.terrain).mean(-1)
-    up = point[..., 2] - scenes.terrain.heights.min()
-    wall = (up > 0.1) & (up < 0.7) & (depth < 3.0)
-    x, y = (torch.tensor([[0.2, 0.0], [0.0, 0.2]])[k] for k in (0, 1))
-    goes_on = [height(point[..., :2] + step) > -0.4 for step in (x, -x, y, -y)]
-    along_x = (goes_on[0] ^ goes_on[1]) & goes_on[2] & goes_on[3] & wall
-    along_y = (goes_on[2] ^ goes_on[3]) & goes_on[0] & goes_on[1] & wall
-    dark = bright[along_y].median()
-    assert min(along_x.sum(), along_y.sum()) > 200
-    assert ((bright[along_y] - dark).abs() < 1e-3).float().mean() > 0.97
-
-
 def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
     """A task that goes on from a checkpoint sees the same pictures; one that begins sees others."""
     made = [

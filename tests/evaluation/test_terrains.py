@@ -9,34 +9,10 @@ from npmp.core.settings import changed
 from npmp.envs.task import Trial
 from npmp.evaluation import terrains
 from npmp.robots import Robot
-from npmp.sim.terrain import TerrainLimits
 from npmp.skills.composition import wandering
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.walk import WalkConfig
 from tests.environments import walk_env
-
-
-def test_each_task_has_one_terrain_straight_ahead() -> None:
-    config = changed(
-        WalkConfig(), terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
-    )
-    tasks = list(terrains.terrain_tasks(config))
-    expected = [("stairs", s) for s in terrains.STAIRS_M]
-    assert [(kind, value) for kind, value, _ in tasks if kind == "stairs"] == expected
-    for kind, value, config in tasks:
-        ground = config.ground
-        command = config.command
-        assert ground.terrain == kind and ground.terrain_seed == 5 and not ground.terrain_curriculum
-        assert command.commands == "uniform"
-        assert command.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
-        assert command.command_nonzero == (1.0, 0.0, 0.0)
-        measure = {
-            "slopes": ground.terrain_limits.slope_deg,
-            "stairs": ground.terrain_limits.stair_m,
-            "perlin": ground.terrain_height,
-        }
-        assert measure[kind] == value
-    assert tasks[0][2].ground.terrain_limits == TerrainLimits(slope_deg=0.0)
 
 
 def test_progress_by_hand() -> None:

@@ -79,20 +79,6 @@ def stopped(one: Guard, place: Path) -> tuple[str, dict[str, Any]]:
     return str(error.value), json.loads((place / "diverged.json").read_text())
 
 
-def test_single_failures_are_counted_and_tolerated(tmp_path: Path) -> None:
-    toy = Toy(
-        {"loss": 1.0},
-        {"loss": NAN, "skipped_updates": 2.0},
-        {"loss": 1.0, "broken": 3},
-        {"loss": 0.5},
-    )
-    one = guard(toy, tmp_path)
-    rows = [iteration(one) for _ in range(4)]
-    assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]
-    assert [row["lost_simulations"] for row in rows] == [0, 0, 3, 0]
-    assert not (tmp_path / "diverged.json").exists()
-
-
 def test_a_collection_without_a_finite_gradient_is_repeated(tmp_path: Path) -> None:
     error = NonFiniteGradient()
     toy = Toy(error, error, {"loss": 1.0})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from npmp.learning.reuse import (
     ReuseVMPOConfig,
     train_policy,
 )
-from npmp.learning.run import Caller, iterations
+from npmp.learning.run import Caller
 from npmp.learning.world_model import model_fit
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -142,11 +141,6 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     message = "was trained with another module, teacher, walker= or joint_space="
     refusal(message, taught, "small", "small", clone, resume=tmp_path / "small")
     refusal("teacher= needs algo=clone", taught, "other", "one", algo)
-
-
-def test_a_run_s_length_is_in_whole_iterations() -> None:
-    trainer: Any = SimpleNamespace(env_steps_before=100, env_steps_per_iteration=30)
-    assert [iterations(trainer, steps) for steps in (1, 100, 130, 131)] == [1, 1, 1, 2]
 
 
 def test_an_algorithm_of_another_run_is_named() -> None:

@@ -229,27 +229,6 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
 # --- learning ---
 
 
-def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> None:
-    """On the same moments with the same noise, before and after some updates through the same
-    model."""
-    config = replace(TINY, policy_batch=32, model_lr=(3e-3, 3e-3))
-    trainer = imitating(robot, motions, n=16, config=config)
-    trainer.warm_up()
-    trainer.fit(trainer.replay, 3e-3, trainer.generator, 20)
-    trainer.fit.freeze()
-    trainer.optimizer.param_groups[0]["lr"] = 3e-3
-    fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0), free=False)
-
-    @torch.no_grad()
-    def loss() -> float:
-        return trainer.imagination(fixed, 4, torch.Generator().manual_seed(0)).task.item()
-
-    before = loss()
-    for _ in range(60):
-        trainer.improve_policy(0.0)
-    assert loss() < 0.98 * before
-
-
 @pytest.mark.parametrize(("iterations", "share"), [(0, 0.9), (5, 0.45), (1000, 0.1)])
 def test_the_average_trails_the_policy(
     robot: Robot, motions: MotionSet, iterations: int, share: float

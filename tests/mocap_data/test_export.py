@@ -40,38 +40,6 @@ def bodies_of(robot: Robot, motion: ReferenceMotion) -> BodyStates:
     return body_states(tree_of(robot.model(visuals=False)), motion)
 
 
-def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
-    motion = smooth_motion(robot)
-    write_mjlab_npz(
-        tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
-    )
-    with np.load(tmp_path / "walk.npz", allow_pickle=False) as archive:
-        assert set(archive.files) == {
-            *(
-                "fps",
-                "joint_pos",
-                "joint_vel",
-                "body_pos_w",
-                "body_quat_w",
-                "body_lin_vel_w",
-                "body_ang_vel_w",
-            ),
-            *("joint_names", "body_names"),
-        }
-        assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
-        bodies = len(robot.body_names)
-        joints = len(robot.joint_names)
-        assert archive["body_quat_w"].shape == (80, bodies, 4)
-        assert archive["joint_pos"].shape == (80, joints)
-        assert all(
-            archive[key].dtype == np.float32
-            for key in archive.files
-            if key != "fps" and not key.endswith("names")
-        )
-        assert archive["joint_names"].dtype.kind == "U"
-        assert tuple(archive["body_names"].tolist()) == robot.body_names
-
-
 def test_mjlab_round_trip(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
     write_mjlab_npz(

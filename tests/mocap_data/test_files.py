@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 from pathlib import Path
 
 import h5py
@@ -32,14 +31,6 @@ def test_json_has_no_nan() -> None:
     expected = {"a": None, "b": [1.5, None, "NaN"], "c": {"d": [None, 2]}}
     assert json.loads(json_text(figures), parse_constant=pytest.fail) == expected
     assert json_text({"x": 0.1}, indent=1) == json.dumps({"x": 0.1}, indent=1)
-
-
-def test_usual_rights(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("")
-    with atomic_path(tmp_path / "atomic") as temporary:
-        temporary.write_text("")
-    rights = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "atomic")]
-    assert rights[0] == rights[1]
 
 
 def test_hdf5_writes_are_atomic(tmp_path: Path) -> None:

@@ -84,11 +84,3 @@ def test_a_pointer_of_git_lfs_is_named_by_every_reader(suffix: str, tmp_path: Pa
     refusal(message, mocap_data.read, path)
     refusal(message, input_files.read_text, path)
     assert is_recording(path) == (suffix != "pkl")
-
-
-def test_a_text_about_git_lfs_is_no_pointer(tmp_path: Path) -> None:
-    path = pointer(tmp_path / "notes.txt")
-    path.write_text(f"In this folder:\n{path.read_text()}")
-    assert input_files.pointer_size(path) is None
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a1\n")
-    assert input_files.pointer_size(path) is None

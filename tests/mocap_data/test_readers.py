@@ -307,15 +307,6 @@ def test_a_dataset_is_no_recording(tmp_path: Path, motions: MotionSet) -> None:
     assert not is_recording(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "key"), [("1,2,3\n1,2\n", "line 2: 2 numbers"), ("1,2,3\n1,nan,3\n", "line 2: 'nan'")]
-)
-def test_garbled_csv(tmp_path: Path, text: str, key: str) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text(text)
-    assert refusal(key, mocap_data.read, path, names=["a"], rate_hz=60).startswith(str(path))
-
-
 GOOD = {
     "positions": np.arange(12, dtype=np.float32).reshape(2, 2, 3),
     "names": np.array(["a", "b"]),

@@ -159,23 +159,6 @@ def test_squad_keeps_a_steady_turn_exactly() -> None:
         np.testing.assert_allclose(got, exact, atol=1e-12)
 
 
-def test_squad_is_continuously_differentiable() -> None:
-    """The angular velocity just before and just behind each knot, evenly and unevenly spaced."""
-    rng = np.random.default_rng(2)
-    for times in (np.arange(20) / 4.0, np.cumsum(rng.uniform(0.1, 0.4, 20))):
-        knots = tumbling(times)
-        step = 1e-5
-        inner = times[1:-1]
-        before, at, behind = (
-            rot.squad(knots, times, inner + shift) for shift in (-step, 0.0, step)
-        )
-        jump = rot.difference(at, behind) - rot.difference(before, at)
-        # a jump of the velocity would show as step * jump; a continuous one leaves step^2 *
-        # acceleration
-        assert np.abs(jump).max() / step < 1e-3
-        assert np.abs(rot.difference(before, at)).max() / step > 1.0  # it does turn
-
-
 def test_squad_converges_to_the_motion() -> None:
     """Errors of third order: knots twice as dense, errors an eighth, at the ends as well, even at
     uneven times."""

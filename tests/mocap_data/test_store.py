@@ -133,16 +133,6 @@ def test_spoilt_files(path: Path, how: str) -> None:
     assert refusal(SPOILT[how][1], read_motions, path).count("motions.h5") == 1
 
 
-def test_other_files(tmp_path: Path, path: Path) -> None:
-    text = tmp_path / "text.h5"
-    text.write_text("not HDF5")
-    for file in (tmp_path / "absent.h5", tmp_path, text):
-        refusal(file.name, read_motions, file)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    refusal("cut short", read_motions, path)
-
-
 def test_checksums(path: Path) -> None:
     with h5py.File(path) as file:
         chunk = file["walk/qpos"].id.get_chunk_info(0)

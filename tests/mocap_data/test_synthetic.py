@@ -74,19 +74,6 @@ def test_demo_clips(clip: Clip) -> None:
     assert at["Head_end"][0, 0] > at["Hips"][0, 0]
 
 
-def test_support_patterns() -> None:
-    walk = dog_gait("walk", rate_hz=200.0)
-    trot = dog_gait("trot", rate_hz=200.0)
-    feet_down = sum(in_stance(walk, "walk", leg).astype(int) for leg in LEGS)
-    assert set(feet_down) == {2, 3}  # duty 0.65: always two or three
-    for leg, partner in (("LeftHind", "RightFore"), ("RightHind", "LeftFore")):
-        np.testing.assert_array_equal(paw(trot, leg)[:, 2], paw(trot, partner)[:, 2])
-    # in the order of touchdown: left hind, left fore, right hind, right fore
-    touchdowns = GAITS["walk"].touchdown
-    expected = ["LeftHind", "LeftFore", "RightHind", "RightFore"]
-    assert sorted(touchdowns, key=touchdowns.__getitem__) == expected
-
-
 @pytest.mark.parametrize("gait", ["walk", "trot"])
 def test_left_and_right_are_half_a_stride_apart(gait: str) -> None:
     stride = GAITS[gait].stride_s

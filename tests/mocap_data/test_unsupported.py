@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 import mocap_data
-from mocap_data.readers import READERS
-from mocap_data.readers.unsupported import UNSUPPORTED
 from npmp.view.inspection import inspect
 from retarget.sources import files_of
 from tests.refusals import refusal
@@ -24,7 +22,3 @@ def test_unsupported_formats(suffix: str, message: str, tmp_path: Path) -> None:
     refusal(f"walk{suffix}: .*{message}", mocap_data.read, path)
     refusal(f"walk{suffix}: .*{message}", inspect, path)
     refusal(f"walk{suffix}: .*{message}", files_of, str(tmp_path))
-
-
-def test_supported_formats_are_not_refused() -> None:
-    assert not set(UNSUPPORTED) & {*READERS, ".asf"}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mocap_data
 from mocap_data.arrays import Array
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, read_motions, write_motions
+from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.robots import Robot
-from retarget import cleaning, retarget
+from retarget import cleaning
 from retarget.cleaning import (
     ERROR,
     FEET_FAR,
@@ -305,17 +303,3 @@ def test_refusals(robot: Robot, make: SimpleNamespace) -> None:
         refusal(key.partition("_recordings")[0].rstrip("s"), clean, motions, robot, **options)
     refusal("'anymal_b'.*'op3'", clean, motions, robots.load("op3"))
     assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)
-
-
-def test_a_recording_that_sits_down_and_walks(shared: Path, robot: Robot, tmp_path: Path) -> None:
-    """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk
-    stays."""
-    clip = mocap_data.read(shared / "mocap/dog_bvh/D1_008_KAN01_001.bvh")
-    cleaned = clean(set_of(robot, retarget(clip, robot)), robot, mirrors="all", validation=0.1)
-    assert 3.0 < cleaned.dropped_s[ERROR] < 7.0
-    assert cleaned.seconds_kept > 10.0
-    for chunk in cleaned.motions.motions:
-        assert chunk.quality["rms_marker_m"] < 0.03
-        assert chunk.quality["limit_violations"] == chunk.quality["velocity_violations"] == 0
-    write_motions(tmp_path / "m.h5", cleaned.motions)
-    assert read_motions(tmp_path / "m.h5").names == cleaned.motions.names

@@ -41,16 +41,6 @@ def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_markers(
-    robot: robots.Robot, prepared: PreparedRobot
-) -> None:
-    points = prepared.layout.points(prepared.layout.initial())
-    expected = [m.position for m in robot.markers.values()]
-    np.testing.assert_allclose(points.local, expected, atol=1e-12)
-    result = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
-    np.testing.assert_array_equal(result, 0.0)
-
-
 def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
     heading = np.zeros((1, 9))
     heading[:, 5:] = np.pi / 2  # facing +Y: forward 0.1 is +Y, left 0.2 is -X
@@ -112,20 +102,6 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     [subject] = subjects_of([clip], tuple(robot.markers))
     body = fit_subject(subject, PreparedRobot.of(robot), Options())
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
-
-
-def test_a_humanoids_markers_by_kind() -> None:
-    layout = PreparedRobot.of(robots.load("op3")).layout
-    assert layout.leans  # no mirror tells its front from its back
-    expected = {f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")}
-    assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == expected
-    assert not layout.footprint.any()
-    # soles along and across, in the middle nothing across
-    for row, axis in zip(layout.sign, layout.axis, strict=True):
-        members = np.flatnonzero(row)
-        assert len(members) in (1, 2)
-        assert not (layout.on_foot[members[0]] and axis == 2)
-        assert not (len(members) == 1 and axis == 1)
 
 
 def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:

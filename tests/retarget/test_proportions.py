@@ -210,14 +210,3 @@ def test_a_person_of_any_width_walks_on_a_g1(wide: float) -> None:
     assert motion.quality["self_collision_share"] == 0.0
     assert motion.quality["foot_slide_mps"] < 0.001
     assert motion.quality["rms_marker_m"] < 0.03
-
-
-def test_scale_body_of_a_person() -> None:
-    clip = bodies.person(seconds=2.0)
-    g1 = robots.load("unitree_g1")
-    full, small = (retarget.retarget(clip, g1, scale_body=scale) for scale in (None, 0.5))
-    assert small.quality["body_scale"] == 0.5 < full.quality["body_scale"]
-    way = [np.ptp(motion.qpos[:, 0]) for motion in (full, small)]
-    assert way[1] / way[0] == pytest.approx(0.5 / full.quality["body_scale"], rel=0.05)
-    assert small.qpos[:, 2].mean() < 0.9 * full.qpos[:, 2].mean()  # it crouches
-    assert small.quality["foot_slide_mps"] < 0.001

@@ -101,9 +101,3 @@ def test_names_that_do_not_fit_are_listed(
     first = robot.joint_names[0]
     with pytest.raises(InputError, match=f"it lacks {first}; robot 'anymal_b' has no left_knee"):
         to_reference_motion(other, robot)
-
-
-def test_one_frame(robot: Robot) -> None:
-    motion = RobotMotion("a", robot.home_qpos[None], 50.0, robot.joint_names)
-    imported = to_reference_motion(motion, robot)
-    assert imported.num_frames == 1 and not imported.qvel.any()

@@ -69,21 +69,6 @@ def test_plug_in_gait_is_shipped(subject: str) -> None:
     assert warnings_of(mirrored(clip)) == ["left and right are swapped (mirrored?)"]
 
 
-def test_plug_in_gait_with_one_marker_on_the_sacrum() -> None:
-    complete = plug_in_gait(PERSON)
-    back = [complete.index(name) for name in ("LPSI", "RPSI")]
-    positions = complete.positions.copy()
-    positions[:, back[0]] = positions[:, back].mean(axis=1)
-    names = tuple("SACR" if name == "LPSI" else name for name in complete.names)
-    clip = dataclasses.replace(complete, positions=positions, names=names)
-    clip = clip.select([name for name in names if name != "RPSI"])
-    skeleton = find_skeleton(clip)
-    assert skeleton.name == "plug_in_gait_sacrum"
-    hips = ("L_hip", "R_hip")
-    expected = marker_positions(complete, shipped_skeletons()["plug_in_gait"], hips)
-    np.testing.assert_allclose(marker_positions(clip, skeleton, hips), expected, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "name", ["cmu_joints", "lafan1", "xsens", "rigify", "smpl_short", "cc_base"]
 )

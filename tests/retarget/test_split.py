@@ -102,17 +102,6 @@ def test_stretches_of_one_recording_stay_together() -> None:
     assert any(len({entry.split for entry in three}) == 2 for three in apart)
 
 
-def test_the_split_ignores_folders() -> None:
-    motions = [motion(name, name, 100) for name in ("a_0_100", "a_50_150", "b", "c", "d", "e")]
-    files = {entry.name: f"{entry.name[0]}.bvh" for entry in motions}
-    sides = []
-    for place in ("", "/somewhere/", "../else/"):
-        result = {name: place + file for name, file in files.items()}
-        for seed in range(4):
-            sides.append([entry.split for entry in split(motions, 0.3, seed, result)])
-    assert sides[:4] == sides[4:8] == sides[8:]
-
-
 def test_recordings_by_name() -> None:
     motions = [
         motion(f"{name}_lr", name, 100) for name in ("walk_0_100", "walk_50_150", "trot", "turn")

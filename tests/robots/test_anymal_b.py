@@ -87,16 +87,6 @@ def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujo
 # --- names and figures ---
 
 
-def test_names_and_order() -> None:
-    expected = tuple(f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE"))
-    assert ANYMAL.joint_names == expected
-    parts = ("HIP", "THIGH", "SHANK", "FOOT")
-    assert ANYMAL.body_names == ("base", *(f"{leg}_{part}" for leg in LEGS for part in parts))
-    assert ANYMAL.foot_bodies == tuple(f"{leg}_FOOT" for leg in LEGS)
-    assert (MODEL.nq, MODEL.nv, MODEL.nu) == (19, 18, 12)
-    assert ANYMAL.substeps == 8
-
-
 def test_drives_are_the_pd_law_with_a_torque_limit() -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):

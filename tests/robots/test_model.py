@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import pytest
 
 from npmp.robots.model import joint_speeds, read_spec
 from tests.refusals import refusal
@@ -14,35 +11,11 @@ LINKS = '<link name="a"/><link name="b"/>'
 JOINT = '<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint>'
 
 
-def mjcf(folder: Path, asset: str = "") -> Path:
-    path = folder / "m.xml"
-    body = '<body name="b"><freejoint/><geom size="1"/></body>'
-    path.write_text(f"<mujoco><asset>{asset}</asset><worldbody>{body}</worldbody></mujoco>")
-    return path
-
-
 def test_templates_are_named(tmp_path: Path) -> None:
     robot = '<robot xmlns:xacro="x"><xacro:property name="r"/></robot>'
     for name in ("r.xacro", "r.urdf"):
         (tmp_path / name).write_text(robot)
         refusal("xacro", read_spec, tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        # a pointer of Git LFS, and a FIFO
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0f' * 32}\nsize 54321\n",
-        None,
-    ],
-)
-def test_a_mesh_that_is_no_file_is_named(tmp_path: Path, content: str | None) -> None:
-    mesh = tmp_path / "shank.stl"
-    if content is None:
-        os.mkfifo(mesh)
-    else:
-        mesh.write_text(content)
-    refusal("shank.stl", read_spec, mjcf(tmp_path, '<mesh name="shank" file="shank.stl"/>'))
 
 
 def test_comments_of_a_urdf_are_read_as_mujoco_reads_them(tmp_path: Path) -> None:

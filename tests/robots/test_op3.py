@@ -66,18 +66,6 @@ def test_sole_is_menageries(theirs: mujoco.MjModel) -> None:
 # --- figures ---
 
 
-def test_servo() -> None:
-    """The identified servo: 21.1 Nm/rad, 4.1 Nm; damping, armature and friction in the joint."""
-    np.testing.assert_allclose(OP3.kp, 21.1)
-    np.testing.assert_allclose(OP3.torque_limit, 4.1)
-    np.testing.assert_allclose(MODEL.dof_damping[6:], 1.084)
-    np.testing.assert_allclose(MODEL.dof_armature[6:], 0.045)
-    np.testing.assert_allclose(MODEL.dof_frictionloss[6:], 0.03)
-    np.testing.assert_array_equal(MODEL.dof_damping[:6], 0)  # the root moves freely
-    assert not MODEL.actuator_ctrllimited.any()
-    assert MODEL.body_mass.sum() == pytest.approx(3.147, abs=1e-3)
-
-
 def test_home_height_by_hand() -> None:
     """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles
     0.0305 below the ankles."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -85,10 +84,6 @@ def message(folder: Path, **files: str) -> str:
 # --- loading ---
 
 
-def test_unknown_name_lists_what_exists() -> None:
-    refusal("'anymal_x'.*anymal_b", robots.load, "anymal_x")
-
-
 def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
     write(tmp_path)
     plank = robots.load(tmp_path)
@@ -128,24 +123,6 @@ def test_limits_are_radians_whatever_the_models_unit(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:Attaching")
-def test_limits_are_radians_in_attached_models_of_another_unit(tmp_path: Path) -> None:
-    """The plank in degrees, its legs attached from files in radians."""
-    mjcf = MJCF
-    for side in "lr":
-        start = mjcf.index(f'<body name="{side}_leg"')
-        leg = mjcf[start : mjcf.index("</body>", start) + len("</body>")]
-        mjcf = mjcf.replace(
-            leg, f'<frame><attach model="{side}" body="{side}_leg" prefix=""/></frame>'
-        )
-        legs = f'<mujoco><compiler angle="radian"/><worldbody>{leg}</worldbody></mujoco>'
-        (tmp_path / f"{side}.xml").write_text(legs)
-    models = "".join(f'<model name="{side}" file="{side}.xml"/>' for side in "lr")
-    mjcf = mjcf.replace("<worldbody>", f"<asset>{models}</asset><worldbody>", 1)
-    model = robots.load(write(tmp_path, mjcf=mjcf)).model()
-    np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
-
-
 def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
     """Hip axes that are each other's mirror image (+X and -X across Y) need no change of sign."""
     symmetry = robots.load(write(tmp_path)).symmetries["left_right"]
@@ -156,18 +133,6 @@ def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
     same_axes = MJCF.replace('axis="-1 0 0"', 'axis="1 0 0"')
     symmetry = robots.load(write(tmp_path, mjcf=same_axes)).symmetries["left_right"]
     np.testing.assert_array_equal(symmetry.joint_sign, [-1, -1])
-
-
-def test_robot_is_read_only() -> None:
-    anymal = robots.load("anymal_b")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        anymal.name = "other"  # type: ignore[misc]
-    with pytest.raises(ValueError, match="read-only"):
-        anymal.home_qpos[2] = 1.0
-    with pytest.raises(ValueError, match="read-only"):
-        anymal.markers["base"].position[0] = 1.0
-    with pytest.raises(TypeError):
-        anymal.markers["new"] = anymal.markers["base"]  # type: ignore[index]
 
 
 # --- the model's hash ---

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import mujoco
 import numpy as np
 import pytest
@@ -47,6 +45,7 @@ def test_nothing_varies_by_default(robot: Robot) -> None:
     physics = PhysicsRandomizer(sim, robot, PhysicsConfig())
     physics.sample(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
+    assert PhysicsConfig(payload=(0.0, 0.0)).payload is None
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
         result = getattr(sim.batch.get_model(1), name)
         np.testing.assert_array_equal(result, getattr(sim.model, name))
@@ -144,58 +143,6 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     )  # nothing was drawn for the first
     physics.set(torch.tensor([1]), unit)  # nothing adds up over episodes
     np.testing.assert_allclose(sim.batch.get_model(1).body_mass, expected)
-
-
-def test_the_ground_carries_the_payload(op3: Robot) -> None:
-    """Two robots at rest, one with 0.5 kg more: the ground pushes up with 0.5 g more."""
-    sim = simulations(op3, 2)
-    physics = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.0, 0.5)))
-    physics.set(torch.arange(2), torch.tensor([[-1.0], [1.0]]))
-    for _ in range(60):
-        sim.step(torch.tensor(op3.home_joints).expand(2, -1))
-    # standing still
-    assert sim.qvel.abs().max() < 1e-3 and (sim.qpos[:, 2] > 0.8 * op3.home_qpos[2]).all()
-    up = []
-    for i in range(2):
-        model, data = sim.batch.get_model(i), sim.batch.get_data(i)
-        data.ctrl[:] = op3.home_joints
-        mujoco.mj_forward(model, data)
-        up.append(float(data.qfrc_constraint[2]))
-    weight = 9.81 * float(sim.model.body_mass.sum())
-    assert up[0] == pytest.approx(weight, rel=1e-3)
-    assert up[1] - up[0] == pytest.approx(9.81 * 0.5, rel=1e-2)
-
-
-@pytest.mark.parametrize("off", [None, (0.0, 0.0), [0, 0]])
-def test_no_payload_leaves_the_draws_as_they_are(
-    robot: Robot, off: tuple[float, float] | None
-) -> None:
-    """To the bit: as many numbers as there are without, from the same place of the random stream,
-    and the same fields."""
-    values = {
-        field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)
-    }
-    sim = simulations(robot, 3)
-    physics, g = (
-        PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})),
-        generator(),
-    )
-    assert PhysicsConfig(payload=off).payload is None
-    bodies, joints = 13, 12  # without the feet, of 1 g each
-    # friction and four of the whole robot, each mass, damping, gain and torque, centres of mass,
-    # encoders
-    assert physics.size == 5 + bodies + 3 * joints + 3 * bodies + joints
-    physics.sample(torch.arange(3), g)
-    again = generator()
-    assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
-    assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
-    mass = (
-        physics.unit[:, physics.columns["mass_whole"]].double(),
-        physics.unit[:, physics.columns["mass_each"]].double(),
-    )
-    factor = (1.0 + 0.3 * mass[0]) * (1.0 + 0.1 * mass[1])
-    nominal = torch.from_numpy(sim.model.body_mass)[physics._heavy]
-    assert torch.equal(physics._fields["body_mass"][:, physics._heavy], nominal * factor)
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
@@ -389,10 +336,3 @@ def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
     assert physics.size == 0
     constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
     np.testing.assert_allclose(constant, 0.005, rtol=1e-12)
-
-
-def test_physics_runs_at_the_rate_that_is_named(robot: Robot) -> None:
-    model = with_nominal(flat_scene(robot), PhysicsConfig(physics_rate_hz=1000.0))
-    sim = BatchSim(model, 1, control_rate_hz=robot.control_rate_hz, num_threads=1)
-    assert model.opt.timestep == 0.001 and sim.substeps == 1000 / robot.control_rate_hz
-    assert flat_scene(robot).opt.timestep == 1.0 / robot.physics_rate_hz  # itself unchanged

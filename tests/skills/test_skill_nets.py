@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from npmp.skills.nets import Decoder, Encoder, NetConfig
@@ -44,27 +43,6 @@ def test_the_latent_reaches_the_action_but_not_the_memory() -> None:
         assert torch.equal(one, other)
 
 
-def test_an_unroll_with_a_reset_in_the_middle_is_two_runs_from_empty_memory() -> None:
-    torch.manual_seed(0)
-    decoder, steps, n = Decoder(9, 12, NET), 8, 3
-    z, x = randn(steps, n, 6, seed=1), randn(steps, n, 9, seed=2)
-    resets = torch.zeros(steps, n, dtype=torch.bool)
-    resets[5, 1] = True  # the second robot falls before step 5
-    state, outputs = decoder.initial_state(n), []
-    for t in range(steps):
-        state = state.reset(resets[t])
-        action, state = decoder(z[t], x[t], state)
-        outputs.append(action)
-    unrolled = torch.stack(outputs)
-    for robot, pieces in enumerate([[(0, 8)], [(0, 5), (5, 8)], [(0, 8)]]):
-        for start, stop in pieces:
-            own = decoder.initial_state(1)
-            for t in range(start, stop):
-                action, own = decoder(z[t, robot : robot + 1], x[t, robot : robot + 1], own)
-                torch.testing.assert_close(action[0], unrolled[t, robot])
-    torch.testing.assert_close(own.hidden[0], state.hidden[2])
-
-
 def test_the_lstm_is_torchs_over_a_whole_sequence() -> None:
     """Step by step with a cell equals nn.LSTM unrolled at once on the same weights."""
     torch.manual_seed(0)
@@ -79,11 +57,3 @@ def test_the_lstm_is_torchs_over_a_whole_sequence() -> None:
         hidden.append(state.hidden)
     expected, _ = whole(decoder.branch1(decoder.norm(x)))
     torch.testing.assert_close(torch.stack(hidden), expected)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("latent_dim", 0), ("alpha", 1.0), ("lstm_width", -1), ("lstm_width", 10**9)]
-)
-def test_contradictory_sizes_are_refused(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=key):
-        NetConfig(**{key: value})  # type: ignore[arg-type]

@@ -47,17 +47,6 @@ def test_temperature_loss_three_objectives() -> None:
     torch.testing.assert_close(loss, torch.tensor(expected))
 
 
-def test_policy_loss_sums_objectives_and_steps() -> None:
-    # K = 1: -(0.6 (-1) + 0.4 (-4)) = 2.2; the log-probs of the unselected steps play no part.
-    psi = torch.tensor([[0.6, 0.0], [0.0, 0.4]]).unsqueeze(-1)
-    expected = pytest.approx(2.2)
-    assert vmpo.policy_loss(psi, torch.tensor([[-1.0, 99.0], [99.0, -4.0]])).item() == expected
-    # K = 3, log-probs -1, -2, -3, -4; weights over k: 2/5 + 1/3 = 11/15, 3/5, 4/9, 5/9 + 2/3 =
-    # 11/9; they sum to 3. 11/15 + 6/5 + 4/3 + 44/9 = (33 + 54 + 60 + 220) / 45 = 367/45
-    log_probs = torch.tensor([[-1.0], [-2.0], [-3.0], [-4.0]])
-    assert vmpo.policy_loss(PSI3, log_probs).item() == pytest.approx(367 / 45)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed: int) -> None:
     # d/d eta [eta eps + eta log mean exp(A/eta)] = eps - KL(psi || uniform over the selected). It

@@ -90,18 +90,6 @@ def test_every_mode_opens_and_repeats_bit_for_bit(cast: Cast, mode: str) -> None
     assert (first.target is not None) == (mode in ("navigate", "dribble"))
 
 
-def test_the_robot_brings_the_ball_to_the_target(cast: Cast) -> None:
-    session = Session(cast, "dribble")
-    session.mode.point(2.0, 0.3)
-    assert session.snapshot().target == pytest.approx((2.0, 0.3))
-    steps(session, 3.0)  # after 8 s it lies on another side of it where sums are rounded otherwise
-    place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
-    assert np.linalg.norm(place[:2] - (2.0, 0.3)) < 0.4
-    assert session.snapshot().target == pytest.approx((2.0, 0.3))  # it does not jump
-    session.mode.point(100.0, 0.3)
-    assert (session.snapshot().target or (0.0, 0.0))[0] < 7.0  # or the ball would count as lost
-
-
 def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     """In its house, by what its camera shows; a place beyond the house is the nearest within."""
     session = Session(cast, "navigate")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from npmp.view.render import (
     film,
     write,
 )
-from npmp.view.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
+from npmp.view.render.drawing import BALL, BONE, TARGET
 from npmp.view.render.film import Frames
 from npmp.view.render.shot import FILLED, HALF, Camera, smoothed
 from retarget.keypoint_overlay import bones, keypoints_of
@@ -119,19 +118,6 @@ def test_the_figure_is_where_the_keypoints_are(filmed: tuple[Shot, Frames]) -> N
     assert near(frames.pictures, BONE).mean() < 0.1
     assert column.max() < SIZE[0] / 2  # beside the robot, which is on the right
     assert project(camera, shot.bodies)[..., 0].min() > SIZE[0] / 2 - 10
-
-
-def test_ghost_and_arrows(filmed: tuple[Shot, Frames]) -> None:
-    shot, frames = filmed
-    alone = replace(shot, clip=replace(shot.clip, reference=None))
-    for rgba in (COMMANDED, ACHIEVED):
-        assert near(frames.pictures[0], rgba).sum() > 15
-    assert np.abs(camera_of(shot, SIZE).distance - camera_of(alone, SIZE).distance) < 1e-9
-    above = project(camera_of(shot, SIZE), shot.bodies[:, :1] + [0.0, 0.0, 0.27])[0, 0]
-    pixel = frames.pictures[0, int(above[1]), int(above[0])].astype(int)
-    # bluish: the ghost's back, through which the background is seen
-    assert pixel[2] > pixel[0] + 10
-    assert GHOST[2] > GHOST[0]
 
 
 def test_the_camera_fits_and_follows_smoothly(robot: Robot, trot: ReplayClip) -> None:
@@ -282,8 +268,3 @@ def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
     refusal("dog", Shot, robot, trot, parts=["dog"])
     with pytest.raises(InputError, match="show=ghost"):
         Shot(robot, replace(trot, reference=None, keypoints=None), parts=["ghost"])
-
-
-def test_mp4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    refusal(r"needs imageio-ffmpeg: pip install 'npmp\[render\]'", check_format, Path("film.mp4"))
