@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "no algo 'guess'" in says(f"module={module}", RANGE, "algo=guess")
     assert "no task 'imitation'" in says(f"module={module}", "task=imitation")
-    expected = "judges a policy of walk by; available: dribble, navigate, recover, walk"
+    expected = "available: dribble, navigate, recover, walk"
     assert expected in says(f"module={module}", "task=path")
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(

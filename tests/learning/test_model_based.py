@@ -15,6 +15,7 @@ import torch
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig
 from npmp.envs.features import context_size
 from npmp.envs.sensing import SensorConfig
@@ -208,7 +209,7 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
     robot: Robot, walking: WalkConfig, skill: SkillModule
 ) -> None:
     ground = {"terrain": "perlin", "terrain_fields": 4, "terrain_height": 0.6}
-    rough = replace(walking, sees_ground=True, ground_holes=0.1, **ground)
+    rough = changed(walking, sees_ground=True, ground_holes=0.1, **ground)
     policy = HighLevelPolicy.for_task(skill, Walk(robot, rough))
     trainer = walking_on(robot, rough, skill, policy, config=replace(WALKING, clone_updates=0))
     trainer.warm_up()

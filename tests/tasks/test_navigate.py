@@ -130,7 +130,7 @@ def test_the_planner_teaches_over_a_walking_policy(
     low, high = torch.tensor(policy.contract.command_range).T
     asked = env.task.commands.current.clamp(low, high)
     torch.testing.assert_close(0.5 * (low + high) + 0.5 * (high - low) * shown, asked)
-    with pytest.raises(InputError, match="trained for task 'walk'; task=navigate takes"):
+    with pytest.raises(InputError, match="task=navigate"):
         teacher_of(env, LatentAgent(HighLevelPolicy.for_task(skill, env.task), skill), policy)
     for kind, config in ((Guided, changed(CONFIG, camera=None)), (Mapped, CONFIG)):
         policy.check_task(kind(robot, config))

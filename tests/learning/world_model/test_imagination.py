@@ -4,7 +4,6 @@ parts, and sums that can be done by hand."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.core.gaussian import Gaussian
+from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig
 from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation
@@ -302,7 +302,7 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
 @pytest.fixture
 def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
     config = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05), sensors=NOISY)
-    heavy = replace(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0, lift_weight=2.0)
+    heavy = changed(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0, lift_weight=2.0)
     env = walk_env(robot, N, robots=config, config=heavy)
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
