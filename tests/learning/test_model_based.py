@@ -268,7 +268,7 @@ def test_style_counts_once_a_new_policy_obeys(
 ) -> None:
     """The same moments are imagined; the gradient differs by the task's style."""
     norms = {}
-    heavy = replace(walking, press_weight=1e4)
+    heavy = changed(walking, press_weight=1e4)
     for new, progress in ((True, 0.1), (True, 0.9), (False, 0.1), (False, 0.9)):
         config = replace(WALKING, clone_updates=0, horizon=(4, 4))
         trainer = walking_on(robot, heavy, skill, policy, config=config, new=new)
@@ -322,9 +322,9 @@ def test_what_does_not_fit_is_refused(
         refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: must be 0 for task 'walk'"):
         walking_on(robot, walking, skill, policy, config=TINY)
-    eyes = replace(walking, sees_ground=True)
+    eyes = changed(walking, sees_ground=True)
     refusal("cloned from recordings", walking_on, robot, eyes, skill, policy)
-    clocked = walk_env(robot, 2, config=replace(walking, clock_s=0.5))
+    clocked = walk_env(robot, 2, config=changed(walking, clock_s=0.5))
     refusal("sensors that cannot be imagined", ModelBasedTrainer, clocked, policy, skill, WALKING)
 
 
