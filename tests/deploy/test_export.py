@@ -199,7 +199,7 @@ def weight_off(graph: bytes, name: str, latents: int) -> bytes:
     model = onnx.load_model_from_string(graph)
     tensor = next(one for one in model.graph.initializer if one.name == name)
     values = numpy_helper.to_array(tensor).copy()
-    used = values[:latents] if name == "policy.net.head.weight" else values
+    used = values[:latents] if name == "policy.upper.net.head.weight" else values
     used.flat[np.abs(used).argmax()] += 1e-4
     tensor.CopyFrom(numpy_helper.from_array(values, name))
     return bytes(model.SerializeToString())
