@@ -120,7 +120,7 @@ def run(config: Deploy, run: Run) -> int:
         driver = make_unitree if unitree else driver_class(kind)
         opened = _driven(kind, driver, contract, dry=config.dry)
         watched = not config.dry and (unitree or hasattr(driver, "damper"))
-    # before there is a robot: whatever fails from then on, it is stopped
+    # before the robot is opened: any later failure stops it
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:

@@ -271,7 +271,7 @@ class Tracking(Goals):
     @clip_lengths.setter
     def clip_lengths(self, lengths: Tensor) -> None:
         if lengths.tolist() != self.reference.length.tolist():
-            raise ValueError("other clips, or the same in another order")
+            raise ValueError("clips: expected those of the checkpoint, in the same order")
 
     @property
     def tracked(self) -> Tensor:
