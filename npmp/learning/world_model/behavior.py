@@ -108,9 +108,9 @@ class BehaviorPrior(Prior):
     def kl(self, distribution: Gaussian, z_before: Tensor, observed: Tensor) -> Tensor:
         """As `Prior.kl`: w KL(q || this) + (1 - w) KL(q || AR(1))."""
         weight = observed[..., -1]
+        latents = self.step(z_before, observed)
         general = self.general.kl(distribution, z_before, observed)
-        kl = distribution.kl(self.step(z_before, observed))
-        return weight * kl + (1.0 - weight) * general
+        return weight * distribution.kl(latents) + (1.0 - weight) * general
 
     def commanded(self, goal: Tensor) -> Tensor:
         """Whether goals (..., g) lie within `near` of the commanded range, (...) bool. Others are
