@@ -28,8 +28,8 @@ import pytest
 
 from npmp import robots
 from npmp.experiments import cli
-from npmp.experiments.command import Verb
 from npmp.experiments.sweeping import job, workers
+from npmp.experiments.sweeping.launcher import SweepLauncher
 from tests.test_docs import ROOT, blocks, named, tiny, typed, with_code
 
 pytestmark = pytest.mark.commands
@@ -114,13 +114,14 @@ def steps() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Place]]:
     """The folder of a page."""
-    jobs, given = Verb.jobs, Place(tmp_path_factory.mktemp("given"), shared)
+    launch = SweepLauncher.launch
+    given = Place(tmp_path_factory.mktemp("given"), shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NPMP_SHARED", str(shared))
         patch.setenv("D", "recordings/dog")
         patch.delenv("RAY_ADDRESS", raising=False)
         # one job of a sweep, and in this process, where torch is imported already
-        patch.setattr(Verb, "jobs", lambda self, words: jobs(self, words)[:1])
+        patch.setattr(SweepLauncher, "launch", lambda self, jobs, i: launch(self, jobs[:1], i))
         patch.setattr(workers, "begin", done_here)
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 

@@ -142,8 +142,8 @@ class Composition(nn.Module):
         Args:
           observations: [T, B, ...]. resets: [T, B] bool, the step is an episode's first.
 
-        Returns: mean and std of the joint targets [T, B, nu] [rad], the state after the last step,
-          the KL to the prior [T, B] [nats].
+        Returns: mean and std of the joint targets [T, B, nu] in rad, the state after the last step,
+          the KL to the prior [T, B] in nats.
         """
         unrolled: Unrolled = self.upper.unroll(observations, state.z, state.upper, resets)
         proprioception = observations.proprioception

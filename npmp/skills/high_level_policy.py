@@ -280,7 +280,7 @@ class HighLevelPolicy(nn.Module):
         self, observations: Observation, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState, Tensor]:
         """`unroll`, for a learner. Returns mean and std of the latents [T, B, d], the state after
-        the last step, the KL to `prior` [T, B] [nats]."""
+        the last step, the KL to `prior` [T, B] in nats."""
         unrolled = self.unroll(observations, None, state, resets)
         return *unrolled.latents, unrolled.state, unrolled.kl
 

@@ -227,7 +227,7 @@ class SkillModule(nn.Module):
         self, z: Tensor, proprioception: Tensor, state: DecoderState, resets: Tensor
     ) -> tuple[Tensor, DecoderState]:
         """`decode` over T steps: z [T, B, d], proprioception [T, B, o], state [B, ...] before the
-        first, resets [T, B] bool -> actions [T, B, nu] [rad], the state after the last.
+        first, resets [T, B] bool -> actions [T, B, nu] in rad, the state after the last.
 
         Only the LSTM, which does not depend on latents, is computed step by step.
         """
