@@ -57,8 +57,8 @@ GIVEN = {
     "recordings/cmu": "mocap/cmu_asfamc/0[23]/*",
     "anydrive_v3_lstm.npz": "actuators/anydrive_v3_lstm.npz",
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
-    "runs/eyes": "python -c 'import shutil; shutil.copytree("
-    f'"{ROOT}/experiments/results/eyes_stereo", "runs/eyes")\'',
+    "runs/depth_network": "python -c 'import shutil; shutil.copytree("
+    f'"{ROOT}/experiments/results/eyes_stereo", "runs/depth_network")\'',
     "knee.npz": "npmp actuator import hwangbo out=knee.npz"
     " source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz",
     "motor.npz": """python -c 'import numpy as np
@@ -115,13 +115,17 @@ def steps() -> Iterator[Any]:
 def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Place]]:
     """The folder of a page."""
     launch = SweepLauncher.launch
+
+    def first_job(self: Any, job_overrides: Any, initial_job_idx: int) -> Any:
+        return launch(self, job_overrides[:1], initial_job_idx)
+
     given = Place(tmp_path_factory.mktemp("given"), shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NPMP_SHARED", str(shared))
         patch.setenv("D", "recordings/dog")
         patch.delenv("RAY_ADDRESS", raising=False)
         # one job of a sweep, and in this process, where torch is imported already
-        patch.setattr(SweepLauncher, "launch", lambda self, jobs, i: launch(self, jobs[:1], i))
+        patch.setattr(SweepLauncher, "launch", first_job)
         patch.setattr(workers, "begin", done_here)
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 
