@@ -7,6 +7,7 @@ them. A robot's goal is a vector. Rewards, terminations and the policy's inputs 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, final
@@ -157,7 +158,7 @@ class Inputs(NamedTuple):
     scales: Mapping[str, tuple[float, float]] = {}
 
 
-class Sensor(Part):
+class Sensor(Part, ABC):
     """Further inputs of a policy with state: a clock, a map, a camera."""
 
     # (low, high) of each column by its name
@@ -165,9 +166,9 @@ class Sensor(Part):
     # whether `imagined` is implemented
     imaginable: bool = True
 
+    @abstractmethod
     def read(self) -> Tensor:
         """Current readings of all robots, (n, c)."""
-        raise NotImplementedError
 
     def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
         """Readings of imagined robots (...), (..., c).
@@ -176,8 +177,11 @@ class Sensor(Part):
           patch: (B, 2) `Ground.patch`, (..., 0) on flat ground.
           drift: (..., 3) standard normal, constant over a rollout.
           noise: (..., 2, c) standard normal, of a step.
+
+        Raises:
+          TypeError: for a sensor that is not `imaginable`.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} cannot be imagined")
 
     def restart(self, mask: Tensor) -> None:
         """Reset the readings' memory of robots (n,) bool within an episode, e.g. a clock."""
