@@ -7,12 +7,14 @@ says what to do); 3 the work was done and the result did not pass; 130, 143 or 1
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import gc
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mocap_data.errors import InputError
@@ -78,7 +80,23 @@ def command_of(name: str) -> Any:
     module, _, attribute = VERBS[verb][action].partition(":")
     if importlib.util.find_spec(f"npmp.experiments.{module}") is None:
         raise InputError(f"npmp {name} is not part of this installation")
-    return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
+    with _garbage_kept():
+        return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Imports without the garbage collector, which would look through torch again and again; later
+    it does not, either."""
+    if "torch" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def named(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -9,6 +9,7 @@ and ranges.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -297,6 +299,13 @@ def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
 # --- Hydra's loader
 
 
+class Repository(ConfigRepository):
+    """Hydra's, whose copy for each composition shares the sources, and with them the store."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Repository:
+        return copy.copy(self)
+
+
 class Loader(ConfigLoaderImpl):
     """Composes the config of one command."""
 
@@ -313,6 +322,7 @@ class Loader(ConfigLoaderImpl):
             schemas = SearchPathQuery(provider="schema")
             path.prepend("command-line", f"file://{folder}", schemas)
         super().__init__(path)
+        self.repository = Repository(path)
         self.verb = verb
         self.keys = keys
         self.tasks = tasks

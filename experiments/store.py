@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from mocap_data.errors import check_available
@@ -187,8 +187,11 @@ def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     for group in GROUPS:
         instance.repo.pop(group, None)
     for group in groups_of(keys):
-        for name, schema in schemas(verb, group).items():
-            store(group=group, name=name, node=_choice(group, name, schema))
+        # Hydra copies a node that it loads
+        instance.repo[group] = {
+            f"{name}.yaml": _choice(group, name, kind)
+            for name, kind in schemas(verb, group).items()
+        }
     store(group="debug", name="none", node={}, package="_global_")
     for kind, name in inputs.context.items():
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
@@ -237,7 +240,7 @@ SWEEP = {
 
 
 @functools.cache
-def _choice(group: str, name: str, schema: type) -> Any:
+def _choice(group: str, name: str, schema: type) -> ConfigNode:
     """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
     stand its values."""
     values = to_plain(schema())
@@ -249,8 +252,9 @@ def _choice(group: str, name: str, schema: type) -> Any:
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})
     if group == "task" and name in plugins.loaded_tasks():
         beside = plugins.tasks()[name].with_suffix(".yaml")
-        return OmegaConf.merge(node, read_yaml(beside)) if beside.is_file() else node
-    return node
+        if beside.is_file():
+            node = OmegaConf.merge(node, read_yaml(beside))
+    return ConfigNode(f"{name}.yaml", node, group=group, package=None, provider="npmp")
 
 
 def structured(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> Any:

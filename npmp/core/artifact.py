@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
@@ -123,13 +124,23 @@ def load(
         problem = implausible(sizes, sum(tensor.numel() for tensor in tensors.values()))
     if problem:
         raise InputError(f"'{description}': {problem}")
-    with reading(description), torch.device("meta"):
+    with reading(description), torch.device("meta"), _Uninitialized():
         expected = make(checked).state_dict()
     if mismatch := first_mismatch(tensors, expected):
         raise InputError(f"'{weights}' does not fit its {description.name}: {mismatch}")
     module = make(checked)
     module.load_state_dict(tensors)
     return module
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Leaves out the initialization of weights: of normal weights without storage it would import
+    torch's compiler, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def _read(

@@ -21,7 +21,6 @@ import mujoco
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
 from mocap_data.input_files import require_memory
@@ -358,6 +357,8 @@ class Terrain:
 
 def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
     """Points (S, 2), column and row, sampled from those with the flattest surroundings."""
+    from scipy.ndimage import maximum_filter, minimum_filter  # slow to import
+
     side = 2 * grid.of(_START_HALF) + 1
     spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
     gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]

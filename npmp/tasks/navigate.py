@@ -15,9 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from scipy.ndimage import distance_transform_edt
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
 from mocap_data.errors import InputError
@@ -98,6 +95,11 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
     """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column. Where no robot's middle
     fits a way is far longer, not closed: an obstacle may be an error of a map."""
+    # slow to import
+    from scipy.ndimage import distance_transform_edt
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import dijkstra
+
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
     dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
     dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
