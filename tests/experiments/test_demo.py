@@ -3,11 +3,9 @@ takes over from the first."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +13,12 @@ import pytest
 import yaml
 
 from mocap_data import dog_gait, read_motions
-from mocap_data.errors import InputError
 from npmp.core.settings import read_run_settings
 from npmp.core.signals import Stopped
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job
-from npmp.learning.live import METRICS
 from retarget.sources import GENERATED
 
 
@@ -51,11 +47,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def columns(run: Path) -> set[str]:
-    with open(run / "metrics.csv", newline="") as file:
-        return set(next(csv.reader(file)))
-
-
 def test_summary_and_report(done: Path) -> None:
     summary = json.loads((done / "summary.json").read_text())
     (motion,) = read_motions(done / "motions.h5").motions
@@ -74,15 +65,6 @@ def test_summary_and_report(done: Path) -> None:
     assert "velocity_error" in json.loads((done / "evaluation.json").read_text())["walking"]
     for name in ("imitate", "reuse"):
         assert yaml.safe_load((done / name / "config.yaml").read_text())["verb"] == name
-
-
-def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
-    imitated, reused = columns(done / "imitate"), columns(done / "reuse")
-    other_runs = {"loss_policy", "loss_value", "terrain_level"}  # of V-MPO and of a curriculum
-    assert set(METRICS) <= imitated | reused | other_runs
-    expected = {"tracked_s", "imagined_task", "model_loss", "model_position_m", "kl", "beta"}
-    assert expected <= imitated
-    assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 
 def test_a_demo_that_is_there_is_kept(
@@ -136,11 +118,6 @@ def test_a_demo_goes_on_with_other_threads(
     demo.clear(demo.Demo(out=out), other)
 
 
-def test_the_small_size_is_of_the_default_source(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="size=small: must be full, as source=gaits"):
-        demo.Demo(size="small", source="gaits", out=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (Stopped("SIGTERM again", 143), 143)]
 )
@@ -161,27 +138,6 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
     assert f"{expected} goes on" in capfd.readouterr().err
     # which is the same demo
     assert cli.main(shlex.split(expected)[1:]) == code
-
-
-def test_a_stopped_stage_names_the_demo(tmp_path: Path) -> None:
-    config = demo.Demo(out=tmp_path, seed=3, robot="unitree_go2")
-    values = {"seed": 3, "robot": "unitree_go2", "replace": True}
-    run = Run("demo", tmp_path, 3, "cpu", 1, overridden={"seed", "robot", "replace"}, values=values)
-    assert demo.again(run) == "npmp demo robot=unitree_go2 seed=3"
-    jobs = demo.jobs_of(config, run)
-    assert jobs["imitate"].config.steps == 250_000
-    small = demo.jobs_of(replace(config, size="small"), run)
-    assert small["imitate"].config.steps < 250_000 and small["reuse"].config.num_envs == 256
-
-
-def test_what_to_expect_scales_with_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = demo.MEASURED["small"]
-    monkeypatch.setattr(demo, "yardstick", lambda: 2.0 * small.yardstick_s)
-    text = demo.expected(demo.Demo(size="small", out=tmp_path), {})
-    assert f"expected: {2.0 * small.minutes:.1f} minutes" in text and small.basis in text
-    assert "at 0.5 times its speed" in text
 
 
 def test_a_mistake_in_a_stages_settings_shows_before_any_work(

@@ -160,9 +160,9 @@ def test_an_experiment_without_a_package_is_refused(tmp_path: Path) -> None:
 
 
 def test_points_that_come_again_are_jobs_of_their_number() -> None:
-    args = ["-m", "seed=1,2,1", "hydra.sweeper.max_batch_size=2", "report=false", "stop=180"]
+    args = ["-m", "seed=1,1", "hydra.sweeper.max_batch_size=1", "report=false", "stop=180"]
     assert cli.main(["retarget", *args, "out=s/m.h5"]) == 0
-    assert len(list(Path("s").glob("*/m.h5"))) == 3
+    assert len(list(Path("s").glob("*/m.h5"))) == 2
 
 
 @pytest.mark.parametrize("option", ["--config-path=x", "--experimental-rerun=x"])

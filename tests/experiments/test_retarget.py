@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.readers.common import DOG_NAMES
@@ -117,22 +117,6 @@ def test_wrong_units_are_left_out_unless_scale_says_them(
     code = npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false")
     assert code == 0
     assert capsys.readouterr().err == ""
-
-
-def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, refused: Says) -> None:
-    np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
-    line = refused("six.csv")
-    assert "six.csv has 2 keypoints; give names=[...], those of its columns in order" in line
-    assert "rate_hz" not in line
-    save(elsewhere / "a.npz", walk, fps=None)
-    assert "a.npz does not say its rate; give source_rate_hz=" in refused("a.npz")
-    assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
-    Path("b.bvh").write_text("HIERARCHY")
-    expected = "source_rate_hz=30 is for keypoint files"
-    assert expected in refused("b.bvh", "source_rate_hz=30")
-    line = refused("a.npz", "source_rate_hz=60", "scale=0")
-    assert line.count("a.npz") == 1 and "scale=" in line
-    assert "marker_cutoff_hz must be above 0" in refused("marker_cutoff_hz=0")
 
 
 def test_names_and_rate_of_robots_tables(capsys: CaptureFixture[str], robot: robots.Robot) -> None:
@@ -326,42 +310,6 @@ def test_motions_of_others_are_taken_as_they_are(
     assert motions["b"].quality["foot_slide_mps"] < 0.02
 
 
-def test_the_table_fits_80_columns(walk: Clip) -> None:
-    import dataclasses
-    import io
-
-    from rich.console import Console
-
-    from npmp.experiments.retarget import table_of
-    from retarget import retarget_many
-
-    base = retarget_many([walk], robots.load("anymal_b"))
-    (motion,) = base.motions
-    bad = {
-        **motion.quality,
-        "rms_marker_m": 0.5,
-        "jerk_rms": 123456.0,
-        "velocity_violations": 1234.0,
-        "leg_orientation_deg": 12.3,
-    }
-    names = [f"a_rather_long_name_of_a_clip_{i:03d}" for i in range(40)]
-    many = [dataclasses.replace(motion, name=name, recording=name) for name in names]
-    many[17] = dataclasses.replace(many[17], quality=bad)
-    for motions, rows in ((many[:5], 5), (many, 12)):
-        text = io.StringIO()
-        Console(file=text, width=80).print(
-            table_of(dataclasses.replace(base, motions=tuple(motions)), {})
-        )
-        lines = text.getvalue().splitlines()
-        assert max(len(line) for line in lines) <= 80
-        # and the median
-        assert sum(f" {motion.duration_s:.1f} " in line for line in lines) == rows + 1
-        assert "…" not in text.getvalue()
-    assert "the worst 12 of 40" in text.getvalue()
-    first = next(line for line in lines if "a_rather" in line)
-    assert "50.00" in first and "123456" in first and "1234" in first  # the worst comes first
-
-
 def test_what_is_left_out_is_named_last(
     elsewhere: Path, walk: Clip, capfd: CaptureFixture[str]
 ) -> None:
@@ -385,16 +333,6 @@ def test_what_is_left_out_is_named_last(
     assert "!" not in output.out
     motions = read_motions("m.h5")
     assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
-
-
-def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch) -> None:
-    from npmp.experiments.terminal import console
-
-    for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert console().width == console(stderr=True).width == width
-    monkeypatch.delenv("COLUMNS")
-    assert console().width == 140
 
 
 def test_options_are_checked_before_any_work(capsys: CaptureFixture[str], refused: Says) -> None:

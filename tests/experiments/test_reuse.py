@@ -1,4 +1,4 @@
-"""`npmp reuse`, tiny: repeats and resumes to the bit, and says in a line what does not fit."""
+"""`npmp reuse`, tiny: repeats and resumes to the bit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from mocap_data.store import MotionSet, write_motions
 from npmp import robots
 from npmp.core.artifact import read_tensors
 from npmp.envs.features import true_state
-from npmp.experiments import cli, examples
+from npmp.experiments import cli
 from npmp.experiments.command import run_of
 from npmp.experiments.compose import compose
 from npmp.experiments.reuse import Reuse, main, scripted_teacher
@@ -23,6 +22,7 @@ from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillContract, SkillModule
 from tests.actuators.servos import save_knee
 from tests.environments import walk_env
+from tests.experiments.command import Says
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
 
@@ -73,36 +73,12 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
     assert "wall" not in header and "velocity_error" in header
 
 
-def test_what_does_not_fit_is_one_line(
-    module: Path, motions: MotionSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_module_that_does_not_say_its_velocities_needs_data(
+    module: Path, tmp_path: Path, refused: Says
 ) -> None:
-    def says(*arguments: str) -> str:
-        assert main([*arguments, f"out={tmp_path / 'out'}", "debug=tiny", "threads=1"]) == 2
-        lines = capfd.readouterr().err.strip().splitlines()
-        assert len(lines) == 1 and not (tmp_path / "out").exists()
-        return lines[0]
-
-    assert "does not say which velocities" in says(f"module={module}")
-    assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
-    assert "no algo 'guess'" in says(f"module={module}", RANGE, "algo=guess")
-    assert "no task 'imitation'" in says(f"module={module}", "task=imitation")
-    expected = "available: dribble, navigate, recover, walk"
-    assert expected in says(f"module={module}", "task=path")
-    write_motions(tmp_path / "motions.h5", motions)
-    assert "validation" in says(
-        f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation"
-    )
-    assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
-    assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
-    script = Path(examples.__path__[0]) / "trotting.py"
-    gains = (f"teacher={script}:TrotTeacher", "+teacher_settings.drives=[64,3.8]")
-    expected = "is of drives that a model moves"
-    assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", *gains)
-    nowhere = f"teacher={tmp_path / 'nowhere.py'}:Teacher"
-    assert "nowhere.py:Teacher: no file" in says(f"module={module}", RANGE, "algo=clone", nowhere)
-    assert "no class 'Trot'" in says(
-        f"module={module}", RANGE, "algo=clone", f"teacher={script}:Trot"
-    )
+    out = tmp_path / "out"
+    assert "data=FILE.h5" in refused(f"module={module}", f"out={out}", "debug=tiny", by=main)
+    assert not out.exists()
 
 
 def test_only_the_command_line_runs_a_teacher_s_code(module: Path, tmp_path: Path) -> None:

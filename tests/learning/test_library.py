@@ -141,18 +141,3 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     message = "was trained with another module, teacher, walker= or joint_space="
     refusal(message, taught, "small", "small", clone, resume=tmp_path / "small")
     refusal("teacher= needs algo=clone", taught, "other", "one", algo)
-
-
-def test_an_algorithm_of_another_run_is_named() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"algo must be one of Reuse.*, ReuseStudentConfig; got ImitationModelBasedConfig",
-    ):
-        ReuseSettings(algo=ImitationModelBasedConfig())  # type: ignore[arg-type]
-    assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
-
-
-@pytest.mark.parametrize("name", ["num_envs", "checkpoint_every"])
-def test_settings_out_of_range_are_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}"):
-        ImitationSettings(**{name: 0})  # type: ignore[arg-type]
