@@ -80,14 +80,14 @@ def command_of(name: str) -> Any:
     module, _, attribute = VERBS[verb][action].partition(":")
     if importlib.util.find_spec(f"npmp.experiments.{module}") is None:
         raise InputError(f"npmp {name} is not part of this installation")
-    with _garbage_kept():
+    with _without_collector():
         return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
 
 
 @contextlib.contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Imports without the garbage collector, which would look through torch again and again; later
-    it does not, either."""
+def _without_collector() -> Iterator[None]:
+    """Imports of a command without the garbage collector, which would look through torch again and
+    again; freeze() keeps it from doing so afterwards."""
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return

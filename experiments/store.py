@@ -246,7 +246,7 @@ def _choice(group: str, name: str, schema: type) -> ConfigNode:
     values = to_plain(schema())
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
-    node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
+    node: Any = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
     own: list[Any] = ["_self_"]
     own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})
