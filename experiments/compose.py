@@ -140,7 +140,10 @@ def typed(verb: str, keys: type, values: Mapping[str, Any]) -> Any:
             if not isinstance(value, dict) or not isinstance(value.get("name"), str):
                 raise InputError(f"{key} must be a mapping with a name, got {format_value(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
-            arguments[key] = from_value(store.schema_of(verb, key, value["name"]), inner, key)
+            schema = store.schema_of(verb, key, value["name"])
+            if key == "task" and store.has_terms(keys, schema):
+                inner.pop("rewards", None)
+            arguments[key] = from_value(schema, inner, key)
     for key, entry in fields.items():
         if key not in arguments and key not in groups and default_of(entry) is MISSING:
             raise InputError(needed(verb, keys, key))

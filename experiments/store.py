@@ -180,6 +180,12 @@ class InputDefaults:
     stored: Mapping[str, Any] | None = None
 
 
+def has_terms(keys: type, schema: type) -> bool:
+    """Whether a task's choice in a command also has `rewards`, keys of its reward terms by their
+    names: in commands that train. A user's task may have another setting of this name."""
+    return "resume" in hints_of(keys) and "rewards" not in plain_fields(schema)
+
+
 def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     """Make the store that of a command."""
     instance = ConfigStore.instance()
@@ -188,7 +194,8 @@ def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
         instance.repo.pop(group, None)
     for group in groups_of(keys):
         for name, schema in schemas(verb, group).items():
-            store(group=group, name=name, node=_choice(group, name, schema))
+            terms = group == "task" and has_terms(keys, schema)
+            store(group=group, name=name, node=_choice(group, name, schema, terms))
     store(group="debug", name="none", node={}, package="_global_")
     for kind, name in inputs.context.items():
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
@@ -237,13 +244,17 @@ SWEEP = {
 
 
 @functools.cache
-def _choice(group: str, name: str, schema: type) -> Any:
+def _choice(group: str, name: str, schema: type, terms: bool) -> Any:
     """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
-    stand its values."""
+    stand its values. terms: whether it has reward terms."""
     values = to_plain(schema())
+    if terms:
+        # open: the names are known once the task is made
+        values["rewards"] = OmegaConf.create({}, flags={"struct": False})
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
-    node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
+    more = ("name", "defaults", *(["rewards"] if terms else []))
+    node = structured(schema, more, HIDDEN.get(group, ()))
     own: list[Any] = ["_self_"]
     own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})

@@ -32,6 +32,16 @@ MISTAKES = [
     ("imitate data=m.h5 ~algo.ema", "~algo.ema"),
     ("evaluate suite policy=anymal_b_walk scenario.pushh.seconds=3", "'pushh'; the nearest are"),
     ("reuse task.pih=3 module=anymal_b_dog", "no setting 'pih'; the nearest are: phi, "),
+    ("reuse module=anymal_b_dog task.rewards.speed.weight=1", "'speed'; available: velocity"),
+    ("reuse module=anymal_b_dog task.rewards.velocity.weigth=1", "the nearest are: weight"),
+    (
+        "reuse module=anymal_b_dog task.rewards.velocity=1",
+        "task.rewards.velocity must be a mapping",
+    ),
+    (
+        "imitate data=m.h5 debug=tiny task.rewards.orientation.weight=2",
+        "task.rewards.orientation.weight changes nothing with algo=world_model",
+    ),
     # choices
     ("imitate data=m.h5 algo=ppoo", "'ppoo'; available: mo_vmpo, ppo, world_model"),
     ("reuse task=imitation module=anymal_b_dog", "'imitation'; available: dribble, "),
