@@ -19,7 +19,7 @@ from omegaconf import MISSING, OmegaConf
 
 from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
-from npmp.core import plugins
+from npmp.core import plugins, settings
 from npmp.core.settings import default_of, flat, hints_of, plain_fields, to_plain
 from npmp.experiments.sweeping.sweep import KINDS, Launcher
 
@@ -178,6 +178,19 @@ class InputDefaults:
     context: Mapping[str, str] = field(default_factory=dict)
     # settings of the run to go on from
     stored: Mapping[str, Any] | None = None
+
+
+def plain_key(verb: str, keys: type, key: str) -> str:
+    """A key of a command without the names of parts, task.terrain for task.ground.terrain."""
+    group, _, rest = key.partition(".")
+    if not rest or group not in groups_of(keys):
+        return key
+    kinds = [kind for kind in schemas(verb, group).values() if dataclasses.is_dataclass(kind)]
+    # a setting of this name, e.g. of a user's task
+    if any(rest.partition(".")[0] in settings.plain_fields(kind) for kind in kinds):
+        return key
+    plain = (settings.plain_key(kind, rest) for kind in kinds)
+    return f"{group}.{next((name for name in plain if name != rest), rest)}"
 
 
 def has_terms(keys: type, schema: type) -> bool:

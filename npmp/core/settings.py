@@ -74,6 +74,19 @@ def _keys(cls: type) -> set[str]:
     return {*plain_fields(cls), *_parts(cls)}.union(*map(_keys, _parts(cls).values()))
 
 
+def plain_key(cls: type, key: str) -> str:
+    """A dotted key without the names of parts, "terrain" for "ground.terrain"."""
+    name, _, rest = key.partition(".")
+    inner = rest.partition(".")[0]
+    for part, kind in _parts(cls).items():
+        if name != part and name in _keys(kind):
+            return plain_key(kind, key)
+        # not a key of another part
+        if name == part and rest and (inner in _keys(kind) or inner not in _keys(cls)):
+            return plain_key(kind, rest)
+    return key
+
+
 def changed(config: T, **values: Any) -> T:
     """Settings with other values; keys and errors as of `from_mapping`."""
     cls = type(config)

@@ -40,7 +40,7 @@ def at_speed(env: TaskEnv[Walk], *speeds: float) -> RobotState:
 
 def test_weights_of_simulated_states(walk: Walk) -> None:
     task = walk.with_rewards([Term(missing, 0.2)], {"velocity": 0.1})
-    env = TaskEnv(task, 2, num_threads=1)
+    TaskEnv(task, 2, num_threads=1)
     assert task.objectives == ("velocity", "missing")
     # eq. 16 of a robot at rest: exp(-0.5^2 / 0.5); 0.2 (0.5 - 0)
     expected = torch.tensor([0.1 * math.exp(-0.5), 0.1])

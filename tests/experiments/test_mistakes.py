@@ -32,6 +32,7 @@ MISTAKES = [
     ("imitate data=m.h5 ~algo.ema", "~algo.ema"),
     ("evaluate suite policy=anymal_b_walk scenario.pushh.seconds=3", "'pushh'; the nearest are"),
     ("reuse task.pih=3 module=anymal_b_dog", "no setting 'pih'; the nearest are: phi, "),
+    ("reuse task.ground.terain=x module=anymal_b_dog", "'terain'; the nearest are: terrain, "),
     ("reuse module=anymal_b_dog task.rewards.speed.weight=1", "'speed'; available: velocity"),
     ("reuse module=anymal_b_dog task.rewards.velocity.weigth=1", "the nearest are: weight"),
     (
