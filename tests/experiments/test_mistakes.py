@@ -65,6 +65,7 @@ MISTAKES = [
     ("imitate data=m.h5 algo.policy_lr=[1e-3]", "algo.policy_lr"),
     ("imitate data=m.h5 algo.horizon=[0,0]", "horizon must be a whole number of at least 1"),
     ("imitate data=m.h5 tempos=[0]", "tempo=0"),
+    ("imitate data=m.h5 engine=bullet", "'bullet'; available: mujoco, mujoco_staged"),
     ("imitate data=m.h5 device=gpu", "'gpu'; available: cpu, cuda, cuda:N"),
     ("deploy check x device=cuda", "device=cuda"),
     ("imitate data=runs/seed=1/m.h5", "\"data='runs/seed=1/m.h5'\""),

@@ -20,6 +20,7 @@ from npmp.experiments.command import run_of
 from npmp.experiments.compose import compose
 from npmp.experiments.reuse import Reuse, inputs, main, scripted_teacher
 from npmp.learning.world_model.model_fit import FILE
+from npmp.sim import StagedBatchSim
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillContract, SkillModule
@@ -59,6 +60,14 @@ def test_the_weight_of_a_reward_term(module: Path) -> None:
     # eq. 16 of a robot at rest that is to walk at 0.5 m/s: exp(-0.5^2 / 0.5)
     reward = term(state, torch.tensor([[0.5, 0.0, 0.0]])).item()
     assert reward == pytest.approx(0.1 * math.exp(-0.5))
+
+
+def test_the_engine(module: Path) -> None:
+    job = compose("reuse", Reuse, [f"module={module}", RANGE, "engine=mujoco_staged"])
+    args = inputs(job.config, run_of(job, Path("out"), 1, job.values))
+    task = args["task"](args["robot"], args["config"])
+    env = args["settings"].env(task, 1, SkillModule.load(module), seed=0)
+    assert isinstance(env.robots.sim, StagedBatchSim)
 
 
 @pytest.mark.slow
