@@ -285,7 +285,7 @@ class Parts:
     privileged: Sequence[Callable[[], Tensor]] = ()
     # duration of episodes [s]; None: until the task ends. `TaskEnv` may end them before
     episode_s: float | None = None
-    # a `npmp.envs.scripts.Script`: from the task's inputs to commands of a lower policy
+    # a `npmp.tasks.teachers.scripts.Script`: from the task's inputs to commands of a lower policy
     script: Any = None
     # weight of the motors' currents in the loss of imagined robots [1/A^2]
     current_weight: float = 0.0
