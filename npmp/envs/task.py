@@ -188,6 +188,10 @@ class Sensor(Part, ABC):
     def restart(self, mask: Tensor) -> None:
         """Reset the readings' memory of robots (n,) bool within an episode, e.g. a clock."""
 
+    def restarted(self, reading: Tensor) -> Tensor:
+        """Readings (n, c) of this control step as they are after `restart`, with the same noise."""
+        return reading
+
 
 @dataclass(frozen=True)
 class Term:
@@ -582,6 +586,16 @@ class Task:
         """As `Sensor.restart`."""
         for extra in self.extras:
             extra.restart(mask)
+
+    @final
+    def observed_again(self, inputs: Tensor) -> Tensor:
+        """The policy's inputs (n, c) of this control step after `reset_memory`, as
+        `Sensor.restarted`."""
+        widths = [len(extra.ranges) for extra in self.extras]
+        columns = list(inputs.split([inputs.shape[-1] - sum(widths), *widths], -1))
+        for i, extra in enumerate(self.extras, 1):
+            columns[i] = extra.restarted(columns[i])
+        return torch.cat(columns, -1)
 
     @final
     def describe(self, i: int) -> dict[str, Any]:
