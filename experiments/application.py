@@ -145,6 +145,7 @@ def multirun(app: Hydra, name: str, task: HydraTask, overrides: list[str]) -> in
     single = [one.key_or_group for one in map(parsed, overrides) if not one.is_sweep_override()]
     if "out" not in single and any(parsed(one).key_or_group == "out" for one in overrides):
         raise InputError("out= names the folder of all jobs; it cannot be swept")
+    single = [store.plain_key(task.command.name, task.command.keys, key) for key in single]
     excluded = f"hydra.job.config.override_dirname.exclude_keys=[{','.join(single)}]"
     overrides = [excluded, *overrides, "hydra.mode=MULTIRUN"]
     config = app.compose_config(name, overrides, RunMode.MULTIRUN)

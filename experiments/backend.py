@@ -18,6 +18,7 @@ from npmp.experiments.command import Computing, Run
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.robots import Robot
+from npmp.sim import check_engine
 from npmp.sim.drives import IDEAL
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
@@ -35,6 +36,12 @@ class Simulating(Computing):
     # the drives: pd (ideal), or the folder of a fitted model; several, as pd+FOLDER, are
     # distributed among the robots
     actuator: str = IDEAL
+    # the physics engine: mujoco, mujoco_staged or another registered one; null: the device's
+    engine: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_engine(self.engine or "")
 
 
 def module_of(config: Any, run: Run, robot: Robot) -> tuple[Path, SkillModule, RobotBatchConfig]:

@@ -48,6 +48,8 @@ class Run:
     device: str
     # CPU threads for the simulator; results do not depend on them
     threads: int
+    # the physics engine; "": the device's default
+    engine: str = ""
     # the run folder to continue
     resume: Path | None = None
     # the keys and groups that the command line sets
@@ -62,8 +64,8 @@ class Run:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Device and threads, as `TaskEnv` takes them."""
-        return {"device": self.device, "num_threads": self.threads}
+        """Device, threads and engine, as `TaskEnv` takes them."""
+        return {"device": self.device, "num_threads": self.threads, "engine": self.engine}
 
     @property
     def folder(self) -> Path:
@@ -76,8 +78,15 @@ class Run:
 def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
     """The run of a job. values: its settings, complete; more: as `Run` takes it."""
     where = out, job.config.seed, job.config.device, threads
+    engine = getattr(job.config, "engine", None) or ""
     return Run(
-        job.verb, *where, overridden=job.overridden, chosen=job.chosen, values=values, **more
+        job.verb,
+        *where,
+        engine,
+        overridden=job.overridden,
+        chosen=job.chosen,
+        values=values,
+        **more,
     )
 
 

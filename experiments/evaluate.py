@@ -128,6 +128,7 @@ def run_module(config: Evaluate, run: Run) -> None:
         seed=run.seed,
         device=run.device,
         threads=run.threads,
+        engine=run.engine,
     )
     result |= {
         "versions": report.versions(),

@@ -64,7 +64,7 @@ def run(config: ExportPolicy, run: Run) -> None:
     task = kind(
         robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
     )
-    env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
+    env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, **run.place)
     mjlabs = config.format == "mjlab"
     run.begin()
     bundle = export(

@@ -134,7 +134,9 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     settings.check_sizes()
     return {
         "module": module,
-        "make_task": lambda: kind(robot, task, motions),
+        "task": kind,
+        "config": task,
+        "robot": robot,
         "out": run.folder,
         "settings": settings,
         "motions": motions,

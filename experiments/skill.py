@@ -87,7 +87,7 @@ def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | No
     _, _, like = module_of(config, run, robot)
     setup = {"robot": robot, "num_robots": config.envs, "seed": run.seed}
     motions = motions_of(config.data, robot, split=config.split)
-    return motions, setup | {"robots_config": like, "threads": run.threads}
+    return motions, setup | {"robots_config": like, "threads": run.threads, "engine": run.engine}
 
 
 def run_info(config: ModuleInfo, run: Run) -> None:

@@ -19,7 +19,7 @@ from omegaconf import MISSING, OmegaConf
 
 from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
-from npmp.core import plugins
+from npmp.core import plugins, settings
 from npmp.core.settings import default_of, flat, hints_of, plain_fields, to_plain
 from npmp.experiments.sweeping.sweep import KINDS, Launcher
 
@@ -180,6 +180,25 @@ class InputDefaults:
     stored: Mapping[str, Any] | None = None
 
 
+def plain_key(verb: str, keys: type, key: str) -> str:
+    """A key of a command without the names of parts, task.terrain for task.ground.terrain."""
+    group, _, rest = key.partition(".")
+    if not rest or group not in groups_of(keys):
+        return key
+    kinds = [kind for kind in schemas(verb, group).values() if dataclasses.is_dataclass(kind)]
+    # a setting of this name, e.g. of a user's task
+    if any(rest.partition(".")[0] in settings.plain_fields(kind) for kind in kinds):
+        return key
+    plain = (settings.plain_key(kind, rest) for kind in kinds)
+    return f"{group}.{next((name for name in plain if name != rest), rest)}"
+
+
+def has_terms(keys: type, schema: type) -> bool:
+    """Whether a task's choice in a command also has `rewards`, keys of its reward terms by their
+    names: in commands that train. A user's task may have another setting of this name."""
+    return "resume" in hints_of(keys) and "rewards" not in plain_fields(schema)
+
+
 def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     """Make the store that of a command."""
     instance = ConfigStore.instance()
@@ -189,8 +208,10 @@ def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
     for group in groups_of(keys):
         # Hydra copies a node that it loads
         instance.repo[group] = {
-            f"{name}.yaml": _choice(group, name, kind)
-            for name, kind in schemas(verb, group).items()
+            f"{name}.yaml": _choice(
+                group, name, schema, terms=group == "task" and has_terms(keys, schema)
+            )
+            for name, schema in schemas(verb, group).items()
         }
     store(group="debug", name="none", node={}, package="_global_")
     for kind, name in inputs.context.items():
@@ -240,13 +261,17 @@ SWEEP = {
 
 
 @functools.cache
-def _choice(group: str, name: str, schema: type) -> ConfigNode:
+def _choice(group: str, name: str, schema: type, *, terms: bool) -> ConfigNode:
     """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
-    stand its values."""
+    stand its values. terms: whether it has reward terms."""
     values = to_plain(schema())
+    if terms:
+        # open: the names are known once the task is made
+        values["rewards"] = OmegaConf.create({}, flags={"struct": False})
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
-    node: Any = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
+    more = ("name", "defaults", *(["rewards"] if terms else []))
+    node: Any = structured(schema, more, HIDDEN.get(group, ()))
     own: list[Any] = ["_self_"]
     own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})

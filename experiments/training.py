@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npmp.core import plugins, ranges
+from npmp.core.settings import from_value
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
 from npmp.learning.collectors import CollectorsConfig
@@ -47,6 +49,22 @@ class Training(Simulating):
         )
 
 
+@dataclass(frozen=True)
+class TermKeys:
+    """Keys of a reward term."""
+
+    # factor of its value
+    weight: float
+
+
+def weights_of(run: Run) -> dict[str, float]:
+    """The weights that task.rewards.NAME.weight sets, by name. Raises InputError for another key or
+    value."""
+    rewards = (run.values.get("task") or {}).get("rewards", {})
+    terms = from_value(Mapping[str, TermKeys], rewards, "task.rewards")
+    return {name: term.weight for name, term in terms.items()}
+
+
 def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     """Settings of the collectors; None where the process that learns collects.
 
@@ -68,6 +86,7 @@ def shared_settings(config: Any, run: Run) -> dict[str, Any]:
     return {
         "algo": config.algo,
         "num_envs": config.num_envs,
+        "weights": weights_of(run),
         "steps": config.steps,
         "evaluate_every": config.evaluation.every,
         "checkpoint_every": config.checkpoint_every,

@@ -72,8 +72,11 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
         if isinstance(value, dict) and field.name != "scenario":
             schema = store.schema_of(name, field.name, value["name"])
             inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
-            inner += _rows(_inner(field.name, schema, value))
-            inner_rows += _inner(field.name, schema, value)
+            in_group = _inner(field.name, schema, value)
+            if field.name == "task" and store.has_terms(keys, schema):
+                in_group.append(("task.rewards.NAME.weight", "weight of a reward term"))
+            inner += _rows(in_group)
+            inner_rows += in_group
     if key_names:
         every = [*rows, *choices, *inner_rows]
         return "\n".join(_rows([row for row in every if row[0].startswith(key_names)]))

@@ -24,7 +24,7 @@ T = TypeVar("T")
 # of integers: floats cannot represent all larger ones
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
-OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")
+OF_THE_PROCESS = ("out", "resume", "device", "engine", "threads", "torch_threads")
 # metadata of a field that holds a part's settings, a dataclass. In mappings the part's keys may
 # stand without its name, {"terrain": "stairs"} for {"ground": {"terrain": "stairs"}}; `to_plain`,
 # and with it run folders and the command line, have the first
@@ -72,6 +72,19 @@ def _parts(cls: type) -> dict[str, type]:
 def _keys(cls: type) -> set[str]:
     """The keys of a mapping for a dataclass, with and without the names of its parts."""
     return {*plain_fields(cls), *_parts(cls)}.union(*map(_keys, _parts(cls).values()))
+
+
+def plain_key(cls: type, key: str) -> str:
+    """A dotted key without the names of parts, "terrain" for "ground.terrain"."""
+    name, _, rest = key.partition(".")
+    inner = rest.partition(".")[0]
+    for part, kind in _parts(cls).items():
+        if name != part and name in _keys(kind):
+            return plain_key(kind, key)
+        # not a key of another part
+        if name == part and rest and (inner in _keys(kind) or inner not in _keys(cls)):
+            return plain_key(kind, rest)
+    return key
 
 
 def changed(config: T, **values: Any) -> T:

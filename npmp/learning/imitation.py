@@ -220,7 +220,7 @@ def _plan(
     """The plan of a run: its trainer, evaluations and files."""
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
-        task = Imitation(robot, settings.task, learned_on)
+        task = Imitation(robot, settings.task, learned_on).with_rewards(weights=settings.weights)
         # on policy: to a clip's end
         episode_s = getattr(settings.algo, "episode_s", None)
         env = TaskEnv(

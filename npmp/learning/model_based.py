@@ -552,6 +552,11 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
             )
     if not env.task.imaginable:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
+    for name in env.task.ignored_weights:
+        raise InputError(
+            f"task.rewards.{name}.weight changes nothing with algo=world_model, which minimizes "
+            f"the loss of task '{env.task.name}'; use another algo="
+        )
     # raises InputError for robots that it does not support
     env.task.next_goal(env.task.goal(), env.state)
     if not all(extra.imaginable for extra in env.task.extras):

@@ -2,7 +2,7 @@
 
 from npmp.sim.batch import BatchSim
 from npmp.sim.scene import add_contact_sensors, flat_scene
-from npmp.sim.simulator import Engine, Simulator, register, simulate
+from npmp.sim.simulator import Engine, Simulator, check_engine, register, simulate
 from npmp.sim.staged import StagedBatchSim
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Simulator",
     "StagedBatchSim",
     "add_contact_sensors",
+    "check_engine",
     "flat_scene",
     "register",
     "simulate",

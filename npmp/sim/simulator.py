@@ -119,6 +119,12 @@ def register(name: str, engine: Engine, *, device: str = "") -> None:
         _OF_DEVICE[device] = name
 
 
+def check_engine(name: str) -> None:
+    """Raise InputError for a name that no engine is registered by; "" is the device's default."""
+    if name and name not in _ENGINES:
+        raise unknown("engine", name, _ENGINES)
+
+
 def simulate(
     model: mujoco.MjModel,
     num_envs: int,
@@ -138,6 +144,5 @@ def simulate(
     """
     device = torch.device(device)
     name = engine or _OF_DEVICE.get(device.type, _OF_DEVICE["cuda"])
-    if name not in _ENGINES:
-        raise unknown("simulator", name, _ENGINES)
+    check_engine(name)
     return _ENGINES[name](model, num_envs, device=device, **settings)

@@ -21,9 +21,7 @@ from npmp.core import artifact
 from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
 from npmp.core.tree import Tree
-from npmp.envs import scripts
 from npmp.envs.policy import Observation
-from npmp.envs.scripts import Script
 from npmp.envs.task import Task
 from npmp.robots import Robot
 from npmp.skills import modules
@@ -34,6 +32,8 @@ from npmp.skills.normalizer import Normalizer
 from npmp.skills.prior import AR1, Prior
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
+from npmp.tasks.teachers import scripts
+from npmp.tasks.teachers.scripts import Script
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m

@@ -119,6 +119,7 @@ def make(
     seed: int = 0,
     num_threads: int = 0,
     device: str = "cpu",
+    engine: str = "",
     **options: Any,
 ) -> TaskEnv[Any]:
     """An environment by its task's name.
@@ -131,6 +132,7 @@ def make(
       num_envs: robots simulated at once.
       robots_config: drives, sensors, physics and pushes; by default ideal robots.
       device: where all tensors are, e.g. "cpu" or "cuda".
+      engine: of the physics, as `npmp.sim.simulate`.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
     Raises:
@@ -149,4 +151,5 @@ def make(
         seed=seed,
         num_threads=num_threads,
         device=device,
+        engine=engine,
     )

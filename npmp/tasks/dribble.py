@@ -542,7 +542,7 @@ class Dribble(Task):
                     scales=dict.fromkeys(INPUTS, (-1.0, 1.0)),
                 )
             ],
-            rewards=[Term("ball", BallReward(c.phi))],
+            rewards=[Term(BallReward(c.phi), name="ball")],
             terminations=[
                 Tilt(c.tilt_limit_deg),
                 FloorContacts(robot),

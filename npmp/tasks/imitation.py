@@ -363,9 +363,9 @@ class Imitation(Task):
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
         c = config or ImitationConfig()
         self.tracking = tracking = Tracking(robot, c, motions)
-        rewards = [Term(name, _column(tracking, k)) for k, name in enumerate(rew.REWARD_TERMS)]
+        rewards = [Term(_column(tracking, k), name=name) for k, name in enumerate(rew.REWARD_TERMS)]
         if c.reward.current_weight:
-            rewards.append(Term(rew.CURRENT, CurrentPenalty(c.reward)))
+            rewards.append(Term(CurrentPenalty(c.reward), name=rew.CURRENT))
         parts = Parts(
             commands=tracking,
             starts=tracking,

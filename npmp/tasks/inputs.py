@@ -48,6 +48,9 @@ class Clock(Sensor):
     def restart(self, mask: Tensor) -> None:
         self.phase = torch.where(mask, 0.0, self.phase)
 
+    def restarted(self, reading: Tensor) -> Tensor:
+        return self.read()
+
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         self.phase = (self.phase + self.env.dt / self.period_s) % 1.0
 

@@ -357,7 +357,7 @@ def navigating(parts: Parts, planner: HousePlanner, config: NavigateConfig) -> P
         parts,
         planner=planner,
         goals=planner,
-        rewards=[reward._replace(value=by_commands(reward.value, commands))],
+        rewards=[replace(reward, value=by_commands(reward.value, commands))],
         metrics={name: by_commands(metric, commands) for name, metric in parts.metrics.items()},
         ends={"arrived": planner.arrived},
         imaginable=False,

@@ -223,7 +223,7 @@ class Recover(Task):
             commands=UniformGoals(*c.stand),
             starts=Drops(robot, c),
             observations=[Inputs(lambda state, goal: goal, {"stand_height": c.stand})],
-            rewards=[Term("reward", standing.reward)],
+            rewards=[Term(standing.reward)],
             loss=standing,
             error=standing.error,
             error_name="recovery_error",

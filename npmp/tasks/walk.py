@@ -206,7 +206,7 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
             Inputs(command_of, dict(zip(COMMAND_NAMES, command.range, strict=True))),
             *sensors,
         ],
-        rewards=[Term("velocity", reward)],
+        rewards=[Term(reward, name="velocity")],
         terminations=[Tilt(c.tilt_limit_deg), FloorContacts(robot, c.may_touch)],
         loss=WalkingLoss(c),
         error=error,

@@ -116,6 +116,14 @@ def test_multirun(swept: str, expected: list[object]) -> None:
     assert [v["name"] if isinstance(v, dict) else v for v in values] == expected
 
 
+def test_keys_of_parts() -> None:
+    jobs = jobs_of("reuse", "-m", "module=m", "task.ground.terrain=stairs,rooms")
+    assert [job.values["task"]["terrain"] for job in jobs] == ["stairs", "rooms"]
+    job = job_of("evaluate", "policy=anymal_b_walk", "task=path", "task.walk.ground.terrain=stairs")
+    assert job.config.task.walk.ground.terrain == "stairs"
+    assert job.overridden >= {"task.terrain"}
+
+
 def test_a_sweep_of_the_users(configs: Path) -> None:
     jobs = jobs_of("imitate", "--config-dir", str(configs), "sweep=mine", "data=x")
     assert [job.values["seed"] for job in jobs] == [0, 1]

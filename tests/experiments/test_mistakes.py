@@ -32,6 +32,17 @@ MISTAKES = [
     ("imitate data=m.h5 ~algo.ema", "~algo.ema"),
     ("evaluate suite policy=anymal_b_walk scenario.pushh.seconds=3", "'pushh'; the nearest are"),
     ("reuse task.pih=3 module=anymal_b_dog", "no setting 'pih'; the nearest are: phi, "),
+    ("reuse task.ground.terain=x module=anymal_b_dog", "'terain'; the nearest are: terrain, "),
+    ("reuse module=anymal_b_dog task.rewards.speed.weight=1", "'speed'; available: velocity"),
+    ("reuse module=anymal_b_dog task.rewards.velocity.weigth=1", "the nearest are: weight"),
+    (
+        "reuse module=anymal_b_dog task.rewards.velocity=1",
+        "task.rewards.velocity must be a mapping",
+    ),
+    (
+        "imitate data=m.h5 debug=tiny task.rewards.orientation.weight=2",
+        "task.rewards.orientation.weight changes nothing with algo=world_model",
+    ),
     # choices
     ("imitate data=m.h5 algo=ppoo", "'ppoo'; available: mo_vmpo, ppo, world_model"),
     ("reuse task=imitation module=anymal_b_dog", "'imitation'; available: dribble, "),
@@ -54,6 +65,7 @@ MISTAKES = [
     ("imitate data=m.h5 algo.policy_lr=[1e-3]", "algo.policy_lr"),
     ("imitate data=m.h5 algo.horizon=[0,0]", "horizon must be a whole number of at least 1"),
     ("imitate data=m.h5 tempos=[0]", "tempo=0"),
+    ("imitate data=m.h5 engine=bullet", "'bullet'; available: mujoco, mujoco_staged"),
     ("imitate data=m.h5 device=gpu", "'gpu'; available: cpu, cuda, cuda:N"),
     ("deploy check x device=cuda", "device=cuda"),
     ("imitate data=runs/seed=1/m.h5", "\"data='runs/seed=1/m.h5'\""),

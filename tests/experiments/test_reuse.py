@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ import torch
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.core.artifact import read_tensors
+from npmp.envs import TaskEnv
 from npmp.envs.features import true_state
 from npmp.experiments import cli
 from npmp.experiments.command import run_of
 from npmp.experiments.compose import compose
-from npmp.experiments.reuse import Reuse, main, scripted_teacher
+from npmp.experiments.reuse import Reuse, inputs, main, scripted_teacher
 from npmp.learning.world_model.model_fit import FILE
+from npmp.sim import StagedBatchSim
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.nets import NetConfig
 from npmp.skills.skill_module import SkillContract, SkillModule
@@ -44,6 +47,27 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reuse(module: Path, out: Path, *more: str) -> int:
     return main([f"module={module}", f"out={out}", "debug=tiny", "threads=1", RANGE, *more])
+
+
+def test_the_weight_of_a_reward_term(module: Path) -> None:
+    job = compose("reuse", Reuse, [f"module={module}", RANGE, "task.rewards.velocity.weight=0.1"])
+    args = inputs(job.config, run_of(job, Path("out"), 1, job.values))
+    task = args["task"](args["robot"], args["config"]).with_rewards(
+        weights=args["settings"].weights
+    )
+    [term] = task.parts.rewards
+    state = TaskEnv(task, 1, num_threads=1).state
+    # eq. 16 of a robot at rest that is to walk at 0.5 m/s: exp(-0.5^2 / 0.5)
+    reward = term(state, torch.tensor([[0.5, 0.0, 0.0]])).item()
+    assert reward == pytest.approx(0.1 * math.exp(-0.5))
+
+
+def test_the_engine(module: Path) -> None:
+    job = compose("reuse", Reuse, [f"module={module}", RANGE, "engine=mujoco_staged"])
+    args = inputs(job.config, run_of(job, Path("out"), 1, job.values))
+    task = args["task"](args["robot"], args["config"])
+    env = args["settings"].env(task, 1, SkillModule.load(module), seed=0)
+    assert isinstance(env.robots.sim, StagedBatchSim)
 
 
 @pytest.mark.slow

@@ -108,22 +108,19 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     module = tmp_path / "imitated" / "module"
     one, other = (
-        train_policy(module, lambda: Walk(robot), tmp_path / name, settings, seed=1)
-        for name in ("one", "other")
+        train_policy(module, Walk, tmp_path / name, settings, seed=1) for name in ("one", "other")
     )
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
     message = "no reuse task 'path'"
-    refusal(message, train_policy, module, lambda: tasks.Path(robot), tmp_path / "other", settings)
+    refusal(message, train_policy, module, tasks.Path, tmp_path / "other", settings)
 
     def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
         asks = replace(
             settings, algo=algo, net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
         )
         shows = tmp_path / teacher / "policy"
-        return train_policy(
-            module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more
-        )
+        return train_policy(module, Walk, tmp_path / name, asks, teacher=shows, seed=1, **more)
 
     clone = ReuseStudentConfig(unroll=16, kept=1, updates=2, batch=4)
     small = taught("small", "one", clone)

@@ -17,7 +17,6 @@ from torch import Tensor
 from npmp.core import ranges
 from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
-from npmp.envs.scripts import register
 from npmp.tasks.velocity import COMMAND_NAMES
 
 
@@ -66,7 +65,6 @@ class DribbleScriptConfig:
             raise ValueError(f"lowest and highest need numbers below and above 0, got {pairs}")
 
 
-@register
 class DribbleScript:
     """The script as a policy of velocities, below which a walking policy dribbles."""
 
