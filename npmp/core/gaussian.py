@@ -28,7 +28,7 @@ class Gaussian(NamedTuple):
         """mean + std noise, (..., d); noise: standard normal, or zero for the mean."""
         return self.mean + self.std * noise
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def sample_detached(self, generator: torch.Generator) -> Tensor:
         """A sample (..., d) without gradient."""
         mean = self.mean
         noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)

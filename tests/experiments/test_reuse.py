@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_one_line(
         assert len(lines) == 1 and not (tmp_path / "out").exists()
         return lines[0]
 
-    assert "does not say which velocities" in says(f"module={module}")
+    assert "command_range" in says(f"module={module}")
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "no algo 'guess'" in says(f"module={module}", RANGE, "algo=guess")
     assert "no task 'imitation'" in says(f"module={module}", "task=imitation")

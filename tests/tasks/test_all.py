@@ -92,7 +92,7 @@ def test_a_restored_environment_goes_on_to_the_bit(
         (GroundConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
         (GroundConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
         (GroundConfig, {"terrain_fields": 0}, "terrain_fields must be"),
-        (GroundConfig, {"terrain_starts": "uphill"}, "uphill is for slopes and stairs"),
+        (GroundConfig, {"terrain_starts": "uphill"}, "terrain_starts"),
         (TerrainLimits, {"slope_deg": 70.0}, "slope_deg"),
         (DribbleConfig, {"radius_m": (0.2, 0.1)}, "radius_m"),
         (DribbleConfig, {"drag": (-0.1, 0.1)}, "drag"),

@@ -108,7 +108,7 @@ class Learner(Resumable, ABC):
         one_step = map_tree(lambda leaf: leaf[None], observations)
         mean, std, state, _ = self.acting(one_step, state, is_first[None])
         distribution = Gaussian(mean, std)
-        actions = distribution.draw(generator)
+        actions = distribution.sample_detached(generator)
         return actions[0], distribution.log_prob(actions)[0], state
 
     def learn(

@@ -172,7 +172,7 @@ def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
 
 def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """The path from above and the distance from it, for a task with a path."""
-    course: Any = getattr(task.planner, "course", None)
+    course: Any = getattr(task.planner, "path", None)
     if course is None:
         return []
     path = course.point.cpu().numpy()
