@@ -15,8 +15,8 @@ Row = tuple[str, str]
 
 OVERVIEW = Path(__file__).with_name("overview.txt")
 SOURCES = (
-    "where a value comes from: [P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second "
-    "hand, [R] a related paper or code, [D] our own decision."
+    "sources of values: [P] robot-NPMP (Bohez et al. 2022), [P*] the paper at second hand, [R] "
+    "related work, [D] our decision."
 )
 
 
@@ -28,7 +28,7 @@ def overview() -> str:
 def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
     """The text of `npmp VERB --help` for a verb with actions; commands: by full name."""
     rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
-    more = f"npmp {verb} ACTION --help says which keys it takes."
+    more = f"npmp {verb} ACTION --help lists its keys."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 
 
@@ -91,7 +91,7 @@ def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -
     default = default_of(field)
     if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
         return [(f"{key}={_shown(value)}", about)]
-    # below a choice it is a heading, even without a word of help
+    # below a choice it is a heading, even without help
     head = [(f"{key}.", about)] if about or "." in key else []
     return head + _inner(key, type(default), value)
 

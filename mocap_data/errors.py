@@ -21,7 +21,7 @@ class InputError(ValueError):
 
     The message is one line with the thing, its value, the expected one and the next step, e.g.
     "no robot 'anymal_x'; available: anymal_b". Line breaks become spaces, long messages lose their
-    middle, and unprintable characters (control characters, bytes that are no UTF-8) are escaped.
+    middle, and unprintable characters (control characters, bytes that are not UTF-8) are escaped.
     """
 
     def __init__(self, message: object = "") -> None:

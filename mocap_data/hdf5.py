@@ -30,7 +30,7 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     """The file, open for reading; any error inside the block names the file.
 
     Raises:
-      InputError: no regular file, no HDF5, a damaged or a truncated file.
+      InputError: not a regular file, no HDF5, a damaged or a truncated file.
     """
     path = regular_file(path)
     with reading(path):
@@ -39,14 +39,14 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
         except PermissionError:
             raise
         except (OSError, RuntimeError) as error:
-            reason = "it is cut short" if "truncated" in str(error) else "not HDF5, or damaged"
+            reason = "it is truncated" if "truncated" in str(error) else "not HDF5, or damaged"
             raise InputError(f"{path} cannot be read: {reason}") from error
         with file:
             yield file
 
 
 def schema_of(path: str | Path) -> str | None:
-    """The attribute "schema" of an HDF5 file, "" for none; None for a file that is no HDF5."""
+    """The attribute "schema" of an HDF5 file, "" for none; None for a file that is not HDF5."""
     try:
         with open_hdf5(path) as file:
             return str(attributes(file).get("schema", ""))
@@ -55,7 +55,7 @@ def schema_of(path: str | Path) -> str | None:
 
 
 def members(group: h5py.Group) -> list[str]:
-    """The names in a group, in its order; names that are no UTF-8 are left out."""
+    """The names in a group, in its order; names that are not UTF-8 are left out."""
     return [name for name in group if isinstance(name, str)]
 
 
@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
     """An HDF5 attribute as a JSON value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
+    # h5py keeps bytes that are not UTF-8 as surrogates, which cannot be printed
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, np.ndarray | list):
@@ -103,7 +103,7 @@ def array_bytes(array: Any, what: str) -> int:
       InputError: no array of numbers, or an array that is stored in another file.
     """
     if not isinstance(array, h5py.Dataset):
-        raise InputError(f"{what} is no array")
+        raise InputError(f"{what} is not an array")
     dtype = array.dtype
     if dtype.kind not in "fiub" or array.shape is None:
         raise InputError(f"{what} is of type {dtype}, expected an array of numbers")

@@ -31,8 +31,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     """The path of a regular file, links followed. at_most: its size [bytes].
 
     Raises:
-      InputError: an absent or unreachable file, no regular file, a larger one, or a pointer of Git
-        LFS in place of the file.
+      InputError: for a file that is absent, unreachable, not regular or too large, and for a Git
+        LFS pointer.
     """
     path = Path(path)
     try:
@@ -45,7 +45,7 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{path} is a folder; a file is expected")
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is no regular file (a device, FIFO or socket)")
+        raise InputError(f"{path} is not a regular file (a device, FIFO or socket)")
     if at_most is not None and status.st_size > at_most:
         raise InputError(f"{path} has {status.st_size:,} bytes; at most {at_most:,} are read")
     if status.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
@@ -69,7 +69,7 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
     """The text of a UTF-8 file.
 
     Raises:
-      InputError: as `regular_file`, and bytes that are no UTF-8.
+      InputError: as `regular_file`, and bytes that are not UTF-8.
     """
     path = regular_file(path, at_most=at_most)
     with reading(path):
@@ -102,13 +102,13 @@ def parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
+        cut = "; the file is truncated" if error.pos >= len(error.doc.rstrip()) else ""
         raise InputError(
             f"{name}, line {error.lineno}: no valid JSON ({error.msg}){cut}"
         ) from error
     # ValueError: a whole number of thousands of digits
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is no JSON that can be read ({_first_line(error)})") from error
+        raise InputError(f"{name} is not readable JSON ({_first_line(error)})") from error
 
 
 @contextmanager

@@ -186,7 +186,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
         )
     if hdf5.schema_of(out) != SCHEMA:
         raise InputError(
-            f"out={out} exists and is no dataset of motions, so it is not replaced; name "
+            f"out={out} exists and is not a dataset of motions, so it is not replaced; name "
             "another file"
         )
 
@@ -328,7 +328,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
-        # h5py keeps bytes that are no UTF-8 as surrogates
+        # h5py keeps bytes that are not UTF-8 as surrogates
         value.encode("utf-8")
         return str(value)
     raise TypeError
@@ -339,7 +339,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     place = f"{path}, clip {name!r}"
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
-        raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
+        raise InputError(f"{path}: {name!r} is not a group; a motion file has one group per clip")
     attrs = hdf5.attributes(group)
     fields = {key: _attribute(place, attrs, key, kind) for key, kind in _FIELDS.items()}
     quality = {
@@ -353,7 +353,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         arrays["contacts"] = contacts
     inner = hdf5.member(group, "frame_quality")
     if not isinstance(inner, h5py.Group | None):
-        raise InputError(f"{place}: frame_quality is no group of arrays")
+        raise InputError(f"{place}: frame_quality is not a group of arrays")
     figures = {} if inner is None else {key: hdf5.member(inner, key) for key in inner}
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):

@@ -100,7 +100,7 @@ def floor_slope(feet: Array, rate_hz: float) -> Array:
     """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero for a level floor.
 
     Some capture volumes were levelled badly (the CMU walks climb 8 cm in 4 m). A plane is fitted to
-    the slow feet, each with its own height, robustly: a platform or a raised paw is no slope.
+    the slow feet, each with its own height, robustly: a platform or a raised paw is not a slope.
     """
     frame, foot = np.nonzero(horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED)
     level = np.zeros(2)

@@ -1,7 +1,7 @@
 """Marker offsets: the animal's markers on the robot, theta of eq. 8 (Bohez et al. 2022).
 
-An animal is no scaled robot: a dog's paws step on a 10 cm track, ANYmal's feet on a 53 cm one. The
-offsets absorb this once for all frames (people have none, see `proportions`):
+Animals and robots differ in proportions: a dog's paws step on a 10 cm track, ANYmal's feet on a 53
+cm one. The offsets absorb this once for all frames (people have none, see `proportions`):
 
 - **trunk markers** (on the root body): a point in the root's frame, free in x, y and z.
 - **footprints** (markers on a round foot): a horizontal displacement (dx, dy) of the footprint in

@@ -6,7 +6,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at its size
                                 (people: its proportions) with offsets: RMS, largest [m]
     stance_lost_share           share of the recording's stances (feet times frames) in which the
-                                robot's foot is too high to stand; these are no contacts
+                                robot's foot is too high to stand; these are not contacts
     near_floor_mps              mean horizontal speed of contact points within NEAR of z = 0 [m/s]
     foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
     foot_slide_share            share of their steps from frame to frame faster than SLIDING

@@ -201,7 +201,7 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
             return [Excerpt(path, first, last) for path in files_of(place)]
         if _exists(place):
             expected = f"expected FILE@START:STOP, e.g. {place}@100:700"
-            raise InputError(f"{text!r}: {frames!r} are no frames, {expected}")
+            raise InputError(f"{text!r}: {frames!r} are not frames, {expected}")
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
 

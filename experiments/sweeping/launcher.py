@@ -55,7 +55,7 @@ class SweepLauncher(HydraLauncher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Raises InputError for settings out of range, and for a command that is not swept."""
+        """Raises InputError for settings out of range, and for a command without sweeps."""
         task: Any = task_function  # npmp.experiments.application.HydraTask
         self.context = hydra_context
         self.config = config
@@ -64,7 +64,7 @@ class SweepLauncher(HydraLauncher):
         self.launcher: Launcher = from_mapping(Launcher, settings, at="hydra.launcher")
         if self.command.name not in SWEPT_VERBS:
             raise InputError(
-                f"hydra/launcher={self.launcher.kind} is for {', '.join(SWEPT_VERBS)}, not for "
+                f"hydra/launcher={self.launcher.kind} needs {', '.join(SWEPT_VERBS)}, got "
                 f"{self.command.name}; hydra/launcher=basic runs one job after the other"
             )
 
@@ -103,7 +103,7 @@ class SweepLauncher(HydraLauncher):
         ]
 
     def _new_sweep(self, job: Job) -> Sweep:
-        """The sweep of a first job, compared by the command's score unless another is set."""
+        """The sweep of a first job, with the command's score unless another is set."""
         launcher = self.launcher
         score = score_of(job.verb, job.chosen.get("task"))
         if score is not None and launcher.score in (None, score[0]):

@@ -132,7 +132,7 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
 
 
 def _start(file: Path) -> bytes:
-    """The first bytes of a text, from the first character that is no white space."""
+    """The first bytes of a text, from the first character that is not white space."""
     with file.open("rb") as stream:
         return stream.read(4096).removeprefix(BOM).lstrip()
 

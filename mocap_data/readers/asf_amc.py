@@ -152,7 +152,7 @@ def read_asf(path: str | os.PathLike[str]) -> AsfSkeleton:
     sections = _sections(path, data.decode("utf-8", "replace"))
     for key in ("root", "bonedata", "hierarchy"):
         if key not in sections:
-            raise InputError(f"{path}: no :{key} section{CUT}, or is no ASF skeleton")
+            raise InputError(f"{path}: no :{key} section{CUT}, or is not an ASF skeleton")
     length, degrees = _units(path, sections.get("units", []))
     root, position = _root(path, sections["root"], degrees)
     bones = {ROOT: root}

@@ -51,7 +51,7 @@ class _Header:
     rate_hz: float
     # a name per point: its label, or "point17" for none
     labels: list[str]
-    # points that are no positions: a model's angles, forces, moments, powers
+    # points that are not positions: a model's angles, forces, moments, powers
     outputs: frozenset[str]
     units: str
     # "" where the file has no POINT:Y_SCREEN
@@ -76,7 +76,7 @@ def read_c3d(
     subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
     Raises:
-      InputError: with the file: no C3D, damaged or cut short, an unknown marker, subject or unit,
+      InputError: with the file: no C3D, damaged or truncated, an unknown marker, subject or unit,
         names and subject together, a marker with a long gap (with its frames).
     """
     path = Path(path)
@@ -141,7 +141,7 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
 def _header(path: Path, data: bytes) -> _Header:
     """The header and the parameters used here, checked against the file's size."""
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
-        raise InputError(f"{path} is no C3D file, or cut short")
+        raise InputError(f"{path} is not a C3D file, or truncated")
     start = _BLOCK * (data[0] - 1)
     try:
         if data[start + 3] != _INTEL:
@@ -150,7 +150,7 @@ def _header(path: Path, data: bytes) -> _Header:
         stop = start + _BLOCK * max(data[start + 2], 1)
         return _checked(path, data, _Parameters(data, start + 4, stop))
     except (struct.error, LookupError):
-        raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None
+        raise InputError(f"{path}: its parameters are damaged, or it is not C3D") from None
 
 
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
@@ -173,7 +173,7 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
     left = len(data) - begin
     if data_start < 2 or frames * size > left:
         needed = f"{frames} frames of {points} points take {frames * size:,} bytes"
-        raise InputError(f"{path}: {needed}, the file has {max(left, 0):,}; cut short or damaged")
+        raise InputError(f"{path}: {needed}, the file has {max(left, 0):,}; truncated or damaged")
     if last == _UNCOUNTED and left - frames * size > size + _BLOCK:
         expected = f"its header counts {frames:,}; cut it into parts"
         raise InputError(f"{path} has some {left // size:,} frames, {expected}")

@@ -153,7 +153,7 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
 
 
 def _walker(group: Any) -> h5py.Group | None:
-    """The group of a clip's arrays, None for a group that is no clip."""
+    """The group of a clip's arrays, None for a group that is not a clip."""
     for name in ("walkers", "walker_0"):
         group = member(group, name) if isinstance(group, h5py.Group) else None
     is_clip = isinstance(group, h5py.Group) and member(group, "body_positions") is not None
@@ -173,7 +173,7 @@ def _clip_name(path: Any, file: h5py.File, clip: str | None) -> str:
 
 
 class _File:
-    """A clip of an open file. Raises InputError for a group that is no clip."""
+    """A clip of an open file. Raises InputError for a group that is not a clip."""
 
     def __init__(self, path: Any, file: h5py.File, name: str) -> None:
         self.where = f"{path}, clip {name!r}"

@@ -27,7 +27,7 @@ BYTES_PER_KEYPOINT = 160
 # [Hz] of recordings; a rate beyond is a time in another unit
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
-CUT = "; the file is cut short"
+CUT = "; the file is truncated"
 
 _LEG = ("UpLeg", "Leg", "Foot", "Foot_end")
 _ARM = ("Shoulder", "Arm", "ForeArm", "Hand", "Hand_end")
@@ -267,7 +267,7 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     """Rows of equally many words as finite floats, (T, words in a row).
 
     Raises:
-      InputError: with the line of a word that is no finite number.
+      InputError: with the line of a word that is not a finite number.
     """
     try:
         values = np.array(rows, dtype=np.float64)
@@ -277,7 +277,7 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     if not finite.all():
         frame, column = np.argwhere(~finite)[0]
         word = quoted(rows[frame][column])
-        raise at_line(path, line_numbers[frame], f"{word} is no finite number")
+        raise at_line(path, line_numbers[frame], f"{word} is not a finite number")
     return values
 
 

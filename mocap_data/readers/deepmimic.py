@@ -207,7 +207,7 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
         joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))
     except (KeyError, TypeError, OverflowError):
         expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
-        raise InputError(f"{path} is no DeepMimic character: {expected}") from None
+        raise InputError(f"{path} is not a DeepMimic character: {expected}") from None
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
         raise InputError(f"{path}: expected one root, its first joint")
     return joints

@@ -14,7 +14,7 @@ _LEAST = 8
 _SHARE = 0.5
 # bodies that a message lists
 _LISTED = 8
-# prefixes that are no subjects
+# prefixes that are not subjects
 _SIDES = ("left", "right", "l", "r")
 
 

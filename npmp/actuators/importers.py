@@ -23,7 +23,7 @@ from npmp.actuators.actuator_log import (
     resample,
 )
 
-# at 12 V; some of the log's currents correspond to more, which are no torques
+# at 12 V; some of the log's currents correspond to more, which are not torques
 STS3215_STALL_NM = 2.94
 # the log's torques are multiples of one count of the servo's current register
 STS3215_NM_PER_COUNT = 0.022814

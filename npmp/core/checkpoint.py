@@ -67,7 +67,7 @@ def present(folder: Path) -> list[Path]:
     """The descriptions of a folder's checkpoints, newest first; empty for an absent folder.
 
     Raises:
-      InputError: for a path that is no readable folder.
+      InputError: for a path that is not a readable folder.
     """
     try:
         with reading(folder):
@@ -109,7 +109,7 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
         for key in ("step", "sha256", "values")
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
-        raise InputError(f"{description.name} is no checkpoint's description")
+        raise InputError(f"{description.name} is not a checkpoint's description")
     require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
     if sha256(path) != digest:
         raise InputError(f"{path.name}: its checksum differs")

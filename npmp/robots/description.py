@@ -125,7 +125,7 @@ class Description:
     imu_site: str = "imu"
     source: str = ""
     licence: str = ""
-    # pairs of bodies whose overlap is no self-collision, and their mirror images
+    # pairs of bodies whose overlap is not a self-collision, and their mirror images
     ignore_collisions: tuple[tuple[str, str], ...] = ()
     # position control of a model to adapt (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None

@@ -81,7 +81,7 @@ class Robot:
     symmetries: Mapping[str, Symmetry]
     # of names, kinematics and inertia, which a stored motion depends on
     model_sha256: str
-    # pairs of bodies whose overlap is no self-collision
+    # pairs of bodies whose overlap is not a self-collision
     ignored_collisions: tuple[tuple[str, str], ...] = ()
     # the description that adapts a model of another simulator, None for a native MJCF
     adaptation: Description | None = None

@@ -112,7 +112,7 @@ def make_symmetry(
     part.
 
     Raises:
-      InputError: where a swapped name does not exist, or joints or markers are no mirror images.
+      InputError: where a swapped name does not exist, or joints or markers are not mirror images.
     """
     normal = np.eye(3)["xyz".index(entry.normal)]
     tolerance = entry.tolerance

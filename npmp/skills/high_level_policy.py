@@ -245,7 +245,7 @@ class HighLevelPolicy(nn.Module):
 
     def regularize(self, prior: Prior) -> None:
         """Set the prior towards which it is regularized."""
-        # in a tuple, so that it is no submodule
+        # in a tuple, so that it is not a submodule
         self._prior = (prior,)
 
     def regularize_towards(self, skill: SkillModule) -> None:

@@ -208,7 +208,7 @@ def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:
     }
     assert rows["dog.csv"]["rate_hz"] == "60 assumed" and rows["dog.csv"]["doubts"] == "-"
     assert rows["more/huge.npz"]["doubts"].endswith("(units? scale= should be 100 times smaller)")
-    assert rows["cut.npz"]["doubts"].startswith("cut.npz") and "cut short" in printed
+    assert rows["cut.npz"]["doubts"].startswith("cut.npz") and "truncated" in printed
     assert result["problems"] == [rows["cut.npz"]["doubts"]]
     assert "good.npz" in printed
 

@@ -60,9 +60,9 @@ def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, refused: Say
             assert "is one of the recordings" in refused(f"source={args}", f"out={out}")
     other = elsewhere / "notes.txt"
     other.write_text("mine")
-    assert "is no dataset of motions" in refused("a.npz", f"out={other}")
+    assert "is not a dataset of motions" in refused("a.npz", f"out={other}")
     # also from generated gaits
-    assert "is no dataset of motions" in refused(f"out={other}")
+    assert "is not a dataset of motions" in refused(f"out={other}")
     assert source.read_bytes() == before and other.read_text() == "mine"
 
 
@@ -213,7 +213,7 @@ def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, refused: Says
     assert expected in refused("a.npz@8000:9000")
     assert "no frames 50:20 " in refused("a.npz@50:20")
     for wrong in ("abc", "1:2:3"):
-        assert f"{wrong!r} are no frames" in refused(f"source=a.npz@{wrong}")
+        assert f"{wrong!r} are not frames" in refused(f"source=a.npz@{wrong}")
     assert "no file or folder 'b.npz@abc'" in refused("b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
@@ -380,7 +380,7 @@ def test_what_is_left_out_is_named_last(
     lines = output.err.strip().splitlines()
     assert lines[0].startswith("npmp: warning: over looks wrong: ") and len(lines) == 4
     assert all(line.startswith("npmp: left out: ") for line in lines[1:])
-    assert lines[1].count("cut.npz") == 1 and "cut short" in lines[1] and "x.bvh" in lines[2]
+    assert lines[1].count("cut.npz") == 1 and "truncated" in lines[1] and "x.bvh" in lines[2]
     assert lines[3] == "npmp: left out: over: nothing kept (far from the recording 1.5 s)"
     assert "!" not in output.out
     motions = read_motions("m.h5")

@@ -81,7 +81,7 @@ def read_robot_motion(
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        raise InputError(f"{path} is no robot motion; set kind= to one of: {', '.join(KINDS)}")
+        raise InputError(f"{path} is not a robot motion; set kind= to one of: {', '.join(KINDS)}")
     check_available("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     valid = [name for name in inspect.signature(reader).parameters if name != "path"]

@@ -30,7 +30,7 @@ class RobotMotion:
 
     Raises:
       InputError: wrong shapes, values that are not finite, quaternions not of length 1, angles in
-        degrees, heights that are no metres, repeated names, or an implausible rate or position.
+        degrees, heights that are not metres, repeated names, or an implausible rate or position.
     """
 
     name: str

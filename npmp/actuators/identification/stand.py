@@ -165,7 +165,7 @@ def stand_of(
     """The robot with its trunk fixed, sampled at a rate. up: the vertical in the trunk's frame.
 
     Raises:
-      InputError: for a vertical that is no direction.
+      InputError: for a vertical that is not a direction.
     """
     vertical = np.asarray(up, dtype=np.float64)
     if vertical.shape != (3,) or not 0.0 < np.linalg.norm(vertical) < np.inf:
