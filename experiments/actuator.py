@@ -75,7 +75,7 @@ class FitActuator(_OfLog):
 class EvaluateActuator(_OfLog):
     """Evaluate a model on a log.
 
-    npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_judged
+    npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_evaluation
     """
 
     # the folder of a fitted model (npmp actuator fit)

@@ -40,7 +40,7 @@ class Evaluate(Simulating):
     and report.html.
 
     npmp evaluate module=runs/walk/module data=motions.h5 out=runs/evaluation
-    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/judged
+    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/evaluation
     npmp evaluate policy=runs/reuse/policy task.terrain=stairs evaluation.grounds=true
     out=runs/rough
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
