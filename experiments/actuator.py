@@ -16,7 +16,7 @@ from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
 from npmp.actuators.actuator_log import at_rate, unit_warnings
 from npmp.actuators.evaluation import Evaluation
-from npmp.actuators.evaluation import evaluate as judge
+from npmp.actuators.evaluation import evaluate as errors_of
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
@@ -138,9 +138,9 @@ def fit_model(config: FitActuator, run: Run) -> None:
             about=about,
             progress=lambda done, of, loss: bar.update(task, completed=done, total=of),
         )
-    judged = None if last is None else judge(model, last)
-    if judged is not None:
-        model.contract.training["after"] = {name: judged.figures[name] for name in FIGURES}
+    evaluation = None if last is None else errors_of(model, last)
+    if evaluation is not None:
+        model.contract.training["after"] = {name: evaluation.figures[name] for name in FIGURES}
     for name in ("evaluation.json", "report.html"):  # delete the page of an earlier model
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
@@ -150,26 +150,26 @@ def fit_model(config: FitActuator, run: Run) -> None:
             "warning: torque and position error are negatively correlated; is the sign of one "
             "wrong?"
         )
-    _report(config, run, judged, "the held-out part")
+    _report(config, run, evaluation, "the held-out part")
 
 
-def _report(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> None:
+def _report(config: _OfLog, run: Run, evaluation: Evaluation | None, part: str) -> None:
     """Evaluate a model; write and print the errors."""
-    if judged is None:
+    if evaluation is None:
         return
     if run.out is not None:
-        write_json(run.out / "evaluation.json", judged.figures)
+        write_json(run.out / "evaluation.json", evaluation.figures)
         if config.report:
-            actuator_page.write(run.out / "report.html", judged, part, provenance_of(run))
-    show_figures(judged.figures)
+            actuator_page.write(run.out / "report.html", evaluation, part, provenance_of(run))
+    show_figures(evaluation.figures)
 
 
 def show_figures(figures: Mapping[str, Any]) -> None:
     """Print the errors in total, and per recording and actuator."""
     rows: list[tuple[str, Mapping[str, float]]] = [("all", figures)]
-    for what in ("actuators", "recordings"):
-        if len(figures[what]) > 1:
-            rows += list(figures[what].items())[:ROWS_SHOWN]
+    for kind in ("actuators", "recordings"):
+        if len(figures[kind]) > 1:
+            rows += list(figures[kind].items())[:ROWS_SHOWN]
     columns = ("", "one step", "on its own", "constant gains", "std of torque")
     formatted = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
     show_table(columns, formatted, right=columns[1:], box=None, title="RMSE, Nm")
@@ -208,7 +208,7 @@ def evaluate_model(config: EvaluateActuator, run: Run) -> None:
             )
         log = kept
     part = "the whole log" if config.split == "all" else "the held-out part"
-    _report(config, run, judge(model, log), part)
+    _report(config, run, errors_of(model, log), part)
 
 
 def import_recording(config: ImportLog, run: Run) -> None:

@@ -143,8 +143,14 @@ def composed(command: Any, arguments: Sequence[str]) -> Job:
 def multirun(app: Hydra, name: str, task: HydraTask, overrides: list[str]) -> int:
     """Run all jobs of a command line; the swept overrides name their folders. Returns the exit
     code. Raises InputError."""
-    single = [one.key_or_group for one in map(parsed, overrides) if not one.is_sweep_override()]
-    if "out" not in single and any(parsed(one).key_or_group == "out" for one in overrides):
+    single = [
+        override.key_or_group
+        for override in map(parsed, overrides)
+        if not override.is_sweep_override()
+    ]
+    if "out" not in single and any(
+        parsed(override).key_or_group == "out" for override in overrides
+    ):
         raise InputError("out= is the folder of all jobs and cannot be swept")
     excluded = f"hydra.job.config.override_dirname.exclude_keys=[{','.join(single)}]"
     overrides = [excluded, *overrides, "hydra.mode=MULTIRUN"]
@@ -194,9 +200,11 @@ def application(command: Any, args: argparse.Namespace) -> Iterator[Hydra]:
     words = [parsed(override) for override in args.overrides]
     tasks = [
         str(name)
-        for one in words
-        if one.key_or_group == "task" and not one.is_delete()
-        for name in (one.sweep_iterator() if one.is_discrete_sweep() else [one.value()])
+        for override in words
+        if override.key_or_group == "task" and not override.is_delete()
+        for name in (
+            override.sweep_iterator() if override.is_discrete_sweep() else [override.value()]
+        )
     ]
     outer = GlobalHydra.instance().hydra
     loader = Loader(command.name, command.keys, config_dir=args.config_dir, tasks=tasks)

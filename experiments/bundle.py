@@ -71,8 +71,11 @@ def run_check(config: CheckBundle, run: Run) -> None:
     joints = counted(len(contract.joints), "joint")
     say(f"{contract.task} by {contract.robot}: {joints} at {contract.control_rate_hz:g} Hz")
     say("commands:")
-    for one in contract.commands:
-        say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
+    for component in contract.commands:
+        say(
+            f"  {component.name} [{component.unit}] {component.range[0]:g} to "
+            f"{component.range[1]:g}: {component.meaning}"
+        )
     result = check_golden(bundle)
     off = f"{result.difference:.1e} ({result.times_rounding:.1f} times rounding)"
     say(f"largest difference from torch: {off}; in a rollout {result.in_rollout:.1e}")

@@ -108,9 +108,9 @@ MEASURED = {
 
 
 @contextmanager
-def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], name: str, title: str) -> Iterator[None]:
     """Print a stage's title, and store its wall-clock time in `seconds`."""
-    console(stderr=True).rule(f"{len(seconds) + 1}. {what}", align="left")
+    console(stderr=True).rule(f"{len(seconds) + 1}. {title}", align="left")
     start = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - start, 1)
@@ -347,11 +347,13 @@ def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
         held_out = any(motion.split == "validation" for motion in motions.motions)
         references = motions.select(split="validation") if held_out else motions
         with LiveLine():
-            evaluation, judged = judge(config, run, [*jobs.values()][-1], references, motions)
+            evaluation, walking_evaluation = evaluate_stages(
+                config, run, [*jobs.values()][-1], references, motions
+            )
     seconds["total"] = round(time.perf_counter() - began, 1)
     summary = summarize(run, overall_rms(motions.motions), learned, walks, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
-    write_report(run, robot, references, evaluation, judged, summary)
+    write_report(run, robot, references, evaluation, walking_evaluation, summary)
     write_json(out / "summary.json", summary)
     evaluate.print_table(evaluation)
     tracked = summary["tracked_s"]
@@ -373,7 +375,7 @@ def inputs(verb: Any, run: Run, name: str, jobs: Mapping[str, Job]) -> dict[str,
     return arguments | {"caller": replace(arguments["caller"], resume_command=again(run))}
 
 
-def judge(
+def evaluate_stages(
     config: Demo, run: Run, walking: Job, tracked: MotionSet, motions: MotionSet
 ) -> tuple[dict[str, Any], PolicyEvaluation]:
     """Evaluate the module and the last policy; write evaluation.json. walking: the policy's stage.
@@ -388,7 +390,7 @@ def judge(
         )
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
     with phase("judging the policy"):
-        judged = evaluate_policy(
+        walking_evaluation = evaluate_policy(
             over(policy, skill),
             task_factory(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
@@ -396,9 +398,9 @@ def judge(
             seed=run.seed,
             num_threads=run.threads,
         )
-    evaluation["walking"] = judged.figures
+    evaluation["walking"] = walking_evaluation.figures
     write_json(out / "evaluation.json", evaluation)
-    return evaluation, judged
+    return evaluation, walking_evaluation
 
 
 def summarize(

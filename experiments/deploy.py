@@ -319,11 +319,12 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
         return np.zeros(len(contract.commands))
     values = config.command if isinstance(config.command, list) else [config.command]
     result = contract.command_of(values)
-    for one, value in zip(contract.commands, result):
-        low, high = one.range
+    for component, value in zip(contract.commands, result):
+        low, high = component.range
         if not low <= value <= high:
             say(
-                f"{one.name} {value:g} is clamped to {low:g} to {high:g} {one.unit}, the policy's "
+                f"{component.name} {value:g} is clamped to {low:g} to {high:g} {component.unit}, "
+                "the policy's "
                 "training range"
             )
     return result

@@ -40,7 +40,7 @@ class Evaluate(Simulating):
     and report.html.
 
     npmp evaluate module=runs/walk/module data=motions.h5 out=runs/evaluation
-    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/evaluation
+    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/walk
     npmp evaluate policy=runs/reuse/policy task.terrain=stairs evaluation.grounds=true
     out=runs/rough
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
@@ -102,9 +102,9 @@ def run(config: Evaluate, run: Run) -> None:
 def run_module(config: Evaluate, run: Run) -> None:
     """Evaluate a module on reference motions: evaluation.json, rollouts.h5, report.html and a
     table."""
-    for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
+    for key, meaning in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if getattr(config, key) is None:
-            raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
+            raise InputError(f"npmp evaluate needs {key}=... ({meaning}), or policy=...")
     robot = robots.load(config.robot)
     split = config.split
     module, skill, like = module_of(config, run, robot)

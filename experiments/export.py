@@ -82,8 +82,8 @@ def run(config: ExportPolicy, run: Run) -> None:
     # a bundle is shared, but settings contain paths of this machine
     (run.folder / CONFIG).unlink()
     shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
-    what = f"{folder.name} through {module.name}"
-    say(f"{what}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
+    names = f"{folder.name} through {module.name}"
+    say(f"{names}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
 
 
 main = Verb("deploy export", ExportPolicy, run, devices=("cpu",))

@@ -67,8 +67,8 @@ def run(config: Inspect, run: Run) -> int:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("", total=None, visible=False)
 
-        def tell(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total, visible=total > 0)
+        def tell(phase: str, done: int, total: int) -> None:
+            bar.update(task, description=phase, completed=done, total=total, visible=total > 0)
 
         with listening(tell):
             findings = inspect(config.file, config.kind, options)

@@ -79,7 +79,7 @@ def gather(
     else:
         options = options_of_keys(config)
         chosen = sources.excerpts(source, start, stop)
-        check_used(options, [one.path for one in chosen])
+        check_used(options, [recording.path for recording in chosen])
         recordings = sources.read_recordings(chosen, robot, options, with_keys)
         report_remarks(recordings)
     refuse_nothing(recordings.clips or recordings.motions, recordings.failures)
@@ -99,7 +99,7 @@ def check_used(options: dict[str, Any], paths: Sequence[Path]) -> None:
     Raises:
       InputError: naming the key.
     """
-    for key, what in (
+    for key, files in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt) and robots' .csv"),
         ("scale", "keypoints, not for robots' motions, which are in metres with Z up"),
         ("up", "keypoints, not for robots' motions, which are in metres with Z up"),
@@ -116,7 +116,7 @@ def check_used(options: dict[str, Any], paths: Sequence[Path]) -> None:
             continue
         own = f"; {paths[0]} has its own rate (rate_hz= is that of the motions)"
         value = f"{options[option]:g}" if isinstance(options[option], float) else options[option]
-        raise InputError(f"{key}={value} is for {what}{own if key == 'source_rate_hz' else ''}")
+        raise InputError(f"{key}={value}: needs {files}{own if key == 'source_rate_hz' else ''}")
 
 
 def with_keys(path: Path, error: Exception) -> str:

@@ -90,7 +90,7 @@ def run(config: Retarget, run: Run) -> None:
     begin = time.perf_counter()
     selection = config.source, config.start, config.stop
     sources = () if str(config.source) in GENERATED else excerpts(*selection)
-    store.check_replaceable(run.folder, [one.path for one in sources])
+    store.check_replaceable(run.folder, [source.path for source in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*selection, robot, config)

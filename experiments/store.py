@@ -51,7 +51,7 @@ def group(default: str | None) -> Any:
 def groups_of(keys: type) -> dict[str, str | None]:
     """The groups among a command's keys, with their default choice."""
     fields = dataclasses.fields(keys)
-    return {one.name: one.metadata["group"] for one in fields if "group" in one.metadata}
+    return {entry.name: entry.metadata["group"] for entry in fields if "group" in entry.metadata}
 
 
 def config_name(verb: str) -> str:

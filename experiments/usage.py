@@ -27,7 +27,7 @@ def overview() -> str:
 
 def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
     """The text of `npmp VERB --help` for a verb with actions; commands: by full name."""
-    rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
+    rows = [(name.partition(" ")[2], _about(command.keys)) for name, command in commands.items()]
     more = f"npmp {verb} ACTION --help lists its keys."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 

@@ -43,9 +43,9 @@ class Clip:
         clip = f"clip {self.name!r}"
         names = tuple(str(name) for name in self.names)
         shape = f"(T, {len(names)}, 3)"
-        what = f"{clip}: positions"
-        positions = read_only(self.positions, shape=shape, what=what)
-        require_moderate(positions, what)
+        label = f"{clip}: positions"
+        positions = read_only(self.positions, shape=shape, label=label)
+        require_moderate(positions, label)
         rate_hz = require_rate(self.rate_hz, f"{clip}:")
         set_fields(self, names=names, positions=positions, rate_hz=rate_hz)
         if not names:

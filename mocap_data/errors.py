@@ -79,7 +79,7 @@ def importing(advice: str) -> Iterator[None]:
         raise InputError(f"{advice} ({error})") from error
 
 
-def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
+def frame_range(label: str, start: int, stop: int | None, frames: int) -> slice:
     """Frames [start, stop) of `frames`, stop by default the end.
 
     Raises:
@@ -88,7 +88,7 @@ def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
     stop = frames if stop is None else stop
     if not 0 <= start < stop <= frames:
         raise InputError(
-            f"{what}: no frames {start} to {stop}, expected 0 <= start < stop <= {frames}"
+            f"{label}: no frames {start} to {stop}, expected 0 <= start < stop <= {frames}"
         )
     return slice(start, stop)
 

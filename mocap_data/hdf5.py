@@ -96,36 +96,36 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def array_bytes(array: Any, what: str) -> int:
+def array_bytes(array: Any, label: str) -> int:
     """The memory [bytes] that an array of numbers takes as float64.
 
     Raises:
       InputError: no array of numbers, or an array that is stored in another file.
     """
     if not isinstance(array, h5py.Dataset):
-        raise InputError(f"{what} is not an array")
+        raise InputError(f"{label} is not an array")
     dtype = array.dtype
     if dtype.kind not in "fiub" or array.shape is None:
-        raise InputError(f"{what} is of type {dtype}, expected an array of numbers")
+        raise InputError(f"{label} is of type {dtype}, expected an array of numbers")
     if array.is_virtual or array.external:
-        raise InputError(f"{what} is stored in another file, which is not opened")
+        raise InputError(f"{label} is stored in another file, which is not opened")
     return math.prod(array.shape) * 8
 
 
-def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
+def read_array(array: h5py.Dataset, label: str) -> np.ndarray:
     """All of an array.
 
     Raises:
       InputError: a damaged array, and as `_check_chunks`.
     """
-    _check_chunks(array, what)
+    _check_chunks(array, label)
     try:
         return np.asarray(array[...])
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{what} is damaged ({error})") from error
+        raise InputError(f"{label} is damaged ({error})") from error
 
 
-def _check_chunks(array: h5py.Dataset, what: str) -> None:
+def _check_chunks(array: h5py.Dataset, label: str) -> None:
     """Check the size of each chunk before HDF5 decompresses it, to whatever size it expands.
 
     Raises:
@@ -136,21 +136,21 @@ def _check_chunks(array: h5py.Dataset, what: str) -> None:
     ids = [settings.get_filter(i)[0] for i in range(settings.get_nfilters())]
     if len(set(ids)) < len(ids) or not set(ids) <= set(_FILTERS):
         allowed = ", ".join(_FILTERS.values())
-        raise InputError(f"{what} is stored with HDF5 filters {ids}: expected {allowed}")
+        raise InputError(f"{label} is stored with HDF5 filters {ids}: expected {allowed}")
     if h5py.h5z.FILTER_DEFLATE not in ids:
         return
     size = math.prod(array.chunks) * array.dtype.itemsize
     for i in range(array.id.get_num_chunks()):
         chunk = array.id.get_chunk_info(i)
         if chunk.filter_mask:
-            raise InputError(f"{what} is damaged (a chunk lacks a filter)")
+            raise InputError(f"{label} is damaged (a chunk lacks a filter)")
         _, compressed = array.id.read_direct_chunk(chunk.chunk_offset)
         try:
             content = zlib.decompressobj().decompress(compressed, size + 1)
         except zlib.error as error:
-            raise InputError(f"{what} is damaged ({error})") from error
+            raise InputError(f"{label} is damaged ({error})") from error
         if len(content) > size:
-            raise InputError(f"{what} is damaged (a chunk of {size:,} bytes expands beyond it)")
+            raise InputError(f"{label} is damaged (a chunk of {size:,} bytes expands beyond it)")
 
 
 def place_of(node: Any) -> str:

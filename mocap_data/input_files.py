@@ -143,10 +143,10 @@ def available_memory() -> int:
     return max(free, 0)
 
 
-def require_memory(num_bytes: float, what: str) -> None:
+def require_memory(num_bytes: float, label: str) -> None:
     """Raise before an allocation that memory does not hold.
 
-    num_bytes: an estimate of the peak. what: its purpose, with the setting that makes it less.
+    num_bytes: an estimate of the peak. label: its purpose, with the setting that makes it less.
 
     Raises:
       InputError: with both sizes.
@@ -154,7 +154,7 @@ def require_memory(num_bytes: float, what: str) -> None:
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:
         needed = f"{num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
-        raise InputError(f"{what} needs about {needed}")
+        raise InputError(f"{label} needs about {needed}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -143,9 +143,9 @@ def dog_gait(
     if not all(map(math.isfinite, (speed, lateral_mps, turn))):
         raise InputError(f"speed_mps={speed}, turn_rate={turn}: must be finite")
     positive = {"rate_hz": rate_hz, "duration_s": duration_s, "stride_s": pattern.stride_s}
-    for what, value in positive.items():
+    for label, value in positive.items():
         if not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"{what}={value}: must be above 0")
+            raise InputError(f"{label}={value}: must be above 0")
     time = np.arange(max(1, round(duration_s * rate_hz))) / rate_hz  # (T,) [s]
 
     velocity = (speed, lateral_mps)

@@ -45,11 +45,11 @@ class Options:
         set_fields(self, scale_body=scale, rate_hz=rate)
 
 
-def from_mapping(kind: type[Settings], values: Mapping[str, Any], what: str) -> Settings:
-    """A dataclass of settings from a mapping; `what` is a setting's name in an error.
+def from_mapping(kind: type[Settings], values: Mapping[str, Any], label: str) -> Settings:
+    """A dataclass of settings from a mapping; `label` is a setting's name in an error.
 
     Raises:
       InputError: an unknown name.
     """
-    check_available(what, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
+    check_available(label, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
     return kind(**values)

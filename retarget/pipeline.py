@@ -181,7 +181,8 @@ def fit_subject(subject: Subject, prepared: PreparedRobot, options: Options) -> 
             leg_scale = proportions.scale_of(recorded, prepared)
             scale = leg_scale if options.scale_body == AUTO else scale
             recorded = tuple(
-                proportions.with_proportions(one, prepared, leg_scale, heights) for one in recorded
+                proportions.with_proportions(track, prepared, leg_scale, heights)
+                for track in recorded
             )
             heights = standing_heights(recorded, prepared)
         if prepared.flat_feet:
@@ -189,7 +190,7 @@ def fit_subject(subject: Subject, prepared: PreparedRobot, options: Options) -> 
             prepared = replace(prepared, layout=layout)
         theta = prepared.layout.initial()
         if not is_person:
-            tracks = [make_targets(one, prepared, options, scale, heights) for one in recorded]
+            tracks = [make_targets(track, prepared, options, scale, heights) for track in recorded]
             theta = estimate_offsets(tracks, prepared)
     return Body(recorded, prepared, scale, heights, theta)
 
@@ -235,7 +236,7 @@ def _batches(clips: Sequence[RecordedMarkers]) -> Iterator[list[RecordedMarkers]
     batch: list[RecordedMarkers] = []
     for clip in clips:
         batch.append(clip)
-        if sum(one.clip.num_frames for one in batch) >= _BATCH_FRAMES:
+        if sum(track.clip.num_frames for track in batch) >= _BATCH_FRAMES:
             yield batch
             batch = []
     if batch:

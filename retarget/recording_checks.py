@@ -53,7 +53,7 @@ def recording_warnings(clip: Clip, skeleton: Skeleton | None) -> list[str]:
     """The warnings of a clip's keypoints and of their skeleton; None: only of the keypoints."""
     warnings = clip_warnings(clip)
     # of another size, or turned, the body adds no information
-    if skeleton is None or any("units?" in one or "axis?" in one for one in warnings):
+    if skeleton is None or any("units?" in warning or "axis?" in warning for warning in warnings):
         return warnings
     of_body = body_warnings(clip, skeleton)
     if any("units?" in warning for warning in of_body):

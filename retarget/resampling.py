@@ -38,8 +38,8 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int =
     # measured with 19 numbers: 36 MiB from 20,000 frames to as many (by this 41), 340 from 200,000
     # to 40,000 (337)
     needed = 8.0 * (3.0 * count * (width + 1) + 11.0 * frames * width)
-    what = f"resampling {frames:,} frames from {rate_hz:g} to {new_rate_hz:g} Hz"
-    require_memory(needed, what)
+    label = f"resampling {frames:,} frames from {rate_hz:g} to {new_rate_hz:g} Hz"
+    require_memory(needed, label)
     return np.minimum(np.arange(count) * ratio, frames - 1.0)
 
 

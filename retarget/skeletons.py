@@ -190,7 +190,7 @@ def detect_skeleton(clips: Sequence[Clip]) -> Skeleton:
       InputError: as `detect_limbs`, of the longest clip.
     """
     errors = []
-    for clip in sorted(clips, key=lambda one: -one.duration_s)[:_TRIES]:
+    for clip in sorted(clips, key=lambda clip: -clip.duration_s)[:_TRIES]:
         try:
             limbs = detect_limbs(clip)
             break

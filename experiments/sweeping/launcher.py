@@ -79,7 +79,9 @@ class SweepLauncher(HydraLauncher):
         """
         with progress_bar() as bar:
             each = bar.track(job_overrides, description="checking jobs")
-            configs = [self._config(i, one) for i, one in enumerate(each, initial_job_idx)]
+            configs = [
+                self._config(i, overrides) for i, overrides in enumerate(each, initial_job_idx)
+            ]
             jobs = [self._job(config) for config in configs]
         names = [job_name(config) for config in configs]
         earlier = [] if self.sweep is None else [job.name for job in self.sweep.jobs]

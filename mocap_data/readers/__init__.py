@@ -145,12 +145,12 @@ def _explained(file: Path, error: InputError) -> InputError:
 
     try:
         if (kind := robot_motions.kind_of(file)) is not None:
-            what = f"holds a robot's motion ({kind}), not a recording of keypoints to retarget"
+            problem = f"holds a robot's motion ({kind}), not a recording of keypoints to retarget"
         elif schema_of(file) == SCHEMA:
-            what = "is a dataset of robot motions, made by npmp retarget, not a recording"
+            problem = "is a dataset of robot motions, made by npmp retarget, not a recording"
         else:
             return error
     # damaged: the first error is better
     except (InputError, OSError):
         return error
-    return InputError(f"{file} {what}; npmp inspect shows it")
+    return InputError(f"{file} {problem}; npmp inspect shows it")

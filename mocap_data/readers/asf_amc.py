@@ -293,13 +293,13 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
     return parents
 
 
-def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> Array:
+def _numbers(path: Path, line: int, words: list[str], count: int, label: str) -> Array:
     """`count` finite numbers."""
     values = np.array([common.number_or_nan(word) for word in words])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
         got = quoted(" ".join(words))
-        raise at_line(path, line, f"{what} must be {expected}, got {got}")
+        raise at_line(path, line, f"{label} must be {expected}, got {got}")
     return values
 
 

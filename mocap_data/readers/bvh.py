@@ -153,13 +153,13 @@ class _Tokens:
             words.append(self.take())
         return " ".join(words)
 
-    def number(self, what: str) -> float:
+    def number(self, label: str) -> float:
         line = self.line
         word = self.take()
         value = common.number_or_nan(word)
         if not np.isfinite(value):
             got = common.quoted(word) if word else "the end"
-            raise common.at_line(self.path, line, f"{what} must be a number, got {got}")
+            raise common.at_line(self.path, line, f"{label} must be a number, got {got}")
         return value
 
 
@@ -179,8 +179,8 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
             inside = () if node.is_end else ("CHANNELS", "JOINT", "END")
             word = tokens.expect("OFFSET", *inside, "}")
             if word == "OFFSET":
-                what = f"OFFSET of {node.name!r}"
-                node.offset = np.array([tokens.number(what) for _ in range(3)])
+                label = f"OFFSET of {node.name!r}"
+                node.offset = np.array([tokens.number(label) for _ in range(3)])
             elif word == "CHANNELS":
                 node.first_column = columns
                 node.channels = _channels(tokens, node.name)

@@ -202,10 +202,10 @@ class _File:
     def array(self, key: str, rows: int) -> Array:
         """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
         data = member(self.walker, key)
-        what = f"{self.where}: array {key!r}"
-        array_bytes(data, what)
+        label = f"{self.where}: array {key!r}"
+        array_bytes(data, label)
         expected = (rows, self.clip.num_frames)
         if data.shape not in (expected, expected[::-1]):
-            raise InputError(f"{what} is of shape {data.shape}, expected {expected}")
-        values = np.asarray(read_array(data, what), dtype=np.float64)
+            raise InputError(f"{label} is of shape {data.shape}, expected {expected}")
+        values = np.asarray(read_array(data, label), dtype=np.float64)
         return values.T if data.shape == expected else values

@@ -40,5 +40,5 @@ def check_supported(path: str | os.PathLike[str]) -> None:
     """Raise InputError for a file of an unsupported format, by its suffix, with the next step."""
     suffix = Path(path).suffix.lower()
     if suffix in UNSUPPORTED:
-        what, next_step = UNSUPPORTED[suffix]
-        raise InputError(f"{path}: {what}; {next_step}")
+        description, next_step = UNSUPPORTED[suffix]
+        raise InputError(f"{path}: {description}; {next_step}")

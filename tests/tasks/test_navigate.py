@@ -201,9 +201,9 @@ def test_what_a_map_believes(robot: Robot) -> None:
 
 
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:
-    with pytest.raises(InputError, match="task.terrain=stairs"):
+    with pytest.raises(InputError, match=r"task\.terrain=stairs"):
         Navigate(robot, changed(NavigateConfig(), terrain="stairs"))
-    with pytest.raises(InputError, match="task.camera=null"):
+    with pytest.raises(InputError, match=r"task\.camera=null"):
         Mapped(robot, changed(CONFIG, camera=None))
     known = {"command_range": [[-8.0, 8.0], [-8.0, 8.0]], "camera": None}
     assert Navigate.resolve(NavigateConfig(), None, known).walk.camera is None

@@ -39,7 +39,7 @@ _QUATERNION = ("x", "y", "z", "w")
 # about the world's x, then y, then z
 _EULER = ("rx", "ry", "rz")
 # BONES-SEED's header; another one with Euler angles has other units, or another order
-_SEED = tuple(f"root_{what}{axis}" for what in ("translate", "rotate") for axis in "XYZ")
+_SEED = tuple(f"root_{kind}{axis}" for kind in ("translate", "rotate") for axis in "XYZ")
 _LONGEST_ROW = 100_000
 
 

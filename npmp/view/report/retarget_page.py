@@ -121,8 +121,8 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     if math.isfinite(overall(data.motions, "float_m")):
         sunk += f"; standing feet {data.overall('float_m', 1000)} mm above"
     violations = sum(
-        float(np.nan_to_num(overall(data.motions, f"{what}_violations")))
-        for what in ("limit", "velocity")
+        float(np.nan_to_num(overall(data.motions, f"{kind}_violations")))
+        for kind in ("limit", "velocity")
     )
     return [
         *cards,

@@ -41,7 +41,7 @@ def write(
     """
     rows = result["scenarios"]
     raised = [flag for flag in result["red_flags"] if flag["raised"]]
-    clips = [clip_of(one.task, one.trial, name) for name, one in scenarios.items()]
+    clips = [clip_of(scenario.task, scenario.trial, name) for name, scenario in scenarios.items()]
     passed = sum(row["passed"] for row in rows)
     return assemble(
         out,
