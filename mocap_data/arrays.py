@@ -44,7 +44,7 @@ def read_only(values: Any, *, shape: str, label: str) -> Array:
         frame = int(np.argwhere(~finite)[0, 0])
         raise InputError(f"{label} has a value that is not finite at frame {frame} of {len(array)}")
     if array.flags.writeable or array.base is not None:
-        # a read-only view could still change through its base
+        # a read-only view can change through its base
         array = array.copy()
         array.flags.writeable = False
     return array
@@ -66,7 +66,7 @@ def unique(names: Sequence[object], label: str) -> tuple[str, ...]:
 
 
 def set_fields(instance: object, **values: Any) -> None:
-    """Set fields of a frozen dataclass in its `__post_init__`."""
+    """Set fields of a frozen dataclass, in its `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 

@@ -13,7 +13,7 @@ from mocap_data.errors import InputError, check_available, frame_range
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clip:
-    """Keypoints over time in a right-handed world, Z up; its heading is that of the recording.
+    """Keypoints over time in a right-handed world, Z up; the heading is the recording's.
 
     Raises:
       InputError: wrong shapes, values that are not finite, repeated names, or an impossible rate or

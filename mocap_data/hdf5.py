@@ -1,4 +1,5 @@
-"""HDF5 files of users: only the file itself is opened, and an error names the place in it."""
+"""HDF5 files of users: links to other files are not opened, and errors name the path in the
+file."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import numpy as np
 from mocap_data.errors import InputError
 from mocap_data.input_files import reading, regular_file
 
-# how arrays are stored: higher levels cost seconds and save little on motion
+# compression of arrays: higher levels take seconds and save little
 COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
 
 _FILTERS = {
@@ -126,7 +127,7 @@ def read_array(array: h5py.Dataset, label: str) -> np.ndarray:
 
 
 def _check_chunks(array: h5py.Dataset, label: str) -> None:
-    """Check the size of each chunk before HDF5 decompresses it, to whatever size it expands.
+    """Check the decompressed size of each chunk before HDF5 decompresses it.
 
     Raises:
       InputError: a chunk that expands beyond its declared size, or another filter than those of
@@ -154,7 +155,7 @@ def _check_chunks(array: h5py.Dataset, label: str) -> None:
 
 
 def place_of(node: Any) -> str:
-    """A file, or a place in it, for an error."""
+    """Name of a file or a path in it, for errors."""
     file = str(node.file.filename)
     name = node.name
     return file if name in (None, "/") else f"{file}, {name.lstrip('/')!r}"

@@ -1,4 +1,4 @@
-"""Files that a user names: bounded in size and memory, every error one line.
+"""Input files: bounded in size and memory, with errors on one line.
 
 Only regular files are opened (a FIFO or a device would block or never end), only up to a size, and
 an error of a library becomes an `InputError` that names the file.
@@ -17,10 +17,10 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-# an hour of 120 Hz recording has a tenth of that
+# ten times an hour of a recording at 120 Hz
 MAX_TEXT_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20
-# of the free memory that one step may take
+# largest share of the free memory for one step
 MEMORY_SHARE = 0.8
 # a pointer of Git LFS is smaller
 MAX_POINTER_BYTES = 1024
@@ -119,7 +119,7 @@ def reading(path: str | Path) -> Iterator[None]:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{path}: reading it needs more memory than there is") from error
+        raise InputError(f"{path}: too large for the memory") from error
     except RecursionError as error:
         raise InputError(f"{path}: nested too deep") from error
     except UnicodeDecodeError as error:
@@ -144,9 +144,9 @@ def available_memory() -> int:
 
 
 def require_memory(num_bytes: float, label: str) -> None:
-    """Raise before an allocation that memory does not hold.
+    """Raise InputError before an allocation that exceeds the free memory.
 
-    num_bytes: an estimate of the peak. label: its purpose, with the setting that makes it less.
+    num_bytes: an estimate of the peak. label: its purpose, with the setting that reduces it.
 
     Raises:
       InputError: with both sizes.
@@ -158,7 +158,7 @@ def require_memory(num_bytes: float, label: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    # str() of an OSError has the file's name once more
+    # str() of an OSError repeats the file's name
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = (str(error).strip() or type(error).__name__).splitlines()[0]

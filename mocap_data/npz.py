@@ -1,4 +1,4 @@
-"""Numpy archives (npz) of users: sizes checked before unpacking, nothing unpickled."""
+"""Numpy archives (npz) of users: sizes are checked before unpacking, nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.lib.npyio import NpzFile
 from mocap_data.errors import InputError
 from mocap_data.input_files import reading, regular_file, require_memory
 
-# five minutes at 120 Hz of a hundred bodies take a tenth of it
+# ten times five minutes at 120 Hz of a hundred bodies
 MAX_ARCHIVE_BYTES = 1 << 30
 _SUFFIX = ".npy"
 

@@ -1,4 +1,4 @@
-"""Checks of steps: feet that never stand, and a rate that the file's name contradicts.
+"""Checks of steps: feet that never stand, and a rate that differs from the file's name.
 
 Shapes: T frames, F points of feet. World frame, Z up, metres.
 """
@@ -16,7 +16,7 @@ from mocap_data.arrays import Array, Bools
 _FEET = 0.08
 # greatest height above its lowest position of a foot at the floor [body sizes]
 _AT_FLOOR = 0.02
-# [m/s] body and feet that are slower do not step
+# [m/s] least speed of body and feet for a step
 _STEPS = 0.15
 # least share of the frames with feet at the floor
 _TOUCHES = 0.1

@@ -176,7 +176,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
     """Check that writing a dataset to `out` replaces nothing but a dataset.
 
     Raises:
-      InputError: `out` is one of its sources, or another file.
+      InputError: `out` is one of the sources, or another kind of file.
     """
     if not (out.exists() or out.is_symlink()):
         return
@@ -185,10 +185,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
             f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
         )
     if hdf5.schema_of(out) != SCHEMA:
-        raise InputError(
-            f"out={out} exists and is not a dataset of motions, so it is not replaced; name "
-            "another file"
-        )
+        raise InputError(f"out={out} exists and is not a dataset of motions; name another file")
 
 
 def read_motions(
@@ -328,7 +325,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
-        # h5py keeps bytes that are not UTF-8 as surrogates
+        # h5py decodes bytes that are not UTF-8 to surrogates
         value.encode("utf-8")
         return str(value)
     raise TypeError

@@ -67,7 +67,7 @@ def retarget_many(
     """All clips as motions of the robot; clips of one subject share offsets and body scale.
 
     progress: called as progress(done, total, clip name) before each clip, and at the end with "".
-    The offsets and options are kept in the result's provenance.
+    The offsets and options are stored in the result's provenance.
 
     Raises:
       InputError: as `retarget`; no clips, or two of the same name.
@@ -89,7 +89,8 @@ def retarget_subjects(
 ) -> MotionSet:
     """The clips of all subjects as motions of the robot, by subject; as `retarget_many`.
 
-    refused: where passed, errors of single clips are appended to it, and the others go on.
+    refused: if passed, errors of single clips are appended to it, and the other clips are
+    processed.
     """
     report = progress or (lambda done, total, name: None)
     total = sum(len(subject.clips) for subject in subjects)
@@ -207,7 +208,7 @@ def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
 
 
 def _groups(subject: Subject) -> list[Subject]:
-    """The subject's clips that share offsets: those that look misread are kept apart."""
+    """The subject's clips in groups that share offsets; clips that look misread are separate."""
     if len(subject.clips) == 1:
         return [subject]
     groups: dict[bool, list[Clip]] = {False: [], True: []}
@@ -219,7 +220,7 @@ def _groups(subject: Subject) -> list[Subject]:
 def _errors(
     subject: Subject, error: InputError, prepared: PreparedRobot, options: Options
 ) -> list[Refused]:
-    """The clips that cannot be retargeted alone, with their errors; else all, with `error`."""
+    """Clips that fail individually, with their errors; if none does, all clips with `error`."""
     meter = QualityMeter(prepared.robot)
     errors = []
     for clip in subject.clips:
@@ -289,7 +290,7 @@ def _motion(
             for points in (markers[:, columns], joints)
         )
         error = leg_orientation.orientation_error(*both).mean(axis=(1, 2))
-        # not where two of a leg's markers coincide
+        # undefined if two markers of a leg coincide
         if np.isfinite(error).all():
             figures["leg_orientation_rad"] = error
     return ReferenceMotion(

@@ -48,7 +48,7 @@ TOUCHING = 0.001
 OFF_FLOOR = 0.04
 # figures that only motions with standing or low feet have
 _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
-# of limits: a joint at its bound is within it
+# tolerance of limits, for joints at their bounds
 _TOLERANCE = 1e-9
 
 # bad values of each figure

@@ -1,8 +1,8 @@
 """Motions at another rate: cubic splines for places and joints, SQUAD for the root's rotation.
 
 As Bohez et al. 2022 (arXiv 2203.17138) bring recordings to a robot's control rate. The first frame
-stays where it is; frames run as far as the motion does, never beyond it.
-Shapes: T frames before, S after, J joints, F feet.
+does not change; no frame is beyond the end of the motion. Shapes: T frames before, S after, J
+joints, F feet.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     """The motion at another rate; itself if that is its rate.
 
     Joints stay within the robot's limits where a spline would overshoot them. Contacts are the
-    nearest frame's. The quality figures stay those of the original.
+    nearest frame's. The quality figures are not changed.
 
     Raises:
       InputError: as `frame_times`, or a rate that leaves fewer than two frames.

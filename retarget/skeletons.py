@@ -81,7 +81,7 @@ def _prefix(names: Sequence[str]) -> int:
 
 
 def read_skeleton(path: Path) -> Skeleton:
-    """A skeleton file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses do not count.
+    """A skeleton file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses are ignored.
 
     Raises:
       InputError: other contents, or weights that do not sum to 1.
@@ -165,7 +165,7 @@ def _selected(skeleton: str, clip: Clip) -> Skeleton:
 def _by_name(clips: Sequence[Clip]) -> Skeleton | None:
     """The shipped skeleton with most markers whose keypoints the clips have.
 
-    Names of a person without toes can be those of a dog: a tail decides, else its movement.
+    Names of a person without toes can be a dog's; then a tail decides, otherwise the movement.
     """
     names = clips[0].names
     candidates = (skeleton.matched(names) for skeleton in shipped_skeletons().values())

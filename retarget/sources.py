@@ -35,13 +35,13 @@ Explain = Callable[[Path, Exception], str]
 
 
 def failure_line(failure: Failure) -> str:
-    """A failure on one line, with the recording."""
+    """The message of a failure on one line, with the recording."""
     label, reason = failure
     return reason if label in reason else f"{label}: {reason}"
 
 
 class Excerpt(NamedTuple):
-    """A file and the frames of it to use."""
+    """A file and its range of frames."""
 
     path: Path
     start: int
@@ -49,7 +49,7 @@ class Excerpt(NamedTuple):
     stop: int | None
 
     def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
-        """These frames of the recording; a stop beyond its end is its end.
+        """These frames of the recording; a stop beyond its end is clamped.
 
         The part's name has them ("walk_800_1400").
 
@@ -69,7 +69,7 @@ class Excerpt(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """The file of a clip and the reader's options; kept in the dataset's provenance."""
+    """The file of a clip and the reader's options, for the dataset's provenance."""
 
     clip: str
     file: str
@@ -124,10 +124,10 @@ def assumptions(origins: Iterable[Origin], without_rate: Collection[str] = ()) -
                 line = assumption(option, getattr(origin, option, None))
                 clips.setdefault(line, []).append(origin.clip)
     subjects = {
-        line: f"{names[0]} does" if len(names) == 1 else f"{len(names)} recordings do"
+        line: names[0] if len(names) == 1 else f"{len(names)} recordings"
         for line, names in clips.items()
     }
-    return [f"{line} ({subject} not say)" for line, subject in subjects.items()]
+    return [f"{line} (not in {subject})" for line, subject in subjects.items()]
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def read_recordings(
     options: Mapping[str, Any],
     explain: Explain = lambda _, error: str(error),
 ) -> Recordings:
-    """Read and crop recordings under unique names; failures are listed, the rest goes on.
+    """Read and crop recordings under unique names; failures are listed.
 
     options: of the readers, each for the files that take it (`reader_options`). explain: the reason
     of an error of a file.

@@ -1,4 +1,5 @@
-"""Train and validation motions, split by recording: no part or mirror of one is on both sides."""
+"""Train and validation motions, split by recording: parts and mirrors of a recording are on one
+side."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
 def _greedy(order: Sequence[str], seconds: Mapping[str, float], share: float) -> frozenset[str]:
     """Names whose `seconds` sum up to about `share` of all.
 
-    They are taken in `order` while they fit; at last one is added that brings the sum nearer.
+    Names are added in `order` while they fit; then one more if it reduces the difference.
     """
     goal = share * sum(seconds[name] for name in sorted(order))
     chosen: list[str] = []

@@ -3,9 +3,9 @@
 Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet,
 headings
 
-Everything is brought to the output rate before anything is solved: a motion resampled afterwards
-would have feet that slide at every step between two frames, and joints beyond their bounds.
-Shapes: T frames of the recording, S frames of the output, M markers, F feet.
+All inputs are resampled to the output rate before the poses are solved. A motion resampled
+afterwards would have sliding feet, and joints beyond their bounds. Shapes: T frames of the
+recording, S frames of the output, M markers, F feet.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def body_scale(
 ) -> float:
     """The factor on the recordings' lengths: the option's, or standing legs as long as the robot's.
 
-    Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
-    robot with longer legs takes a dog's steps as they are. The median over feet and recordings
-    counts, so that a sitting animal does not.
+    Bodies of nearly the robot's size are not scaled, and smaller ones are never enlarged: a robot
+    with longer legs can make a dog's steps. The median over feet and recordings is used, which
+    ignores sitting animals.
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)

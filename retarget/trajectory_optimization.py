@@ -1,8 +1,8 @@
 """Trajectory optimization of flat feet: standing soles, leg directions and joint speeds at once.
 
-Frame by frame these conflict: a nearly straight leg needs a fast knee for a small rise of the hip,
-and slowing the knee afterwards moves the standing foot. So all frames are solved together, a sparse
-least-squares problem over time:
+Solved per frame, these conflict: a nearly straight leg needs a fast knee for a small rise of the
+hip, and slowing the knee afterwards moves the standing foot. So all frames are solved together, a
+sparse least-squares problem over time:
 
     sum_t  leg vectors, joints, root near the initial motion
          + standing soles where they stand, others not below                      (far heavier)

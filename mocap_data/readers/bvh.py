@@ -1,7 +1,7 @@
 """BVH: a skeleton, and per frame its root's position and every joint's Euler angles.
 
 Channels may come in any order and number, on any joint. A position channel replaces that component
-of the joint's OFFSET, so a root's positions are absolute, as most exporters mean it. Rotation
+of the joint's OFFSET, so a root's positions are absolute, as in most exporters. Rotation
 channels apply in the order they are listed, intrinsically: "Zrotation Xrotation Yrotation" is
 R = Rz Rx Ry.
 """
@@ -59,8 +59,8 @@ def read_bvh(
 ) -> Clip:
     """The joints and End Sites of a BVH file, in file order, by forward kinematics.
 
-    The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A frame time that
-    is a rounded 1/60 s gives 60 Hz.
+    The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A rounded frame
+    time of 1/60 s becomes 60 Hz.
 
     scale: centimetres by default; the file has no unit. up: the axis of the root's positions. See
       `to_world`.
@@ -74,7 +74,7 @@ def read_bvh(
     header, first_line, motion = _split(path, common.text_content(path, "a BVH file"))
     nodes = _hierarchy(path, header)
     rate_hz, values = _frames(path, motion, first_line, nodes)
-    # numbers too large end as a value that is not finite
+    # too large numbers become infinite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = node_positions(nodes, values)
     names = [node.name for node in nodes]
@@ -202,7 +202,7 @@ def _child(tokens: _Tokens, nodes: list[Node], parent: int, word: str) -> Node:
     if word == "JOINT":
         return Node(tokens.rest_of_line(), parent)
     tokens.expect("SITE")
-    # some exporters name End Sites; their joint's name is used instead
+    # names of End Sites are replaced by their joint's
     tokens.rest_of_line()
     siblings = sum(node.is_end and node.parent == parent for node in nodes)
     number = str(siblings + 1) if siblings else ""

@@ -29,7 +29,7 @@ _BLOCK = 512
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 # processor type; DEC (85) and MIPS (86) write other floats
 _INTEL = 84
-# a number of frames that the header cannot count
+# value of the header for more frames than it can count
 _UNCOUNTED = 0xFFFF
 # parameters of POINT that list a model's outputs, and the endings of their names
 _OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
@@ -67,7 +67,7 @@ def read_c3d(
     up: str | None = None,
     subject: str | None = None,
 ) -> Clip:
-    """The labelled markers of a C3D file, gaps filled, while the body is in the volume.
+    """The labelled markers of a C3D file, without gaps, while the body is in the volume.
 
     names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
       a model's outputs (angles, moments, ...) and those with long gaps; see

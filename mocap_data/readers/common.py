@@ -18,13 +18,13 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.input_files import regular_file, require_memory
 from mocap_data.readers.subject_selection import Keypoints
 
-# five minutes at 120 Hz with 100 keypoints are a text of 100 MB
+# five minutes at 120 Hz with 100 keypoints are 100 MB of text
 MAX_FILE_BYTES = 2**30
 # joints of a hierarchy, bones, markers
 MAX_KEYPOINTS = 2_000
 # memory per keypoint and frame at the peak of forward kinematics [bytes]
 BYTES_PER_KEYPOINT = 160
-# [Hz] of recordings; a rate beyond is a time in another unit
+# [Hz] of recordings; other rates are times in another unit
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
 CUT = "; the file is truncated"
@@ -52,7 +52,7 @@ DOG_RATE_HZ = 60.0
 
 
 class MissingOptions(InputError):
-    """A recording without a needed value; `options` are the reader's options that set it."""
+    """A recording lacks a required value; `options` are the reader's options that set it."""
 
     def __init__(self, message: str, options: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -146,7 +146,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of keypoints in a file's units and axes.
 
-    assumed: the reader's options that the file does not answer.
+    assumed: the reader's options whose values are assumed.
 
     Raises:
       InputError: with the file, as `to_world` and `Clip`.
@@ -157,7 +157,7 @@ def world_clip(
     if len(names) != count:
         raise InputError(f"{path}: names has {len(names)} entries, expected {count} (keypoints)")
     try:
-        # what is too large for a float is refused as not finite
+        # numbers too large for a float raise as not finite
         with np.errstate(over="ignore"):
             world = to_world(keypoints.positions, up=up, scale=scale, path=path)
         return Clip(
@@ -300,7 +300,7 @@ def number_lines(
             values = np.loadtxt(stream, delimiter=delimiter, comments=None, ndmin=2)
             if values.shape[1] == columns and np.isfinite(values).all():
                 return values
-    # word by word, to name the wrong one
+    # word by word, to find the invalid one
     lines = [
         (number, line.strip().removesuffix(separator).split(separator or None))
         for number, line in enumerate(text.splitlines(), start=first_line)

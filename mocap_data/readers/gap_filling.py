@@ -37,7 +37,7 @@ def fill_recording(
     remarks = list(keypoints.remarks)
     if drop:
         complete = [column for column in columns if _gap(missing[:, column]) <= longest]
-        # with none left the error of `fill_gaps` is better
+        # without any keep the error of `fill_gaps`
         columns = complete or columns
     names = [keypoints.names[column] for column in columns]
     dropped = [name for name in keypoints.names if name not in names]

@@ -40,7 +40,7 @@ def select_subject(path: Path, keypoints: Keypoints, subject: str | None) -> Key
     names = keypoints.names
     parents = keypoints.parents
     count = keypoints.positions.shape[1]
-    # of other lengths: the clip refuses them
+    # of other lengths: `Clip` raises for them
     if len(names) != count or (parents is not None and len(parents) != count):
         return keypoints
     columns, remarks = subject_columns(path, names, parents, subject)

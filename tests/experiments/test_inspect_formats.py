@@ -237,7 +237,7 @@ def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: S
     assert "scale= should be 2.54 times smaller" in warning
     np.savetxt(tmp_path / "dog.csv", clip.positions.reshape(120, -1), delimiter=",")
     _, printed = inspected(tmp_path / "dog.csv", "up=z")
-    assert "rate_hz: 60 assumed, the file does not say (source_rate_hz=)" in printed
+    assert "rate_hz: 60 assumed, as the file has none (source_rate_hz=)" in printed
     result, _ = inspected(tmp_path / "dog.csv", "up=z", "source_rate_hz=50")
     assert result["rate_hz"] == 50 and result["assumed"] == ["scale=1", "the dog set's keypoints"]
     assert "asf=a.asf is for AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")

@@ -125,7 +125,7 @@ def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, refuse
     assert "six.csv has 2 keypoints; give names=[...], those of its columns in order" in line
     assert "rate_hz" not in line
     save(elsewhere / "a.npz", walk, fps=None)
-    assert "a.npz does not say its rate; give source_rate_hz=" in refused("a.npz")
+    assert "a.npz: no frame rate; give source_rate_hz=" in refused("a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
     expected = "source_rate_hz=30 is for keypoint files"
@@ -173,12 +173,12 @@ def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots
         "npmp: warning: walk_50hz looks wrong: a rate of 30 frames/s is assumed"
     )
     assert "source_rate_hz=50" in named
-    assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
-    assert "assumed: quaternions as x, y, z, w (2 recordings do not say)" in output.out
+    assert silent == "npmp: warning: assumed: source_rate_hz=30 (not in a)"
+    assert "assumed: quaternions as x, y, z, w (not in 2 recordings)" in output.out
     origins = json.loads(read_motions("m.h5").provenance["recordings"])
     assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
     assert cli.main(["inspect", "m.h5"]) == 0
-    assert "source_rate_hz=30 (2 recordings do not say)" in capsys.readouterr().out
+    assert "source_rate_hz=30 (not in 2 recordings)" in capsys.readouterr().out
     assert cli.main([*command, "source=walk_50hz.csv", "source_rate_hz=50"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -202,7 +202,7 @@ def test_feet_that_never_stand_are_not_shown_as_good(
     assert "foot_slide_mps" not in motion.quality
     page = Path("m.html").read_text(encoding="utf-8")
     assert ">no foot stands<" in page and "belt looks wrong: no foot stands" in page
-    assert "scale=1 (belt does not say)" in page
+    assert "scale=1 (not in belt)" in page
     assert cli.main(["inspect", "m.h5"]) == 0
     assert "warnings: belt looks wrong: no foot stands" in capsys.readouterr().out
 

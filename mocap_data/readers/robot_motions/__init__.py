@@ -1,7 +1,7 @@
 """Robot motions in other projects' formats: one module per format, one `read_robot_motion`.
 
-They are not `Clip`s (keypoints): `retarget.imported` maps one to a robot of this project by the
-names of its joints.
+They are not `Clip`s (keypoints): `retarget.robot_motion_import` maps them to a robot by the names
+of joints.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from mocap_data.readers.common import MissingOptions
 _LARGEST_ANGLE = 4.0 * math.pi
 # [m] a higher median root is in centimetres
 _HIGHEST_ROOT = 20.0
-# files print quaternions with five digits, and solvers leave them a little off
+# files round quaternions to five digits, and solvers do not normalize them exactly
 _UNIT_TOLERANCE = 0.02
 
 
@@ -40,7 +40,7 @@ class RobotMotion:
     rate_hz: float
     # J unique names, of the file or the documented layout
     joint_names: tuple[str, ...]
-    # its name in the file; "": unknown
+    # name of the robot in the file; "": unknown
     robot: str = ""
     # B unique names; None: no body poses, or unnamed
     body_names: tuple[str, ...] | None = None
@@ -137,7 +137,7 @@ def joint_names_of(
 
     Raises:
       InputError: where option and file contradict each other or the count; MissingOptions without
-        names: an order is never guessed.
+        names: the order is never guessed.
     """
     from_option = None if joint_names is None else unique(joint_names, f"{path}: joint")
     from_file = None if in_file is None else unique(in_file, f"{path}: joint")

@@ -4,8 +4,8 @@
     second, Z up.
 
 Joint names, rate, source and licence are in a JSON file beside it that `write_unitree_csv` writes
-(walk.csv, walk.json). A header line is read where it names every column; a first column "time" [s]
-gives the rate, one "Frame" nothing.
+(walk.csv, walk.json). A header must name every column. A first column "time" [s] determines the
+rate; a column "Frame" is ignored.
 
 BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
 (root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
@@ -236,7 +236,7 @@ def looks_like(path: str | os.PathLike[str]) -> str:
     """Whether a CSV file is of this layout, by its first rows: "yes", "no" or "perhaps".
 
     "yes": it has our JSON file, or a header names the root's columns. "perhaps": columns 4 to 7 are
-    unit quaternions, which may also be points of a body.
+    unit quaternions, or coordinates of a body.
     """
     path = Path(path)
     if sidecar(path):
