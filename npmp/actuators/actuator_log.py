@@ -1,4 +1,4 @@
-"""Logs of joints: one format for actuators on a bench, robots on a stand, and drives of every make.
+"""Logs of joints: one format for actuators on a bench and robots on a stand.
 
 A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of T samples of n
 joints is
@@ -303,7 +303,7 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
 
 
 def write_log(path: str | Path, log: ActuatorLog) -> None:
-    """Write an .npz file, whole or not at all."""
+    """Write an .npz file atomically."""
     arrays: dict[str, Any] = {"licence": log.licence, "source": log.source}
     for recording in log.recordings:
         traces = [trace for trace in log.traces if trace.recording == recording]
@@ -321,7 +321,7 @@ def write_log(path: str | Path, log: ActuatorLog) -> None:
 
 
 def write_stand_log(path: str | Path, log: StandLog, **texts: str) -> None:
-    """Write an .npz file, whole or not at all. texts: licence, source."""
+    """Write an .npz file atomically. texts: licence, source."""
     arrays: dict[str, Any] = {"actuators": np.array(log.joints), **texts}
     for recording in log.recordings:
         for name in ("command", "position", "velocity", "torque"):

@@ -23,7 +23,7 @@ from npmp.actuators.actuator_log import (
     resample,
 )
 
-# at 12 V; some of the log's currents correspond to more, which are not torques
+# at 12 V; larger currents in the log do not correspond to torques
 STS3215_STALL_NM = 2.94
 # the log's torques are multiples of one count of the servo's current register
 STS3215_NM_PER_COUNT = 0.022814
@@ -246,8 +246,8 @@ def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
 
 
 def causal_velocity(position: Floats, rate_hz: float) -> Floats:
-    """Velocities (T,) as a robot could measure them: the rise of angles (T,) over at most
-    `SMOOTHED_S` before every sample, half of which they lag."""
+    """Causal velocities (T,): differences of angles (T,) over at most `SMOOTHED_S` before every
+    sample, with a lag of half of it."""
     at = np.arange(len(position))
     steps = np.minimum(at, _steps(rate_hz))
     return (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)

@@ -2,7 +2,7 @@
 
 A checkpoint is a flat dict of named tensors and a dict of JSON values. The tensors' file is written
 under a temporary name, flushed to disk, then renamed; a JSON file of the same name has its SHA-256
-and is written last. Loading takes the newest pair that matches.
+and is written last. Loading uses the newest matching pair.
 """
 
 from __future__ import annotations
@@ -162,8 +162,7 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Around the loading of a checkpoint's tensors: turns errors of missing or mismatched entries
-    into InputError."""
+    """Inside, errors of missing or mismatched entries of a checkpoint become InputError."""
     try:
         yield
     except InputError:

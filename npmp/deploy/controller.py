@@ -320,7 +320,7 @@ def drive(
                     missed = missed + more if more else 0
                 step_ends = loop.start + (last_step + 1) * dt
                 loop.tick(now, late, missed, step_begins=step_begins, step_ends=step_ends)
-            except BaseException as error:  # whatever ends the process ends in damping
+            except BaseException as error:  # damp whatever ends the process
                 loop.failure = loop.failure or error
                 controller.transition(clock.now(), f"{error!r:.200}")
                 loop.damp()
@@ -434,7 +434,7 @@ class _Loop:
         self.beat()
         try:
             self.robot.stop()
-        except BaseException as error:  # it is called again
+        except BaseException as error:  # it is called repeatedly
             self._driver_failed(error)
             return False
         return True

@@ -200,7 +200,7 @@ def damp(loop: socket.socket, stop: Callable[[], None], reason: str, damping_s: 
 def _failure(stop: Callable[[], None]) -> str:
     try:
         stop()
-    except Exception as error:  # it is called again
+    except Exception as error:  # it is called repeatedly
         return f" fails: {error!r:.200}"
     return ""
 

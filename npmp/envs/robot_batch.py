@@ -1,7 +1,7 @@
 """A batch of simulated robots: physics, drives, pushes and sensors, independent of the task.
 
-Everything between an action and the next observation is here, the same in imitation and reuse.
-Tasks place robots, give commands and end episodes.
+It computes the next observation from an action, in imitation and reuse. Tasks place robots, set
+commands and end episodes.
 """
 
 from __future__ import annotations

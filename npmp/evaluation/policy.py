@@ -195,7 +195,7 @@ def command_grid(command_range: CommandRange) -> Tensor:
 
 
 def lead_in(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """`LEAD_S` of commands sampled as in training, then the given ones (n, 3): (T, n, 3)."""
+    """`LEAD_S` of commands sampled as in training, then constant commands (n, 3): (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
     others = env.task.commands.sample(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0

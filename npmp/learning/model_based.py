@@ -217,7 +217,8 @@ class ModelBasedTrainer(Trainer):
         self._first_here = True  # no iteration yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Decide whether the module demonstrates before the first iteration, and for what."""
+        """Determine whether the module demonstrates before the first iteration, and for which
+        fits."""
         c = self.config
         policy = self.learned.upper
         skill = self.learned.lower

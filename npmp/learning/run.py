@@ -95,7 +95,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What the training loop needs to know of a run."""
+    """The inputs of the training loop for a run."""
 
     settings: RunSettings
     # (settings, num_envs, seed) -> a trainer; for collectors with `RunSettings.for_collector`
@@ -211,8 +211,8 @@ class _Run:
             _, tensors, values = start
             if values.get("belongs_to", "") != plan.inputs_sha256:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module, teacher, walker= or "
-                    "joint_space= than this one"
+                    f"resume='{resume}': the run has another module, teacher, walker= or "
+                    "joint_space="
                 )
             trainer.load_state_dict(tensors)
             if (count := trainer.iteration_count) > total:

@@ -308,7 +308,7 @@ def _markers(robot: Robot) -> Check:
     count = len(robot.markers)
     if lacking := missing[like]:
         return Check("markers", False, f"{count}; {like} recordings need {', '.join(lacking)}")
-    return Check("markers", True, f"{count}; all that {like} recordings need")
+    return Check("markers", True, f"{count}; sufficient for {like} recordings")
 
 
 # --- self-collision
@@ -329,7 +329,8 @@ class Touch:
 
 
 def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
-    """Each pair that touches, for the joint that does so nearest to home, by falling share."""
+    """Each touching pair with the joint that causes the contact nearest to home, by decreasing
+    share."""
     nearest: dict[Pair, Touch] = {}
     for joint, name in enumerate(robot.joint_names):
         home = float(robot.home_joints[joint])
@@ -353,7 +354,7 @@ def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
 
 
 def self_collision(robot: Robot) -> Check:
-    """No pair touches near home, and no bodies of one limb in most poses; others are listed."""
+    """No pair touches near home, nor bodies of one limb in most poses; other pairs are listed."""
     collision = SelfCollision(robot)
     touches = sweep(robot, collision)
     doubtful = [
@@ -547,7 +548,7 @@ def gains(robot: Robot) -> Check:
 
 
 def torque_limits(robot: Robot) -> Check:
-    """No torque limit is far above the robot's weight at the height of its base."""
+    """No torque limit is far above that of the robot's weight at the height of its base."""
     weight = 9.81 * float(robot.model(visuals=False).body_mass.sum()) / len(robot.foot_bodies)
     carried = weight * float(robot.home_qpos[2])
     largest = int(np.argmax(robot.torque_limit))
@@ -558,7 +559,9 @@ def torque_limits(robot: Robot) -> Check:
     )
     if ratio <= PLACEHOLDER:
         return Check("torque limits", True, detail)
-    hint = f"a placeholder? at most {PLACEHOLDER:g} times is expected; see the maker's data sheet"
+    hint = (
+        f"expected at most {PLACEHOLDER:g} times; is it a placeholder? See the maker's data sheet"
+    )
     return Check("torque limits", False, f"{detail}; {hint}")
 
 

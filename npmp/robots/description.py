@@ -1,4 +1,5 @@
-"""The schema of robot.yaml: what a model's file does not have, checked before the model is read."""
+"""The schema of robot.yaml, which adds values that models lack; checked before the model is
+read."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ class PhysicsRandomizer:
                 # (k, 1)
                 index = (0.5 * (1.0 + samples[:, self.columns["weak_joint"]]) * len(legs)).long()
                 weak = legs[index.clamp(max=len(legs) - 1)]
-                # both ends of its range
+                # both ends of the range
                 is_weak = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
                 values[:, -2 * nu :] *= torch.where(is_weak, c.weak_joint, 1.0)
             parts = values.split([target.shape[1] for target in self._targets], -1)

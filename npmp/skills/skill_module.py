@@ -232,7 +232,7 @@ class SkillModule(nn.Module):
         Only the LSTM, which does not depend on latents, is computed step by step.
         """
         decoder = self.decoder
-        # only this decoder is unrolled
+        # other decoders are not unrolled
         assert isinstance(decoder, Decoder)
         x, memorized = decoder.inputs(self.observation_scale(proprioception))
         hidden, last = unroll_lstm(decoder.lstm, memorized, (state.hidden, state.cell), resets)
