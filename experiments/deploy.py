@@ -64,7 +64,7 @@ class Deploy(Keys):
     bundle: str
     # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # of a Unitree robot: the network interface, lo for Unitree's simulators
+    # the network interface of a Unitree robot, lo for Unitree's simulators
     interface: str | None = None
     # true: read for two seconds, report problems, send nothing
     dry: bool = False
@@ -174,7 +174,7 @@ def _drive(
     about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
     about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
     failure: BaseException | None = None
-    for before in (FILE, "deploy.json"):  # of another run
+    for before in (FILE, "deploy.json"):  # delete files of another run
         (folder / before).unlink(missing_ok=True)
     logger = DeployLogger(contract, config.robot, about, folder / JOURNAL)
     try:

@@ -51,7 +51,7 @@ class Evaluate(Simulating):
     policy: str | None = None
     # the task of a policy's evaluation; null: its own
     task: Any = group(None)
-    # a skill module: its folder, or a shipped one's name; of a policy, null: found by its checksum
+    # a skill module: its folder, or a shipped one's name; for a policy, null: found by its checksum
     module: str | None = None
     # the motion dataset (HDF5); for a policy: additional start poses; null: only the home pose
     data: Path | None = None

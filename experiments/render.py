@@ -58,10 +58,10 @@ class Render(Simulating, Reading):
     policy: str | None = None
     # the task to film it at; null: its own
     task: Any = group(None)
-    # of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left, turn],
-    # ...]; null: random ones of the task
+    # command of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left,
+    # turn], ...]; null: random ones of the task
     command: list[Any] | None = None
-    # a skill module that imitates clip=: its folder, or a shipped one's name; of a policy: the
+    # a skill module that imitates clip=: its folder, or a shipped one's name; for a policy: the
     # module it works through
     module: str | None = None
     # the motion dataset (HDF5), imitated or filmed beside its recording; for a policy: additional

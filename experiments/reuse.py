@@ -69,7 +69,7 @@ class Reuse(Training):
     # algo=clone: the teacher, a policy of this module, or a script FILE.py:CLASS whose joint
     # targets are compared with the decoder's; null: the task's velocity commands
     teacher: str | None = None
-    # of a script
+    # settings of a scripted teacher
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
     # true: from scratch, for comparison: the policy commands the joints
     joint_space: bool = False

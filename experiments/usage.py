@@ -87,7 +87,7 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
 
 
 def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -> list[Row]:
-    """A key with its value and help; of a nested dataclass each of its keys."""
+    """A key with its value and help; for a nested dataclass each of its keys."""
     default = default_of(field)
     if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
         return [(f"{key}={_shown(value)}", about)]

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 MAX_MESSAGE = 1200
 # characters of a message on the terminal
 LONGEST_LINE = 400
-# names in a message; of more names only the nearest
+# names in a message; for more names only the nearest
 MOST_NAMES = 20
 
 

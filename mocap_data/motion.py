@@ -17,7 +17,7 @@ from mocap_data.errors import InputError, frame_range
 
 # range of a weight other than 0: beyond it sums of weights overflow or vanish in 32 bits
 WEIGHTS = (1e-9, 1e9)
-# of a quaternion's length, for rounding
+# tolerance of a quaternion's length, for rounding
 _UNIT_TOLERANCE = 1e-6
 
 

@@ -37,7 +37,7 @@ def parse_yaml(text: str, name: str) -> Any:
     loader = _Loader(text)
     try:
         return loader.get_single_data()
-    # of values: impossible dates, numbers of 5,000 digits, odd keys and tags
+    # errors of values: impossible dates, numbers of 5,000 digits, invalid keys and tags
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise _not_yaml(name, error) from error
     finally:

@@ -12,7 +12,7 @@ from scipy.ndimage import uniform_filter1d
 
 from mocap_data.arrays import Array, Bools
 
-# of the body's size: keypoints whose lowest place is at most this high are feet
+# largest lowest height of a foot's keypoint, as a share of the body's size
 _FEET = 0.08
 # greatest height above its lowest position of a foot at the floor [body sizes]
 _AT_FLOOR = 0.02

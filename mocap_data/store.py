@@ -65,7 +65,7 @@ class MotionSet:
 
     # the robot's name
     robot: str
-    # of the robot's model that the motions were made with
+    # hash of the robot's model that the motions were made with
     model_sha256: str
     # the actuated joints, in qpos order after the free root's 7 numbers
     joint_names: tuple[str, ...]

@@ -95,11 +95,11 @@ class _Leg:
     keypoints: tuple[str, str, str, str]
     # the paw in the middle of a stance, in the trunk's frame [m]
     neutral: tuple[float, float]
-    # of the three segments, top to bottom [m]
+    # lengths of the three segments, top to bottom [m]
     lengths: tuple[float, float, float]
     # +1 where the middle joint points forward (knee), -1 backward (elbow)
     bend: float
-    # of the lowest segment against the line from paw to hip, backward [rad]
+    # backward angle of the lowest segment to the line from paw to hip [rad]
     lean: float = 0.35
 
 

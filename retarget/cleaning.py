@@ -71,7 +71,7 @@ MAX_COLLISIONS = 3
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """Filters and cuts. A threshold of None disables its filter.
+    """Filters and cuts recordings. A threshold of None disables its filter.
 
     Raises:
       InputError: values out of range.

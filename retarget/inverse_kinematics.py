@@ -117,9 +117,9 @@ def solve_track(
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for a track's `targets` (T, M, 3) [m], cold start.
 
-    Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose,
-    the others from between their solved neighbours. starts: the first frames of several tracks, one
-    after the other in `targets`.
+    Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose.
+    The others start from the interpolation of solved neighbours. starts: the first frames of
+    several tracks, one after the other in `targets`.
 
     Raises:
       InputError: as `fit_root`.

@@ -22,7 +22,8 @@ from mocap_data.errors import InputError
 UP = np.array([0.0, 0.0, 1.0])
 # frames that are used
 _FRAMES = 400
-# of the body's size: nearer keypoints are one; bones whose length changes by more are none
+# share of the body's size below which keypoints are merged, and change of length above which bones
+# are ignored
 _SAME = 0.004
 _STRETCH = 0.15
 # greatest difference of twins' bones, as a share of the limb; least length of a limb, as a share of
@@ -107,7 +108,7 @@ def side_of(name: str, names: Collection[str]) -> str:
 class Chain:
     """A chain of keypoints from the trunk to its end."""
 
-    # of the trunk's joint, then outwards
+    # keypoints from the trunk's joint outwards
     path: tuple[int, ...]
     # all keypoints below the first of the path
     members: tuple[int, ...]
@@ -235,7 +236,7 @@ Pair = tuple[Chain, Chain]
 
 
 def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
-    """The two longest pairs of twins that are in no other pair; of pairs as long the most alike."""
+    """The two longest disjoint pairs of twins; among equally long pairs the most similar."""
     candidates: list[tuple[float, float, Pair]] = []
     for node in tree.below(tree.root):
         for a, b in itertools.combinations(tree.children.get(node, []), 2):

@@ -27,7 +27,7 @@ TURN = "turn"
 TURNING = 0.3
 KINDS = (*(name for name, _ in SPEEDS), TURN)
 WORST = 12
-# of the worst: chunks of one recording often share a fault
+# largest number of chunks of one recording, as they often share a problem
 PER_RECORDING = 2
 # with more motions the table has the worst
 ROWS = 25
@@ -165,7 +165,7 @@ class SummaryTable(NamedTuple):
     title: str
     headings: list[str]
     rows: list[list[str]]
-    # of all and by kind of movement, and at last all together; of a single motion none
+    # medians of all and by kind of movement, then aggregates; none for a single motion
     medians: list[list[str]]
 
 

@@ -31,7 +31,7 @@ from retarget.trajectory_optimization import Track, optimize
 
 # weight of a foot in the final poses; 1 in eq. 8, which determines the offsets
 _FOOT_WEIGHT = 100.0
-# of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
+# largest number of steps of inverse kinematics for limbs, and step size [rad] that ends it
 _STEPS = 12
 _STILL = 2e-5
 # [m] deeper feet lift the trunk, within this time [s]
@@ -221,7 +221,7 @@ def free_arms(
         return qpos
     home = prepared.robot.home_joints
     shares = np.zeros((len(arms), len(qpos)))
-    # of each arm the frames with less depth when this arm is at home
+    # frames of each arm with less depth if this arm is at home
     colliding = []
     for arm in arms:
         away = qpos[hit].copy()

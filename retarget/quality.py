@@ -44,7 +44,7 @@ SLIDING = 0.05
 NEAR = 0.005
 # [m] shallower self-collisions are inaccuracies of the shapes
 TOUCHING = 0.001
-# of the legs' length; feet higher than this over the floor do not stand
+# share of the legs' length; feet higher than this above the floor do not stand
 OFF_FLOOR = 0.04
 # figures that only motions with standing or low feet have
 _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")

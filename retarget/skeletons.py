@@ -207,7 +207,7 @@ def detect_skeleton(clips: Sequence[Clip]) -> Skeleton:
 
 
 def _person(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
-    """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; of the trunk the keypoint
+    """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; and the trunk's keypoint
     nearest to the middle of the shoulders."""
     column: dict[str, int] = {}
     for letter, arm, leg in zip("LR", limbs.upper, limbs.lower, strict=True):

@@ -80,7 +80,7 @@ class Origin:
     # metres per unit, or the unit's name; None: the file's
     scale: float | str | None
     up: str
-    # of several; None: the first
+    # subject to select; None: the first
     subject: str | None = None
     # as of `Clip` and `RobotMotion`
     assumed: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Origin:
 RATE_KEY = "source_rate_hz"
 # the commands' keys of assumed values, where they differ
 _KEYS = {"rate_hz": RATE_KEY}
-# of assumed values without a key
+# assumed values without a key
 _WORDS = {
     "names": "the dog set's keypoints",
     "joint_names": "the documented robot's joints",
@@ -135,9 +135,9 @@ class Recordings:
     """The clips and robot motions of recordings."""
 
     clips: list[Clip] = field(default_factory=list)
-    # of the robot, imported
+    # imported motions of the robot
     motions: list[ReferenceMotion] = field(default_factory=list)
-    # of each clip and motion, by its name
+    # origin of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
     # its name in the file, by its name
     entries: dict[str, str] = field(default_factory=dict)
@@ -279,7 +279,7 @@ def _read(path: Path, robot: Robot, options: dict[str, Any]) -> list[Read]:
 
 
 def reader_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a recording's reader with their defaults; of a robot motion `names` are its
+    """The options of a recording's reader with their defaults; for a robot motion `names` are its
     joints. options: `names` decides between the two."""
     try:
         kind = kind_of(path, options.get("names", ()))

@@ -55,7 +55,7 @@ class RecordedMarkers:
     legs: Array
     # (M,) [m] of the markers of standing feet; NaN for others
     heights: Array
-    # of the recorded floor, which is levelled
+    # slope of the recorded floor, which is levelled
     slope: float
 
 

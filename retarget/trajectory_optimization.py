@@ -33,9 +33,9 @@ _SOLE = 2000.0
 _SPEED = 50.0
 # [1/rad^2]
 _BOUND = 50.0
-# of the distance from the initial motion: root position [1/m^2], attitude, joints [1/rad^2]
+# weights of the distance from the initial motion: root position [1/m^2], attitude, joints [1/rad^2]
 _NEAR = (0.02, 0.02, 1e-3)
-# of its second differences
+# weights of its second differences
 _BEND = (5.0, 0.05, 0.02)
 _ITERATIONS = 40
 # [m or rad]

@@ -49,7 +49,7 @@ class SweepLauncher(HydraLauncher):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.settings = settings
-        # of all batches of the sweeper
+        # jobs of all batches of the sweeper
         self.sweep: Sweep | None = None
 
     def setup(

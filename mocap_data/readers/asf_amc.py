@@ -31,7 +31,7 @@ from mocap_data.readers import common
 from mocap_data.readers.common import CUT, at_line, check_size, quoted, text_content
 from mocap_data.readers.subject_selection import Keypoints
 
-# of nearly all of CMU's recordings; an AMC file has no rate
+# rate of nearly all of CMU's recordings [Hz]; an AMC file has none
 RATE_HZ = 120.0
 ROOT = "root"
 _TURNS = ("rx", "ry", "rz")
@@ -67,7 +67,7 @@ class AsfSkeleton:
     bones: tuple[Bone, ...]
     # (3,) of the root, added to its "tx", "ty", "tz" [file units]
     position: Array
-    # of its lengths and of the AMC files' positions
+    # metres per unit of its lengths and of the AMC files' positions
     metres_per_unit: float
     # whether angles are in degrees, also in an AMC file without :DEGREES or :RADIANS
     degrees: bool

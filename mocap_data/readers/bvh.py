@@ -39,7 +39,7 @@ class Node:
     offset: Array = field(default_factory=lambda: np.zeros(3))
     # in lower case, e.g. "zrotation"
     channels: list[str] = field(default_factory=list)
-    # of its channels in a frame's numbers
+    # columns of its channels in a frame
     first_column: int = 0
     # whether it is an End Site
     is_end: bool = False

@@ -44,7 +44,7 @@ class _Header:
     # analog samples in a frame
     analogs: int
     frames: int
-    # of the points where they are int16; negative where they are float32
+    # scale of the points if they are int16; negative if they are float32
     scale: float
     # where the frames begin [bytes]
     begin: int

@@ -48,7 +48,7 @@ _STARTS_AT_END = dict(pairwise(_SPINE)) | {
 }
 # ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
 _ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
-# of each keypoint its parent
+# parent of each keypoint
 _CHAINS = (
     *(("root", *(side + bone for bone in _LEG)) for side in "lr"),
     ("root", *_SPINE),

@@ -39,7 +39,7 @@ DOG_NAMES = (
     *(f"{side}{part}" for side in ("Left", "Right") for part in _LEG),
     *("Tail", "Tail1", "Tail1_end"),
 )
-# of each keypoint its parent
+# parent of each keypoint
 DOG_PARENTS = (
     *(-1, 0, 1, 2, 3, 4),
     *(2, 6, 7, 8, 9),
@@ -90,7 +90,7 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     return number
 
 
-# of each upward axis of a file the axes that become X, Y and Z; a character in a Y-up file faces +Z
+# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z
 # at rest, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
@@ -119,7 +119,7 @@ def forward_kinematics(
 ) -> Array:
     """Positions (T, J, 3) of joints, parents before children, in the axes and units of the roots.
 
-    offsets: of each joint in its parent's frame, (3,) or (T, 3); of a root its positions (T, 3).
+    offsets: of each joint in its parent's frame, (3,) or (T, 3); for a root its positions (T, 3).
     turns: of each joint in its parent, (T, 4); None: the identity.
     """
     positions: list[Array] = []

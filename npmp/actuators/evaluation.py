@@ -151,7 +151,7 @@ def _without_rotor(model: ActuatorModel, traces: list[Trace], torque: Tensor) ->
 
 
 def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Tensor) -> Memory:
-    """The memory at the first sample; of a vae with the latents of fitted actuators."""
+    """The memory at the first sample; for a vae with the latents of fitted actuators."""
     memory = model.begin(inputs, torque)
     if isinstance(model, MLP) and model.codes is not None:
         actuators = model.contract.actuators

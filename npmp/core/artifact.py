@@ -26,7 +26,7 @@ from npmp.core.settings import format_value, from_mapping
 Contract = TypeVar("Contract")
 Module = TypeVar("Module", bound=nn.Module)
 
-# of the absolute values of a contract's floats: gains, ranges, rates
+# largest absolute value of a contract's floats: gains, ranges, rates
 MAX_FLOAT = 1e9
 
 

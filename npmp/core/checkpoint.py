@@ -43,7 +43,7 @@ def save(
       OSError: when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # of a process that was killed while writing
+    # temporary files of killed processes
     for partial in folder.glob(".checkpoint_*"):
         partial.unlink(missing_ok=True)
     path = folder / f"checkpoint_{step:010d}.safetensors"

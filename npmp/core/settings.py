@@ -21,7 +21,7 @@ from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
 
-# of integers: floats cannot represent all larger ones
+# largest integer: floats cannot represent all larger ones
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")

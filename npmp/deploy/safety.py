@@ -79,7 +79,7 @@ class SafetyConfig:
     torque_share: float = 0.8
     # time above the share of velocity or torque, minus the time below [D]
     overload_s: float = 0.2
-    # of any motor, if measured [D]
+    # largest temperature of any motor, if measured [D]
     temperature_c: float = 70.0
     # time of a velocity command from zero to the end of its range [D]
     command_ramp_s: float = 1.0

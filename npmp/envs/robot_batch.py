@@ -44,7 +44,7 @@ class RobotBatchConfig:
     """Drives, sensors, physics and pushes of robots; by default ideal. Raises ValueError for an
     unknown hold or accelerometer."""
 
-    # of setpoints; first_order: linear from the last to the new one over a control period
+    # hold of setpoints; first_order: linear from the last to the new one over a control period
     hold: str = "zero_order"
     # imu: mean over the last control step at the robot's IMU; root: at the root, over two steps
     accelerometer: str = "imu"

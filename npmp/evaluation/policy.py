@@ -46,7 +46,7 @@ class PolicyEvaluationConfig:
 
     # per trial, or per command, force and terrain
     robots: int = 64
-    # of the main trial; None: the task's own
+    # duration of the main trial; None: the task's
     seconds: float | None = None
     # also trials with constant commands, over a grid of the range: gait, error, falls
     grid: bool = False
@@ -67,7 +67,7 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Metrics of a policy, and the main trial."""
 
-    # of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
+    # figures of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task

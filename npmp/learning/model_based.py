@@ -95,7 +95,7 @@ class ModelBasedConfig:
     warmup_updates: int = 600
     # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = None
-    # of the policy, per iteration
+    # updates of the policy per iteration
     policy_updates: int = 4
     # imagined robots per update
     policy_batch: int = 128

@@ -66,8 +66,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     effort: float = 0.02
     # weight of the setpoints' change per step, summed over joints [1/rad]; with 0 feet stamp
     smoothness: float = 0.02
-    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; of a
-    # pretrained policy it is 1
+    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; 1 for
+    # a pretrained policy
     style_ramp: tuple[float, float] = (0.2, 0.5)
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing

@@ -42,7 +42,7 @@ RANGE_RAD = 0.1
 POSES = 32
 # [m] and [rad] error of mirrored poses, unless the symmetry has a tolerance
 EXACT = 1e-6
-# of a foot point from the floor at home, at most
+# largest distance of a foot point from the floor at home
 FLAT_M = 0.003
 # share of its height that a standing base may sink, its tilt, its drift: with the usual 20 Nm/rad a
 # Go2 sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
@@ -52,7 +52,7 @@ DRIFT_M = 0.11
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' test in the air
 STILL_RPS = 0.5
-# [rad] error that may remain of a deviation of STEP_RAD
+# [rad] largest remaining error after a deviation of STEP_RAD
 SETTLED_RAD = 0.05
 STEP_RAD = 0.2
 # torque limit over a leg's share of the weight at the base's height, beyond which it is a
@@ -323,7 +323,7 @@ class Touch:
     # [rad] of the joint, nearest to home, and its distance from home
     angle: float
     away: float
-    # of the joint's range in which they touch
+    # share of the joint's range in which they touch
     share: float
     depth_m: float
 

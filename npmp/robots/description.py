@@ -54,7 +54,7 @@ class Place:
 class MarkerEntry(Place):
     """A point that recordings are matched to."""
 
-    # of its error in retargeting, relative to the other markers
+    # weight of its error in retargeting, relative to the other markers
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -67,9 +67,9 @@ class FeetEntry:
 
     bodies: tuple[str, ...]
     radius: float
-    # one sphere a foot; of a sole, the middle of its points
+    # one sphere a foot; for a sole, the middle of its points
     offset: Point
-    # of soles, equally many for every foot
+    # points of soles, equally many for every foot
     points: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     # feet that are only shapes in the model, and the places of these
     at: Mapping[str, Place] = field(default_factory=dict)

@@ -107,7 +107,7 @@ def strip(spec: mujoco.MjSpec, path: Path) -> list[Change]:
     changes += _split_hinges(spec)
     if left_out:
         changes.insert(
-            0, ("left out", ", ".join(left_out), "one robot of hinges and shapes is taken")
+            0, ("left out", ", ".join(left_out), "only one robot of hinges and shapes is supported")
         )
     return changes
 

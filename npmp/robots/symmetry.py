@@ -31,7 +31,7 @@ class Marker:
     body: str
     # (3,) in the body's frame [m]
     position: Array
-    # of its error in retargeting, relative to the other markers
+    # weight of its error in retargeting, relative to the other markers
     weight: float = 1.0
 
 

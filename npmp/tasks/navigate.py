@@ -42,7 +42,8 @@ CELL_M = 0.1  # cell of the planner's map
 # height above the floor of an obstacle, and of free floor
 OBSTACLE_M = 0.2
 FLOOR_M = 0.05
-# evidence in a map: of free floor by a depth network, which errs; of an occupied cell; the limit
+# evidence in a map: of free floor by a depth network, which errs, of an occupied cell, and the
+# limit
 FREE_EVIDENCE = 0.25
 OCCUPIED = 2.0
 MAX_EVIDENCE = 4.0

@@ -152,13 +152,13 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     mistakes = [
         ({"module": garbled}, "garbled"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
-        ({"task": "walk"}, "task=walk is of a policy's evaluation: give policy="),
+        ({"task": "walk"}, "task=walk needs policy="),
         (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0 "),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
-        ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: give policy="),
+        ({"evaluation.robots": 3}, "evaluation.robots=3 needs policy="),
         (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
-        ({"out": trained}, "holds a run of npmp imitate; choose another out="),
+        ({"out": trained}, "is a run of npmp imitate; choose another out="),
     ]
     files = [path for path in evaluated.rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in [*files, trained / "config.yaml"]}

@@ -134,7 +134,7 @@ def test_garbled(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles())
     content = path.read_bytes()
     for data, key in (
-        (b"", "no C3D"),
+        (b"", "C3D"),
         (content[:-600], "2,400 bytes"),
         (content[:515] + b"\x55" + content[516:], "processor type is 85"),
         (content[:2] + struct.pack("<H", 4) + content[4:], "POINT:USED 3"),

@@ -25,7 +25,7 @@ from mocap_data.readers.common import file_rate
 from mocap_data.readers.keypoints import one_number, texts_of
 from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
-# of each array its dimensions; None: any
+# dimensions of each array; None: any
 KEYS: dict[str, tuple[int | None, ...]] = {
     "joint_pos": (None, None),
     "joint_vel": (None, None),

@@ -30,7 +30,7 @@ from mocap_data.readers.keypoints import cells_of, first_column, number_table, r
 from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
 SCHEMA = "npmp-unitree-csv"
-# of the LAFAN1 retargeting dataset
+# frame rate of the LAFAN1 retargeting dataset [Hz]
 RATE_HZ = 30.0
 # of BONES-SEED
 SEED_RATE_HZ = 120.0
@@ -182,7 +182,7 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
 class Layout(NamedTuple):
     """The columns of a CSV."""
 
-    # of a column before the root's: time, frame; "": none
+    # kind of a column before the root's: time, frame; "": none
     first: str = ""
     # the components of the root's quaternion in their order, or `_EULER`
     turn: tuple[str, ...] = _QUATERNION

@@ -33,7 +33,7 @@ from npmp.robots.proposal.draft import Draft, pairs
 from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.robot import Robot, build
 
-# of a knee under the robot's weight; ANYmal B's is 0.14
+# sag of a knee under the robot's weight [rad]; 0.14 for ANYmal B
 _SAG_RAD = 0.1
 # share of its height that the base may sink under guessed gains; ANYmal B's 0.05, a Go2's with its
 # usual gains 0.24

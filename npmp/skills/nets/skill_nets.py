@@ -32,7 +32,7 @@ class NetConfig:
     lstm_width: int = 128  # 256 in the paper
     # of latents, by its name in `npmp.skills.priors.PRIORS`
     prior: str = "ar1"
-    # of a prior other than ar1, whose setting is alpha
+    # settings of another prior than ar1, whose setting is alpha
     prior_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

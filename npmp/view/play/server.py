@@ -130,7 +130,7 @@ class Server:
         }
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + VIEW_HEAD, 1))
-        self._errors: list[OSError | UnicodeError] = []  # of binding the port
+        self._errors: list[OSError | UnicodeError] = []  # error of binding the port
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         serving = self._loop.run_until_complete

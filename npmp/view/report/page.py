@@ -33,7 +33,7 @@ LOST = (
     "lost: the trial ends, and later frames are not evaluated."
 )
 MEANINGS = {
-    "tracked (%)": "share of the clip before it is lost; of all clips, the share of their time",
+    "tracked (%)": "share of the clip before it is lost; for all clips, the share of their time",
     "tracked (s)": "time before the clip is lost",
     "base deviation, mean (cm)": "distance of the robot's base from the reference's while tracked",
     "max (cm)": "the largest distance of the base while tracked",

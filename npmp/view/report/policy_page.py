@@ -21,7 +21,7 @@ from npmp.view.report.replay import ReplayClip, replay_section
 GAIT_S = (10.0, 16.0)
 # spacing of the replay's rough ground [m]
 GROUND_M = 0.1
-# of a task's metrics; the others are explained by their names
+# tooltips of metrics whose names are not self-explanatory
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
     "falls": "of all robots together",

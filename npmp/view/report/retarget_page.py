@@ -149,7 +149,7 @@ def replay_bytes(data: RetargetReport) -> float:
 
 
 def replayed(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
-    """The motions in the replay with their titles, worst first: all of a small set; of a set above
+    """The motions in the replay with their titles, worst first: all of a small set; for a set above
     `BUDGET_BYTES` the worst, median and best that last `MIN_REPLAY_S`."""
     motions = data.motions
     small = replay_bytes(data) <= BUDGET_BYTES

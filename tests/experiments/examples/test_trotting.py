@@ -182,7 +182,7 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
 def test_a_robot_with_other_legs_is_refused() -> None:
     op3 = robots.load("op3")
     refusal("no scripted trot for robot 'op3': it stands at", TrotTeacher, walk_env(op3, 1))
-    with pytest.raises(InputError, match="it takes four legs of three joints"):
+    with pytest.raises(InputError, match="expected four legs of three joints"):
         TrotTeacher(walk_env(op3, 1), TrotConfig(height_m=0.27))
 
 
