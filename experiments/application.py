@@ -41,7 +41,7 @@ class HydraTask:
     """The function that Hydra runs: a command with composed settings."""
 
     command: Any  # npmp.experiments.command.Verb
-    # of a single run: its exit code, or its error
+    # exit code or error of a single run
     code: int = OK
     error: Exception | None = field(default=None, repr=False)
 

@@ -118,7 +118,7 @@ class Verb:
     name: str
     keys: type[Keys]
     function: Callable[[Any, Run], int | None]
-    # what `out=` names
+    # kind of `out=`
     out: Out = "folder"
     # whether to seed and configure torch (importing it takes seconds)
     torch: bool = True

@@ -73,7 +73,7 @@ class MotionSet:
     body_names: tuple[str, ...]
     # with unique names
     motions: tuple[ReferenceMotion, ...]
-    # how the motions were made, e.g. versions and options
+    # provenance of the motions, e.g. versions and options
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -140,7 +140,7 @@ class DroppedTime(NamedTuple):
 
     reason: str
     seconds: float
-    # of all seconds
+    # share of all seconds
     share: float
     stretches: int
     # with such a stretch
@@ -152,7 +152,7 @@ class Collision(NamedTuple):
 
     pair: Pair
     seconds: float
-    # of all seconds
+    # share of all seconds
     share: float
     depth_m: float
 
@@ -172,9 +172,9 @@ class Cleaned:
     dropped: tuple[Dropped, ...]
     # of all recordings
     seconds_in: float
-    # of the chunks without their mirrors
+    # seconds of the chunks without their mirrors
     seconds_kept: float
-    # of all recordings, the most frequent first
+    # colliding pairs of all recordings, the most frequent first
     collisions: tuple[Collision, ...] = ()
 
     @property

@@ -119,7 +119,7 @@ class Column(NamedTuple):
     key: str
     factor: float
     decimals: int
-    # how motions are aggregated in the last row
+    # aggregation of motions in the last row
     how: str
 
     def text(self, value: float) -> str:

@@ -150,7 +150,7 @@ def _set_down(markers: Array, recorded: Array, feet: Sequence[int]) -> Array:
 
 
 def _side_by_side(prepared: PreparedRobot) -> float:
-    """From ankle to ankle where the soles at home would nearly touch [m]."""
+    """Distance of the ankles at which the soles at home nearly touch [m]."""
     home = prepared.home_markers
     y = prepared.home_soles[..., 1]
     left, right = (home[prepared.layout.names.index(f"{side}foot"), 1] for side in _SIDES)

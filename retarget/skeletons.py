@@ -121,8 +121,8 @@ def find_skeleton(
 ) -> Skeleton:
     """The skeleton of clips of one subject, for a robot with these markers or for any.
 
-    By the markers' own names, else by the keypoints' names, else by movement. skeleton: a file or
-    the name of a shipped one instead.
+    It is found by the markers' names, the keypoints' names, or movement, in this order. skeleton: a
+    file or the name of a shipped one instead.
 
     Raises:
       InputError: a skeleton that fits neither the clips nor the robot, or an ambiguous one.

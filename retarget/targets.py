@@ -39,7 +39,7 @@ _SOLE_STANCE_HEIGHT = 0.03
 class RecordedMarkers:
     """A clip's markers at its size and rate, over its floor z = 0.
 
-    Of people `raw`, `smooth` and `heights` are of a body with the robot's proportions.
+    For people `raw`, `smooth` and `heights` have the robot's proportions.
     """
 
     clip: Clip
@@ -155,7 +155,7 @@ def body_scale(
 def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) -> Array:
     """(M,) [m] how high standing feet carry their markers in the recordings; 0 for other markers.
 
-    Where no foot ever stands: as high as the robot's do.
+    If no foot ever stands, they are the robot's.
     """
     heights = np.stack([clip.heights for clip in clips])
     layout = prepared.layout

@@ -28,8 +28,8 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.inputs import Clock
 
-_MIDDLE = 0.7  # of the period: legs stand and carry their share
-_SETTLED = 0.6  # of the swing: from here on a foothold stays
+_MIDDLE = 0.7  # phase from which legs in stance carry their full share
+_SETTLED = 0.6  # share of the swing after which a foothold is fixed
 
 
 @dataclass(frozen=True)

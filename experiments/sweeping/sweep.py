@@ -70,9 +70,9 @@ class SweptJob:
     seconds: float = 0.0
     score: float | None = None
     attempts: int = 0
-    # where the last attempt ran
+    # host of the last attempt
     host: str = ""
-    # why it failed
+    # error of a failed job
     message: str = ""
 
     def __post_init__(self) -> None:

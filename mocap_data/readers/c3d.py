@@ -46,7 +46,7 @@ class _Header:
     frames: int
     # scale of the points if they are int16; negative if they are float32
     scale: float
-    # where the frames begin [bytes]
+    # offset of the frames [bytes]
     begin: int
     rate_hz: float
     # a name per point: its label, or "point17" for none

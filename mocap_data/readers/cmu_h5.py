@@ -39,7 +39,7 @@ BODY_NAMES = (
 
 # The humanoid's bodies sit at the START of the bone they are named after, ASF/AMC keypoints at the
 # END of theirs. Keypoints are named the ASF's way: the knee, where ltibia starts, is "lfemur".
-# of each keypoint the body that starts there
+# body that starts at each keypoint
 _STARTS_AT_END = dict(pairwise(_SPINE)) | {
     f"{side}{bone}": f"{side}{body}"
     for side in "lr"

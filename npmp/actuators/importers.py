@@ -154,9 +154,9 @@ def bam(path: Path) -> ActuatorLog:
 def anydrive(path: Path) -> ActuatorLog:
     """A log simulated with a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym).
 
-    The network, an LSTM learned from a recording, runs at 200 Hz and moves joints with the
-    inertias of legs for 30 s each, towards random targets at the frequencies of a gait that jump
-    once a second, under random loads.
+    The network, an LSTM learned from a recording, runs at 200 Hz. It moves joints with the inertias
+    of legs for 30 s each, under random loads. Targets are random, at the frequencies of a gait, and
+    jump once per second.
     """
     network = anydrive_network(path)
     rng = np.random.default_rng(0)

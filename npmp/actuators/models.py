@@ -94,7 +94,7 @@ class ActuatorContract:
     kp: float = 1.0
     # per rad/s
     kd: float = 0.0
-    # of the effort
+    # limit of the effort
     limit: float = NO_LIMIT
     # [Nm] largest torque of the log, a bound of mlp, vae and conv
     largest: float = NO_LIMIT

@@ -32,7 +32,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def terminals() -> list[int]:
-    """Which of the standard streams are terminals."""
+    """The standard streams that are terminals."""
     return [stream for stream in (0, 1, 2) if os.isatty(stream)]
 
 

@@ -219,7 +219,7 @@ class BundleContract:
     # file name of these recordings
     data: str
     opset: int
-    # how golden.npz was recorded
+    # conditions of the recording in golden.npz
     golden: dict[str, Any]
     versions: dict[str, str]
     conventions: dict[str, str]

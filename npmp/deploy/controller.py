@@ -48,7 +48,7 @@ DRIVEN = (ControlMode.STAND, ControlMode.POLICY)
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """How the robot stands up and how often targets are written.
+    """Settings of standing up and of the rate of writing.
 
     Raises:
       ValueError: for values out of range.
@@ -122,13 +122,13 @@ class Controller:
         self.dt = 1.0 / contract.control_rate_hz
         self.home = contract.home_pose
         self.mode = ControlMode.PASSIVE
-        # why the mode was entered
+        # reason for entering the mode
         self.reason = ""
         self.state: State | None = None
         # (c,) command within its ranges, before and after the ramp
         self.requested = self._zero_command()
         self.command = self.requested
-        # when the mode was entered [s]; set by the first `watch`
+        # time of entering the mode [s]; set by the first `watch`
         self.began = 0.0
         # (nu,) joint positions at the begin of standing up
         self.start_pose = self.home

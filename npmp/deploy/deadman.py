@@ -73,7 +73,7 @@ class Deadman:
         self.damping_s = damping_s
         # time of the process's last response [s]
         self.last_response: float | None = None
-        # why the loop must not write any more
+        # reason that the loop must not write any more
         self.reason = ""
         settings = {
             "place": place,

@@ -333,8 +333,8 @@ class RobotBatch:
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
         """One control step; the new state is `state`. action: (n, nu) [rad].
 
-        Where a simulation diverged (`broken`), the state stays the previous one, which is finite;
-        the caller resets it.
+        A simulation that diverged (`broken`) keeps its previous, finite state until the caller
+        resets it.
 
         Returns: the setpoints (n, nu) [rad].
         """

@@ -211,10 +211,10 @@ def evaluate_commands(
     """A trial with constant commands (k, 3), an equal number of robots each.
 
     Returns: a row per command: `command`; `falls`; `success`, the share of robots without a fall.
-    From a second after the change of command until the first fall: `achieved`, the mean velocity
-    (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS), pitch
-    (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the fastest
-    and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
+    Over the time from a second after the change of command to the first fall: `achieved`, the mean
+    velocity (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS),
+    pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
+    fastest and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
     """
     per_command = env.num_envs // len(commands)
     robot = env.robot

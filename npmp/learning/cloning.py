@@ -1,7 +1,7 @@
 """Behaviour cloning of a first policy from a module's demonstration, with goals in hindsight.
 
 With recordings, the module tracks them, and the policy is fitted to the encoder's distribution.
-Without, the module acts on latents of its prior, and the policy is fitted to these.
+Without recordings the module acts on latents of its prior, and the policy is fitted to these.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# of a behaviour prior: samples per update, share of held-out robots [D]
+# fit of a behaviour prior: samples per update, share of held-out robots [D]
 PRIOR_BATCH = 1024
 HELD_OUT = 0.1
 

@@ -129,7 +129,7 @@ class Caller:
 
     command: str = ""  # continues the run, if "resume=FOLDER" is appended
     resume_command: str = ""  # the whole command, if it is another
-    # of the whole run, for loggers and diverged.json
+    # settings of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called after the inputs are checked, before the first file is written
     on_start: Callable[[], None] = lambda: None

@@ -389,7 +389,8 @@ def self_collision(robot: Robot) -> Check:
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
-    """At home all foot points and shapes of feet are on the floor, and nothing else is as low."""
+    """Check that at home all foot points and shapes of feet are on the floor, and nothing else
+    is."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
     floor = model.geom("floor").id
@@ -478,7 +479,7 @@ def _diverged(data: mujoco.MjData) -> bool:
 
 
 def stands(robot: Robot) -> Check:
-    """On its feet and still after STAND_S, not much lower than home.
+    """Check that the robot is on its feet and still after STAND_S, not much lower than home.
 
     A biped may need its base held: with the usual soft gains (Unitree's G1: 57 Nm/rad at both
     ankles, where 240 would balance it) a policy balances it.
@@ -509,7 +510,7 @@ def _standing_check(robot: Robot, *, held: bool) -> Check:
 
 
 def gains(robot: Robot) -> Check:
-    """In the air every joint returns from STEP_RAD off home (within its limits) and is still."""
+    """Check that in the air every joint returns from STEP_RAD off home (within its limits)."""
     model = model_of(robot, floor=False)
     home = robot.home_joints
     inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)

@@ -89,7 +89,7 @@ class SymmetryEntry:
 
     normal: str
     swap: tuple[tuple[str, str], ...]
-    # how far a marker [m] or an axis [1] may be from its exact image
+    # largest distance of a marker [m] or an axis [1] from its exact image
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:

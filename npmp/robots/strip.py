@@ -2,8 +2,8 @@
 
 - One tree of bodies remains, the one with the free joint. Floors, lights, cameras, keyframes,
   sensors, actuators, tendons, equality constraints and contact rules are deleted.
-- The free joint is "root". Where the model has none it replaces three slides with a ball or three
-  hinges, or carries a trunk made of the world's shapes, or is added to a trunk without a joint.
+- The free joint is "root". A model without it has three slides with a ball or three hinges, which
+it replaces, or a fixed trunk, which gets it.
 - A body with several hinges becomes a chain of bodies with one hinge each.
 - Passive joints with a range below 0.1 rad (backlash) are locked.
 - Inertias that violate A + B >= C are balanced as by MuJoCo's `balanceinertia`.

@@ -139,7 +139,7 @@ def make_symmetry(
         if abs(cosine) < 1.0 - tolerance:
             pair = f"'{joint}' and '{joint_names[partner]}'"
             raise InputError(f"{where}: axes of joints {pair} must be mirror images")
-    # of each marker the one at its image, on the image of its body
+    # the marker at each marker's image, on the image of its body
     opposite = []
     marker_bodies = np.array([zero.body(m.body).id - 1 for m in markers.values()], int)
     points = [in_world(zero, marker.body, marker.position) for marker in markers.values()]

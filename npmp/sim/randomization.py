@@ -425,7 +425,7 @@ def _component(values: Any, at: int | None) -> Any:
 
 # parts, half-width, columns of `unit`: one for all, one for each part, or one for each value
 _Variation = tuple[Tensor, float, slice]
-# of a field: (parts, values of each), variations
+# a field's (parts, values of each), and variations
 _Entry = tuple[tuple[int, int], list[_Variation]]
 
 

@@ -48,7 +48,7 @@ class PolicyContract:
     # checksum of module.safetensors of the commanded module; "": never saved
     module_sha256: str
     latent_dim: int
-    alpha: float  # of the AR(1) prior; initial value of theta
+    alpha: float  # alpha of the AR(1) prior; initial value of theta
     # [name, width] in order, before normalization: the module's proprioception
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs

@@ -69,7 +69,7 @@ class SkillContract:
     net: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    weights_dtype: str = "float32"  # of the networks' weights on disk
+    weights_dtype: str = "float32"  # dtype of the networks' weights on disk
     decoder: str = "lstm"  # one of `DECODERS`
     walker: dict[str, Any] = field(default_factory=dict)  # settings of a `CommandDecoder`
 

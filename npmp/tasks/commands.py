@@ -241,7 +241,7 @@ class Commands(Goals):
                 raise InputError("task.commands=recorded: needs recordings; give data=FILE.h5")
             self._recorded = RecordedVelocities.of(motions).within(config.range)
         self.fixed: Tensor | None = None  # (T, n, 3) in a trial
-        self._step = 0  # of the schedule
+        self._step = 0  # step of the schedule
 
     def bind(self, env: Any) -> None:
         """As `Part.bind`; commands are zero at first."""

@@ -47,7 +47,7 @@ from npmp.tasks.velocity import VelocityLossConfig, heading_velocity, velocity_l
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 
-# of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without rolling friction
+# friction of the ball's contacts: sliding, torsional [m], rolling [m]; without rolling friction
 # a ball never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
 SOLREF_S = 0.02  # time constant of its contacts [R: dm_control's soccer]
@@ -197,7 +197,7 @@ class BallTargets(Goals):
         self.robot = robot
         self.config = config
         self._schedule: Tensor | None = None  # (J, n) directions of jumps [turns]
-        self._step = 0  # of the schedule
+        self._step = 0  # step of the schedule
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Add the ball at its largest radius, so that the compiled bounding volumes contain all
@@ -507,9 +507,9 @@ def dribbling_figures(trial: Trial) -> dict[str, Any]:
 class Dribble(Task):
     """Bring a ball to a target and keep it there, on flat ground.
 
-    An episode fails by tilt, by contact of anything but the feet with the floor, and if the ball is
-    too far from the robot or from the target. A step is evaluated with the target before it; jumps
-    follow the evaluation.
+    An episode fails by tilt, by a floor contact of anything but the feet, or if the ball is too far
+    from the robot or the target. A step is evaluated with the target before it; jumps follow the
+    evaluation.
     """
 
     name = "dribble"

@@ -247,8 +247,8 @@ class MappingPlanner(GlobalPlanner):
         images = self.camera.past.shape[1]
         self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
         fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
-        self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
-        self.evidence = torch.zeros(n, fine, fine, device=device)  # of occupied cells
+        self.poses = torch.zeros(n, images, 12, device=device)  # poses of the latest images
+        self.evidence = torch.zeros(n, fine, fine, device=device)  # evidence of occupied cells
         self.lengths = torch.zeros(n, coarse, coarse, device=device)
         self._begun: Tensor | None = None
 

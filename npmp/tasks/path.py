@@ -2,9 +2,9 @@
 path following).
 
 A point p_bar moves along the path. The command is v_cmd = v_bar + P (p_bar - p) in the heading
-frame, with the distance along the path and across it at the nearest point, so that a lagging robot
-does not cut corners. The yaw rate turns the robot towards the path's direction. Positions are
-exact.
+frame. The distance is measured along the path, and across it at the nearest point, so that a
+lagging robot does not cut corners. The yaw rate turns the robot towards the path's direction.
+Positions are exact.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Stand:
         h = self.model.opt.timestep
         edges = h * np.arange(steps + 1)
         knots = np.concatenate(([-_BEFORE_S], np.arange(samples) / self.rate_hz))
-        # of the commands over time
+        # integral of the commands over time
         integral = np.zeros((len(knots), number))
         integral[1] = _BEFORE_S * command[0]
         integral[2:] = integral[1] + np.cumsum(command[:-1], 0) / self.rate_hz

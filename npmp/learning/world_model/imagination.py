@@ -72,9 +72,9 @@ class ImaginedLosses(NamedTuple):
     style: Tensor  # `TaskLoss.style`
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
-    kl: Tensor  # of the policy to its prior, per step [nats]
+    kl: Tensor  # KL of the policy to its prior, per step [nats]
     behavior: Tensor  # weight of the behaviour prior in it
-    std: Tensor  # of the policy's latents
+    std: Tensor  # standard deviation of the policy's latents
     posture: Tensor  # distance from upright postures
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
     # squared motor currents, summed over joints [A^2]; 0 without a model of them

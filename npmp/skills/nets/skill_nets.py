@@ -30,7 +30,7 @@ class NetConfig:
     encoder_width: int = 256  # two hidden layers; 1024 in the paper
     decoder_width: int = 128  # input norm and both branches; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
-    # of latents, by its name in `npmp.skills.priors.PRIORS`
+    # prior of latents, by its name in `npmp.skills.priors.PRIORS`
     prior: str = "ar1"
     # settings of another prior than ar1, whose setting is alpha
     prior_settings: dict[str, Any] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Serve the page and its websockets on one port, so that one ssh tunnel suffices.
 
-viser serves its page and websocket on its own port and accepts no other websocket. This server, in
-front of it, serves the page, the viewers' requests (`/steer`) and `/health`, and relays between
-viser and its page (`/view/...`), without the drags and clicks of viewers that do not steer.
+viser serves its page and websocket on its own port and accepts no other websocket. This server is
+its proxy: it serves the page, the viewers' requests (`/steer`) and `/health`, and relays between
+viser and its page (`/view/...`). It drops drags and clicks of viewers that do not steer.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ MEANINGS = {
     "ball_target_median_m": "distance of the ball from its target, median over robots and time",
     "ball_target_before_jump_median_m": "the same in the last second before the target jumps",
     "ball_speed_mps": "mean",
-    "lost_per_minute": "how often the ball got too far away, per robot",
+    "lost_per_minute": "number of times that the ball got too far away, per robot",
 }
 
 
