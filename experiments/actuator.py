@@ -119,7 +119,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     for sentence in unit_warnings(log):
         warn(f"warning: {path.name}: {sentence}")
     first, last = log.split(held)
-    about = {
+    record = {
         "data": path.name,
         "log_sha256": digest,
         "validation": asdict(held),
@@ -135,7 +135,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
             config.fitting,
             channels=config.channels,
             seed=run.seed,
-            about=about,
+            about=record,
             progress=lambda done, of, loss: bar.update(task, completed=done, total=of),
         )
     evaluation = None if last is None else errors_of(model, last)

@@ -92,7 +92,7 @@ def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
         "settings": settings,
         "trained_on": with_tempos(motions, robot, tuple(config.tempos), min_frames=MIN_FRAMES),
         "module": None if config.module is None else modules.find(config.module),
-        "about": {"data": config.data.name, "randomization": run.chosen["randomization"]},
+        "summary_entries": {"data": config.data.name, "randomization": run.chosen["randomization"]},
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(run),

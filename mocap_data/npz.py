@@ -69,7 +69,7 @@ def _open(path: Path, content: bytes | None = None) -> Iterator[Any]:
     if content is None:
         regular_file(path, at_most=MAX_ARCHIVE_BYTES)
     with reading(path), warnings.catch_warnings():
-        # numpy's, of headers that Python 2 wrote
+        # numpy warns of headers written by Python 2
         warnings.simplefilter("ignore")
         source = path if content is None else io.BytesIO(content)
         try:

@@ -61,7 +61,7 @@ STICK_DEADBAND = 0.05
 # duration of `observe`, and its polling period [s] [D]
 OBSERVE_S = 2.0
 POLL_S = 0.005
-# longest interval between two writes that a setpoint is extrapolated over [s] [D]
+# longest extrapolation of a setpoint between two writes [s] [D]
 MAX_WRITE_S = 0.02
 # largest drift of the robot's clock against this one [D]
 DRIFT = 1e-4

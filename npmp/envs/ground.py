@@ -343,7 +343,7 @@ class RoughGround(Ground):
             raise ValueError("the checkpoint is of flat ground, expected rough ground")
         for name, count in (("field", len(self.terrain.places)), ("row", self._rows)):
             if not ((state[name] >= 0) & (state[name] < count)).all():
-                raise ValueError(f"{name}: must be below {count}, the terrain's number")
+                raise ValueError(f"{name}: must be below {count}")
         for key, name in self.saved.items():
             setattr(self, name, state[key].to(self.field.device, copy=True))
 

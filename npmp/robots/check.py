@@ -169,14 +169,14 @@ def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
     total = float(model.body_mass.sum())
     full = np.zeros((model.nv, model.nv))
     mujoco.mj_fullM(model, _at(model, robot.home_qpos), full)
-    about = np.diag(full)[6:]
-    ratio = float(about.max() / about.min())
+    inertia = np.diag(full)[6:]
+    ratio = float(inertia.max() / inertia.min())
     weighing = model.body_inertia[1:][model.body_mass[1:] > 1e-3]
     own = float((weighing.max(axis=-1) / np.maximum(weighing.min(axis=-1), 1e-15)).max())
     good = MASS_KG[0] <= total <= MASS_KG[1] and ratio < INERTIA_RATIO and own < INERTIA_RATIO
     detail = (
         f"{total:.3f} kg ({MASS_KG[0]:g} to {MASS_KG[1]:g});"
-        f" inertia about joints {about.min():.2g} to {about.max():.2g} kg m2"
+        f" inertia about joints {inertia.min():.2g} to {inertia.max():.2g} kg m2"
     )
     return Check("mass", good, detail)
 

@@ -253,6 +253,6 @@ def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotStat
         return states
     horizon, robots = states.root_pos.shape[:2]
     each: Any = RobotState(*(part.flatten(0, 1) for part in states))
-    about = ground.about_feet(each, patch.repeat(horizon, 1))
-    under = about.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
+    surrounding = ground.about_feet(each, patch.repeat(horizon, 1))
+    under = surrounding.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
     return states.above(under.mean(-1).view(horizon, robots))

@@ -103,8 +103,8 @@ class WorldModel(nn.Module):
         up = (position * state.root_rot[:, None, None, 2]).sum(-1)
         heights = (up + state.root_pos[:, 2, None, None] - self.feet.radius).unsqueeze(-1)
         if self.ground_size:
-            about = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
-            heights = heights - about.unsqueeze(-2)
+            surrounding = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
+            heights = heights - surrounding.unsqueeze(-2)
         return heights.clamp(-_MAX_HEIGHT_M, _MAX_HEIGHT_M), velocities
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
