@@ -306,7 +306,7 @@ def test_memory_that_there_is_not_is_one_line(
     error: Exception, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a'}"]) == 1
-    assert error_line(capsys).startswith("out of memory; fewer robots")
+    assert error_line(capsys).startswith("out of memory; use fewer robots")
 
 
 def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: CaptureFixture[str]) -> None:

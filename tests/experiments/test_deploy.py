@@ -372,9 +372,14 @@ QUICK_OWN = ("controller.stand_s=0.2", "seconds=0.2", "safety.missed_deadlines=1
     ("method", "raises", "code", "message"),
     [
         # the first two times that it is told to, then once more when all is over
-        ("def stop(self):", "if self.stops < 3: raise OSError('bus off')", 3, "the driver's"),
+        (
+            "def stop(self):",
+            "if self.stops < 3: raise OSError('bus off')",
+            3,
+            "raised by the driver",
+        ),
         ("def stop(self):", "raise OSError('bus off')", 2, "when it was stopped"),
-        ("def read(self):", "if self.reads > 9: raise SystemExit(0)", 3, "the driver's"),
+        ("def read(self):", "if self.reads > 9: raise SystemExit(0)", 3, "raised by the driver"),
         ("        self.pos =", "raise SystemExit(0)", 2, "when it was constructed"),
     ],
 )

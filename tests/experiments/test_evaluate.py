@@ -153,11 +153,11 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"module": garbled}, "garbled"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
         ({"task": "walk"}, "task=walk needs policy="),
-        (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0 "),
+        (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0"),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
         ({"evaluation.robots": 3}, "evaluation.robots=3 needs policy="),
-        (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
+        (walking | {"starts": 3}, "starts=3 needs a module's evaluation"),
         ({"out": trained}, "is a run of npmp imitate; choose another out="),
     ]
     files = [path for path in evaluated.rglob("*") if path.is_file()]

@@ -240,7 +240,7 @@ def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: S
     assert "rate_hz: 60 assumed, as the file has none (source_rate_hz=)" in printed
     result, _ = inspected(tmp_path / "dog.csv", "up=z", "source_rate_hz=50")
     assert result["rate_hz"] == 50 and result["assumed"] == ["scale=1", "the dog set's keypoints"]
-    assert "asf=a.asf is for AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
+    assert "asf=a.asf: needs AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
 
 
 def test_cmu_clips_are_listed_without_reading_them(

@@ -128,7 +128,7 @@ def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, refuse
     assert "a.npz: no frame rate; give source_rate_hz=" in refused("a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
-    expected = "source_rate_hz=30 is for keypoint files"
+    expected = "source_rate_hz=30: needs keypoint files"
     assert expected in refused("b.bvh", "source_rate_hz=30")
     line = refused("a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale=" in line
@@ -155,7 +155,7 @@ def test_names_and_rate_of_robots_tables(capsys: CaptureFixture[str], robot: rob
     assert "motion 'one': 0.0333 s is too short for 50 Hz" in capsys.readouterr().err
     for wrong in ("scale=0.01", "up=y"):
         assert cli.main([*command, listed, wrong, "out=o.h5"]) == 2
-        assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err
+        assert f"{wrong}: needs keypoints, not for robots' motions" in capsys.readouterr().err
 
 
 def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots.Robot) -> None:
@@ -400,7 +400,7 @@ def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch) -> None:
 def test_options_are_checked_before_any_work(capsys: CaptureFixture[str], refused: Says) -> None:
     assert "max_chunk_s=1" in refused("max_chunk_s=1")
     np.savez("a.npz", positions=np.zeros((9, 2, 3)), names=np.array(["a", "b"]))
-    assert "asf=x.asf is for AMC motions" in refused("asf=x.asf", "source=a.npz")
+    assert "asf=x.asf: needs AMC motions" in refused("asf=x.asf", "source=a.npz")
     Path("mine.html").write_text("<p>mine</p>")
     assert cli.main(["retarget", "out=mine.h5"]) == 2
     assert "report=mine.html" in capsys.readouterr().err and not Path("mine.h5").exists()

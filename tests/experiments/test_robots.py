@@ -175,7 +175,7 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
         (("check", "."), "no robot.yaml in folder '.'"),
         (("add", "scene.xml"), "scene.xml: no robot"),
         (("add", "ball.xml"), "ball.xml: no joints to drive"),
-        (("add", "dog.xml", "name=a/b"), "name=a/b: letters, digits"),
+        (("add", "dog.xml", "name=a/b"), "name=a/b: expected letters, digits"),
         (("add", "menagerie:dog.xml"), "expected menagerie:FOLDER/FILE.xml"),
     ],
 )
