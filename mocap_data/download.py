@@ -86,7 +86,7 @@ def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | N
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}") from None
         except ValueError:
-            raise InputError(f"{url}: sha256 differs from {sha256}; deleted") from None
+            raise InputError(f"{url}: expected sha256 {sha256}; deleted the download") from None
 
 
 class _Bar:
