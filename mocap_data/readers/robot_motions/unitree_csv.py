@@ -53,7 +53,7 @@ def _documented(leg: str, waist: str, arm: str) -> tuple[str, ...]:
 _SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
 _ARM = f"{_SHOULDER} wrist_roll wrist_pitch wrist_yaw"
 _ANKLE = "knee ankle_pitch ankle_roll"
-# robots of the LAFAN1 set, told apart by their 29, 27 and 19 joints
+# robots of the LAFAN1 set, distinguished by their 29, 27 and 19 joints
 DOCUMENTED = {
     "unitree_g1": _documented(
         f"hip_pitch hip_roll hip_yaw {_ANKLE}", "waist_yaw waist_roll waist_pitch", _ARM
