@@ -49,7 +49,7 @@ class BatchSim:
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
         for name in MOTOR_FIELDS:  # simulation i has the drives of model i % K
-            values = [getattr(one, name) for one in models]
+            values = [getattr(model, name) for model in models]
             if all((value == values[0]).all() for value in values):
                 continue
             expanded = self.batch.expand(name)

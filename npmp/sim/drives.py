@@ -46,7 +46,7 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
 
 
 class Drives:
-    """Actuator models of n simulations: simulation i has model i % K; None: ideal drives."""
+    """Actuator models of n simulations. Simulation i has model i % K; None: ideal drives."""
 
     def __init__(
         self, actuators: Sequence[ActuatorModel | None], model: mujoco.MjModel, num_envs: int
