@@ -61,7 +61,7 @@ class WarpSim:
         Raises:
           InputError: also where Warp is not installed, or cannot simulate the model.
         """
-        with importing("simulator 'warp' needs mujoco_warp: pip install 'npmp[warp]'"):
+        with importing("engine=warp needs mujoco_warp: pip install 'npmp[warp]'"):
             import warp
 
             # without Warp's version, devices and compiled modules
@@ -132,7 +132,7 @@ class WarpSim:
                 data = self._mjw.make_data(model, nworld=self.num_envs, njmax=most)
         except (NotImplementedError, ValueError) as error:
             raise InputError(
-                f"simulator 'warp' cannot simulate this model: {one_line(error)}; use 'mujoco'"
+                f"engine=warp cannot simulate this model: {one_line(error)}; use engine=mujoco"
             ) from error
         # reported by `broken` and `warnings`
         put.opt.warn_overflow = 0
@@ -242,7 +242,7 @@ class WarpSim:
         """A model field with a value per simulation (n, ...), live."""
         # a leading "*" of its shape: one value for all, or one for each
         if getattr(self._field_types.get(name), "shape", ())[:1] != ("*",):
-            raise InputError(f"simulator 'warp' cannot vary model field {name!r}; use 'mujoco'")
+            raise InputError(f"engine=warp cannot vary model field {name!r}; use engine=mujoco")
         field = getattr(self._model, name)
         shared = self._warp.to_torch(field)
         if len(shared) == self.num_envs:

@@ -180,7 +180,7 @@ def test_it_says_what_it_cannot_do(robot: Robot, warp: None) -> None:
         sim.expand(["none_such"])
     model = flat_scene(robot)
     model.opt.enableflags |= 1 << 20
-    with pytest.raises(InputError, match="simulator 'warp' cannot simulate"):
+    with pytest.raises(InputError, match="engine=warp cannot simulate"):
         simulate(model, 1, engine="warp", control_rate_hz=50.0)
 
 
