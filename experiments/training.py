@@ -1,4 +1,4 @@
-"""The keys that training runs share, and what the library makes of them."""
+"""Shared keys of training runs, and the library's objects for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npmp.learning.run import Caller
 class Training(Simulating):
     """Keys of training runs."""
 
-    # robots simulated at once; null: as many as suit the algorithm
+    # robots simulated at once; null: the algorithm's default
     num_envs: int | None = None
     # iterations between checkpoints
     checkpoint_every: int = 50
@@ -29,17 +29,18 @@ class Training(Simulating):
     logger: str = "tensorboard"
     # a run folder to continue; overrides change its config.yaml
     resume: Path | None = None
-    # settings that differ: a file of conf/experiment, or of experiment/ in --config-dir
+    # a named set of settings: a file of conf/experiment, or of experiment/ in --config-dir
     experiment: str | None = None
-    # several runs: a file of conf/sweep, or of sweep/ in --config-dir
+    # a sweep of several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
     # collectors: null, the learner's process; ray, other processes; inline, for tests
     actors: str | None = None
     # number of collectors
     num_actors: int = 2
-    # true: nothing is collected while the learner learns, and runs repeat bit for bit
+    # true: collect only while the learner waits, so that runs repeat bit for bit
     actors_sync: bool = False
-    # updates; batches collected on older weights are thrown away; null: 4, or more with more actors
+    # largest age of a batch's weights [updates], beyond which it is discarded; null: 4, or more
+    # with more actors
     most_behind: int | None = None
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ def weights_of(run: Run) -> dict[str, float]:
 
 
 def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
-    """Settings of the collectors; None where the process that learns collects.
+    """Settings of the collectors; None if the learner's process collects.
 
     Raises:
       InputError: for an unknown kind, or settings of collectors without actors=.

@@ -21,7 +21,7 @@ from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
 
-# of integers: floats cannot represent all larger ones
+# largest integer: floats cannot represent all larger ones
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "engine", "threads", "torch_threads")
@@ -35,7 +35,7 @@ _show.maxstring = _show.maxother = 80
 
 
 class _TypeMismatch(InputError):
-    """A value of another type than its annotation. place: its dotted key."""
+    """A value whose type differs from its annotation. place: its dotted key."""
 
     def __init__(self, place: str, value: object, expected: str):
         super().__init__(f"{place} must be {expected}, got {format_value(value)}")
@@ -43,7 +43,7 @@ class _TypeMismatch(InputError):
 
 @functools.cache
 def plain_fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a dataclass by their plain keys, those of a part in the part's place. Raises
+    """The fields of a dataclass by their plain keys; a part is replaced by its fields. Raises
     TypeError for a key that two parts have."""
     fields: dict[str, dataclasses.Field[Any]] = {}
     for entry in dataclasses.fields(cls):
@@ -126,7 +126,7 @@ def to_plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A plain value in the form of the command line."""
+    """A plain value as text for the command line."""
     words = {None: "null", True: "true", False: "false"}
     plain = value is None or isinstance(value, bool)
     return words[value] if plain else str(value).replace(" ", "")

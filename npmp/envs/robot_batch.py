@@ -1,7 +1,7 @@
 """A batch of simulated robots: physics, drives, pushes and sensors, independent of the task.
 
-Everything between an action and the next observation is here, the same in imitation and reuse.
-Tasks place robots, give commands and end episodes.
+It computes the next observation from an action, in imitation and reuse. Tasks place robots, set
+commands and end episodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RobotBatchConfig:
     """Drives, sensors, physics and pushes of robots; by default ideal. Raises ValueError for an
     unknown hold or accelerometer."""
 
-    # of setpoints; first_order: linear from the last to the new one over a control period
+    # hold of setpoints; first_order: linear from the last to the new one over a control period
     hold: str = "zero_order"
     # imu: mean over the last control step at the robot's IMU; root: at the root, over two steps
     accelerometer: str = "imu"
@@ -335,8 +335,8 @@ class RobotBatch:
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
         """One control step; the new state is `state`. action: (n, nu) [rad].
 
-        Where a simulation diverged (`broken`), the state stays the previous one, which is finite;
-        the caller resets it.
+        A simulation that diverged (`broken`) keeps its previous, finite state until the caller
+        resets it.
 
         Returns: the setpoints (n, nu) [rad].
         """

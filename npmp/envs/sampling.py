@@ -45,8 +45,7 @@ class StartSampler:
         # equal weights need random integers only, which is faster
         self._even = bool((weight == weight[0]).all())
         self._cumulative = weight.cumsum(0)
-        # of every segment, which is within one clip: its allowed frames, which are contiguous, and
-        # their total weight
+        # allowed frames per segment, contiguous and within one clip, and their total weight
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
         before = self._allowed.cumsum(0) - self._allowed

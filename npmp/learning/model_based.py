@@ -95,7 +95,7 @@ class ModelBasedConfig:
     warmup_updates: int = 600
     # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = None
-    # of the policy, per iteration
+    # updates of the policy per iteration
     policy_updates: int = 4
     # imagined robots per update
     policy_batch: int = 128
@@ -218,7 +218,8 @@ class ModelBasedTrainer(Trainer):
         self._first_here = True  # no iteration yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Decide whether the module demonstrates before the first iteration, and for what."""
+        """Determine whether the module demonstrates before the first iteration, and for which
+        fits."""
         c = self.config
         policy = self.learned.upper
         skill = self.learned.lower

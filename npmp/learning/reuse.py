@@ -68,8 +68,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     effort: float = 0.02
     # weight of the setpoints' change per step, summed over joints [1/rad]; with 0 feet stamp
     smoothness: float = 0.02
-    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; of a
-    # pretrained policy it is 1
+    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; 1 for
+    # a pretrained policy
     style_ramp: tuple[float, float] = (0.2, 0.5)
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing
@@ -84,7 +84,9 @@ class ReuseModelBasedConfig(ModelBasedConfig):
         ranges.share(self, "new_goals", "style_ramp", "behavior")
         ranges.not_negative(self, "effort", "smoothness", "clone_steps", "clone_updates")
         if not self.style_ramp[0] < self.style_ramp[1]:
-            raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")
+            raise ValueError(
+                f"style_ramp={list(self.style_ramp)}: expected [begin, full] with begin < full"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +168,7 @@ class ReuseSettings(RunSettings):
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_robots")
         if self.joint_space and self.walker is not None:
-            raise InputError("joint_space=true and walker= exclude each other: give one")
+            raise InputError("joint_space=true and walker= are exclusive")
         # with a model only the learner needs the prior
         shared = isinstance(self.algo, ReuseModelBasedConfig)
         if self.collectors is not None and self.algo.behavior and not shared:
@@ -175,7 +177,7 @@ class ReuseSettings(RunSettings):
 
     @property
     def replaces_module(self) -> bool:
-        """Whether the policy is trained over another module, made from the one of the command."""
+        """Whether the policy is trained over a derived module."""
         return self.joint_space or self.walker is not None
 
     def env(
@@ -209,7 +211,7 @@ class RepeatedTrial:
         else:
             composition = over(policy, self.skill)
         trial = run_trial(composition, self.env, seconds=self.seconds, seed=self.seed)
-        still = dict.fromkeys(STEPS, 0.0)  # of a robot that does not move
+        still = dict.fromkeys(STEPS, 0.0)  # figures of a robot that does not move
         return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
 
@@ -373,7 +375,7 @@ def check_task(task: type[Task]) -> None:
 def _networks(
     module: Path, settings: ReuseSettings, task: Task, seed: int, policy: Path | str | None
 ) -> tuple[SkillModule, HighLevelPolicy]:
-    """The module, frozen, and a policy over it: a new one, or a copy of a trained one."""
+    """The frozen module, and a new or copied policy over it."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
         if settings.joint_space:
@@ -395,8 +397,8 @@ def _networks(
             )
     if settings.replaces_module:
         raise InputError(
-            "joint_space=true and walker= start a new policy; to continue from their"
-            " policy=RUN/policy give module=RUN/module instead"
+            "joint_space=true and walker= start a new policy; to continue from policy=RUN/policy "
+            "set module=RUN/module"
         )
     return skill, HighLevelPolicy.load(
         policy, module=module, device=settings.device

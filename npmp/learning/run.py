@@ -100,7 +100,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What the training loop needs to know of a run."""
+    """The inputs of the training loop for a run."""
 
     settings: RunSettings
     # (settings, num_envs, seed) -> a trainer; for collectors with `RunSettings.for_collector`
@@ -134,7 +134,7 @@ class Caller:
 
     command: str = ""  # continues the run, if "resume=FOLDER" is appended
     resume_command: str = ""  # the whole command, if it is another
-    # of the whole run, for loggers and diverged.json
+    # settings of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called after the inputs are checked, before the first file is written
     on_start: Callable[[], None] = lambda: None
@@ -216,8 +216,8 @@ class _Run:
             _, tensors, values = start
             if values.get("belongs_to", "") != plan.inputs_sha256:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module, teacher, walker= or "
-                    "joint_space= than this one"
+                    f"resume='{resume}': the run has another module, teacher, walker= or "
+                    "joint_space="
                 )
             trainer.load_state_dict(tensors)
             if (count := trainer.iteration_count) > total:

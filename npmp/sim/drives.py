@@ -67,7 +67,7 @@ def with_drives(
 
 
 class Drives:
-    """Actuator models of n simulations: simulation i has model i % K; None: ideal drives."""
+    """Actuator models of n simulations. Simulation i has model i % K; None: ideal drives."""
 
     def __init__(
         self,

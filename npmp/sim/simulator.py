@@ -113,8 +113,7 @@ _OF_DEVICE = {"cpu": "mujoco", "cuda": "mujoco_staged"}
 
 
 def register(name: str, engine: Engine, *, device: str = "") -> None:
-    """Register an engine. device: the type of device that it is the default of, "cpu" or
-    "cuda"."""
+    """Register an engine. device: type of device whose default it is, "cpu" or "cuda"."""
     _ENGINES[name] = engine
     if device:
         _OF_DEVICE[device] = name

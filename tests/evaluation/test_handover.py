@@ -109,9 +109,9 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     down = tuple(part[lying] for part in fallen)
 
     def put(standing: bool) -> None:
-        start = place.draw(n, env.generator) if standing else None
+        start = place.sample(n, env.generator) if standing else None
         if start is None:
-            start = place.draw(n, env.generator)._replace(
+            start = place.sample(n, env.generator)._replace(
                 qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2])
             )
         env.robots.place(ids, start, env.generator)

@@ -79,7 +79,7 @@ def test_a_demo_that_is_there_is_kept(
     for other in ("seed=1", "robot=unitree_go2", "starts=5"):
         assert npmp_demo(kept, other) == 2
         line = capfd.readouterr().err
-        assert f"holds a demo with {other.partition('=')[0]}=" in line and "replace=true" in line
+        assert f"contains a demo with {other.partition('=')[0]}=" in line and "replace=true" in line
     assert {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))} == before
     demo.clear(demo.Demo(out=kept, replace=True), Run("demo", kept, 0, "cpu", 1))
     assert not (kept / "imitate").exists()
@@ -91,7 +91,7 @@ def test_runs_of_no_demo_are_never_deleted(
     other = tmp_path / "imitate" / "mine" / "module"
     other.mkdir(parents=True)
     assert npmp_demo(tmp_path, "replace=true") == 2
-    assert "imitate is of no demo" in capfd.readouterr().err and other.is_dir()
+    assert "imitate is not part of a demo" in capfd.readouterr().err and other.is_dir()
 
 
 def test_a_demo_goes_on_with_other_threads(
@@ -113,7 +113,7 @@ def test_a_demo_goes_on_with_other_threads(
     assert cli.main(["demo", "debug=tiny", f"out={out}", "threads=2", "torch_threads=2"]) == 143
     assert resumed == [None, out / "imitate"]
     assert npmp_demo(out, 'imitate=["steps=2048"]') == 2
-    assert "holds a demo with imitate=" in capfd.readouterr().err
+    assert "contains a demo with imitate=" in capfd.readouterr().err
     other = Run("demo", out, 0, "cuda", 1, values={**read_run_settings(out)[1], "device": "cuda"})
     demo.clear(demo.Demo(out=out), other)
 
@@ -135,7 +135,7 @@ def test_an_interrupted_demo_names_the_command_that_goes_on(
     out = tmp_path / "a demo"
     assert npmp_demo(out, 'imitate=["steps=2048"]') == code
     expected = f"npmp demo debug=tiny 'imitate=['\"'\"'steps=2048'\"'\"']' 'out={out}' threads=1"
-    assert f"{expected} goes on" in capfd.readouterr().err
+    assert f"to resume: {expected}" in capfd.readouterr().err
     # which is the same demo
     assert cli.main(shlex.split(expected)[1:]) == code
 

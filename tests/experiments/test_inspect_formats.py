@@ -187,7 +187,7 @@ def test_a_folder_is_a_table(tmp_path: Path, inspected: Inspects) -> None:
     }
     assert rows["dog.csv"]["rate_hz"] == "60 assumed" and rows["dog.csv"]["doubts"] == "-"
     assert rows["more/huge.npz"]["doubts"].endswith("(units? scale= should be 100 times smaller)")
-    assert rows["cut.npz"]["doubts"].startswith("cut.npz") and "cut short" in printed
+    assert rows["cut.npz"]["doubts"].startswith("cut.npz") and "truncated" in printed
     assert result["problems"] == [rows["cut.npz"]["doubts"]]
     assert "good.npz" in printed
 
@@ -207,10 +207,10 @@ def test_unit_and_axis_are_taken(tmp_path: Path, inspected: Inspects, refused: S
     assert "scale= should be 2.54 times smaller" in warning
     np.savetxt(tmp_path / "dog.csv", clip.positions.reshape(120, -1), delimiter=",")
     _, printed = inspected(tmp_path / "dog.csv", "up=z")
-    assert "rate_hz: 60 assumed, the file does not say (source_rate_hz=)" in printed
+    assert "rate_hz: 60 assumed, as the file has none (source_rate_hz=)" in printed
     result, _ = inspected(tmp_path / "dog.csv", "up=z", "source_rate_hz=50")
     assert result["rate_hz"] == 50 and result["assumed"] == ["scale=1", "the dog set's keypoints"]
-    assert "asf=a.asf is for AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
+    assert "asf=a.asf: needs AMC motions" in refused("inspect", tmp_path / "k.npz", "asf=a.asf")
 
 
 @pytest.mark.parametrize(

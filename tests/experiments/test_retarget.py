@@ -60,9 +60,9 @@ def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, refused: Say
             assert "is one of the recordings" in refused(f"source={args}", f"out={out}")
     other = elsewhere / "notes.txt"
     other.write_text("mine")
-    assert "is no dataset of motions" in refused("a.npz", f"out={other}")
+    assert "is not a dataset of motions" in refused("a.npz", f"out={other}")
     # also from generated gaits
-    assert "is no dataset of motions" in refused(f"out={other}")
+    assert "is not a dataset of motions" in refused(f"out={other}")
     assert source.read_bytes() == before and other.read_text() == "mine"
 
 
@@ -139,7 +139,7 @@ def test_names_and_rate_of_robots_tables(capsys: CaptureFixture[str], robot: rob
     assert "motion 'one': 0.0333 s is too short for 50 Hz" in capsys.readouterr().err
     for wrong in ("scale=0.01", "up=y"):
         assert cli.main([*command, listed, wrong, "out=o.h5"]) == 2
-        assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err
+        assert f"{wrong}: needs keypoints, not for robots' motions" in capsys.readouterr().err
 
 
 def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots.Robot) -> None:
@@ -157,12 +157,12 @@ def test_an_assumed_rate_is_a_warning(capsys: CaptureFixture[str], robot: robots
         "npmp: warning: walk_50hz looks wrong: a rate of 30 frames/s is assumed"
     )
     assert "source_rate_hz=50" in named
-    assert silent == "npmp: warning: assumed: source_rate_hz=30 (a does not say)"
-    assert "assumed: quaternions as x, y, z, w (2 recordings do not say)" in output.out
+    assert silent == "npmp: warning: assumed: source_rate_hz=30 (not in a)"
+    assert "assumed: quaternions as x, y, z, w (not in 2 recordings)" in output.out
     origins = json.loads(read_motions("m.h5").provenance["recordings"])
     assert [origin["assumed"] for origin in origins] == [["rate_hz", "quaternion"]] * 2
     assert cli.main(["inspect", "m.h5"]) == 0
-    assert "source_rate_hz=30 (2 recordings do not say)" in capsys.readouterr().out
+    assert "source_rate_hz=30 (not in 2 recordings)" in capsys.readouterr().out
     assert cli.main([*command, "source=walk_50hz.csv", "source_rate_hz=50"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -186,7 +186,7 @@ def test_feet_that_never_stand_are_not_shown_as_good(
     assert "foot_slide_mps" not in motion.quality
     page = Path("m.html").read_text(encoding="utf-8")
     assert ">no foot stands<" in page and "belt looks wrong: no foot stands" in page
-    assert "scale=1 (belt does not say)" in page
+    assert "scale=1 (not in belt)" in page
     assert cli.main(["inspect", "m.h5"]) == 0
     assert "warnings: belt looks wrong: no foot stands" in capsys.readouterr().out
 
@@ -197,7 +197,7 @@ def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, refused: Says
     assert expected in refused("a.npz@8000:9000")
     assert "no frames 50:20 " in refused("a.npz@50:20")
     for wrong in ("abc", "1:2:3"):
-        assert f"{wrong!r} are no frames" in refused(f"source=a.npz@{wrong}")
+        assert f"{wrong!r} are not frames" in refused(f"source=a.npz@{wrong}")
     assert "no file or folder 'b.npz@abc'" in refused("b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
@@ -328,7 +328,7 @@ def test_what_is_left_out_is_named_last(
     lines = output.err.strip().splitlines()
     assert lines[0].startswith("npmp: warning: over looks wrong: ") and len(lines) == 4
     assert all(line.startswith("npmp: left out: ") for line in lines[1:])
-    assert lines[1].count("cut.npz") == 1 and "cut short" in lines[1] and "x.bvh" in lines[2]
+    assert lines[1].count("cut.npz") == 1 and "truncated" in lines[1] and "x.bvh" in lines[2]
     assert lines[3] == "npmp: left out: over: nothing kept (far from the recording 1.5 s)"
     assert "!" not in output.out
     motions = read_motions("m.h5")
@@ -338,7 +338,7 @@ def test_what_is_left_out_is_named_last(
 def test_options_are_checked_before_any_work(capsys: CaptureFixture[str], refused: Says) -> None:
     assert "max_chunk_s=1" in refused("max_chunk_s=1")
     np.savez("a.npz", positions=np.zeros((9, 2, 3)), names=np.array(["a", "b"]))
-    assert "asf=x.asf is for AMC motions" in refused("asf=x.asf", "source=a.npz")
+    assert "asf=x.asf: needs AMC motions" in refused("asf=x.asf", "source=a.npz")
     Path("mine.html").write_text("<p>mine</p>")
     assert cli.main(["retarget", "out=mine.h5"]) == 2
     assert "report=mine.html" in capsys.readouterr().err and not Path("mine.h5").exists()

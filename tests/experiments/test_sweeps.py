@@ -150,7 +150,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     assert all(job["seconds"] > 0 for job in result["jobs"])
     assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2))
     assert cli.main([*CLIPS, f"out={out}"]) == 2
-    assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
+    assert "is a sweep; npmp sweeps resume" in capsys.readouterr().err
     (out.parent / "seed=2" / "m.h5").unlink()
     assert cli.main(["sweeps", "resume", str(out.parent)]) == 0  # nothing to do: it was finished
     assert not (out.parent / "seed=2" / "m.h5").exists()
@@ -345,7 +345,7 @@ def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refus
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
     message = refused("retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}")
-    assert "seed=1 holds something already" in message
+    assert "seed=1 exists" in message
     assert not (tmp_path / "s" / "sweep.json").exists()
     assert not (tmp_path / "s" / "jobs.json").exists()
 
@@ -356,7 +356,9 @@ def test_two_do_not_work_on_one_sweep(tmp_path: Path, refused: Says) -> None:
     sweep.jobs[0].state = "running"
     sweep.save()
     with sweep.locked():
-        assert "another npmp works on the sweep" in refused("sweeps", "resume", str(sweep.folder))
+        assert "another npmp process runs the sweep" in refused(
+            "sweeps", "resume", str(sweep.folder)
+        )
         assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
         assert states(sweep.folder) == ["running"]
     assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0

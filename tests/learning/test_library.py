@@ -135,6 +135,6 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
         == small["iterations"]
         == 2
     )
-    message = "was trained with another module, teacher, walker= or joint_space="
+    message = "another module, teacher, walker= or joint_space="
     refusal(message, taught, "small", "small", clone, resume=tmp_path / "small")
     refusal("teacher= needs algo=clone", taught, "other", "one", algo)
