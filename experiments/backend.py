@@ -36,7 +36,7 @@ class Simulating(Computing):
     # the drives: pd (ideal), or the folder of a fitted model; several, as pd+FOLDER, are
     # distributed over the robots
     actuator: str = IDEAL
-    # the physics engine: mujoco, mujoco_staged or another registered one; null: the device's
+    # the physics engine: mujoco, mujoco_staged, warp or another registered one; null: the device's
     engine: str | None = None
 
     def __post_init__(self) -> None:

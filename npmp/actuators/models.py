@@ -392,6 +392,15 @@ class PD(ActuatorModel):
         self.register_buffer("delay", torch.zeros((), dtype=torch.long))
         self.register_buffer("values", torch.zeros(len(fields(PDParameters))))
 
+    def _apply(self, fn: Any, recurse: bool = True) -> PD:
+        """Leave the closed form's numbers on the host, where `law` reads them at every step."""
+        delay = self.delay
+        values = self.values
+        super()._apply(fn, recurse)
+        self.delay = delay
+        self.values = values
+        return self
+
     @property
     def parameters_of(self) -> PDParameters:
         """The fitted numbers."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant, rows_of
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
 
@@ -204,6 +205,7 @@ class RoughGround(Ground):
         self._climbs = torch.tensor(climbs, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = AROUND.to(device)
+        self._about_feet = ABOUT_FEET.to(device)
         self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
         self.moved = torch.zeros(n, 2, device=device)
         # current episode: commanded distance, distance along the command, and failure
@@ -258,7 +260,7 @@ class RoughGround(Ground):
         centers = feet(state.root_pos, state.root_rot, state.joint_pos)
         # on a slope a sphere does not touch at its lowest point: test five points of its underside
         directions = [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
-        beside = math.sqrt(0.5) * feet.radius * torch.tensor(directions, device=centers.device)
+        beside = math.sqrt(0.5) * feet.radius * constant(directions, centers.device)
         under = (feet.radius**2 - beside.square().sum(-1)).sqrt()
         ground = self.terrain.height_at(centers[..., None, :2] + beside)
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
@@ -273,7 +275,7 @@ class RoughGround(Ground):
             self.travelled_m = self.travelled_m + along.nan_to_num(0.0) * self.env.dt
         self.failed = failed
         back = self.terrain.way_back(self.env.state.root_pos[:, :2], self.field)
-        ids = torch.nonzero(back.any(-1)).squeeze(-1)
+        ids, _ = rows_of(back.any(-1))
         if len(ids):
             self.moved = self.moved + back
             self.env.robots.shift(ids, torch.nn.functional.pad(back[ids], (0, 1)))
@@ -322,7 +324,7 @@ class RoughGround(Ground):
     @torch.no_grad()
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, ABOUT_FEET.to(feet.device), feet)
+        place = points_around(state, self._about_feet, feet)
         return self.above(place, patch).transpose(-1, -2).flatten(-2)
 
     def figures(self) -> dict[str, float]:

@@ -230,7 +230,7 @@ class StudentTrainer(Trainer):
             square += error.detach().square().mean().item() / c.updates
             kl += divergence.item() / c.updates
         self.iteration_count += 1
-        learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
+        learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm.item()}
         return experience.metrics | learned | {"skipped_updates": skipped}
 
     def _sampled(self) -> Lesson:

@@ -364,9 +364,10 @@ class PhysicsRandomizer:
             offset = unit[:, self.columns["joint_offset"]].float()
             self.joint_offset[ids] = self._offset + c.joint_offset * offset
         if self._sim.drives is not None and c.actuators > 0:
-            latent = normal_of(unit[:, self.columns["actuators"]].to("cpu"))
+            place = self._sim.drives.device
+            latent = normal_of(unit[:, self.columns["actuators"]].to(place))
             shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
-            self._sim.drives.set_latent(ids.cpu(), c.actuators * latent.view(shape))
+            self._sim.drives.set_latent(ids.to(place), c.actuators * latent.view(shape))
         if not self._fields or not len(ids):
             return
         rows = ids.to(self._place)

@@ -24,7 +24,8 @@ class Simulator(Protocol):
     substeps: int
     # actuator models; None: ideal drives
     drives: Drives | None
-    # (n, nq) and (n, nv), in MuJoCo's order and units: read only, overwritten by the next call
+    # (n, nq) and (n, nv), in MuJoCo's order and units, of the engine's precision: read only,
+    # overwritten by the next call
     qpos: Tensor
     qvel: Tensor
 
@@ -60,7 +61,7 @@ class Simulator(Protocol):
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Give model fields a value per simulation, before the first step.
 
-        Returns: live values (n, ...) float64 by name, on the engine's device.
+        Returns: live values (n, ...) by name, on the device of the engine's model.
         """
 
     def set_const(self, ids: Tensor) -> None:

@@ -14,6 +14,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Goals, StepResult
 from npmp.tasks.velocity import COMMAND_NAMES, heading_velocity, in_heading
@@ -185,7 +186,7 @@ def changed_command(
       command: (..., 3) x.
       y: (..., 3) uniform over the range. w, z: (..., 3) bool.
     """
-    low, high = torch.tensor(command_range, dtype=command.dtype, device=command.device).T
+    low, high = constant(command_range, command.device, command.dtype).T
     nearest_zero = torch.zeros_like(low).clamp(low, high)
     return torch.where(w, torch.where(z, y, nearest_zero), command)
 
@@ -205,10 +206,10 @@ def sample_command(
     together, as they are correlated: a robot does not turn on the spot at full speed.
     """
     change = config.command_change if change is None else change
-    low, high = torch.tensor(config.range, device=command.device).T
+    low, high = constant(config.range, command.device).T
     if recorded is not None:
         noise = torch.randn(command.shape, generator=generator, device=command.device)
-        jitter = torch.tensor(config.command_jitter, device=command.device)
+        jitter = constant(config.command_jitter, command.device)
         y = (recorded.sample(len(command), generator) + jitter * noise).clamp(low, high)
         chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
         w = chance[0] < change
@@ -217,7 +218,7 @@ def sample_command(
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = low + uniform[0] * (high - low)
     w = uniform[1] < change
-    z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
+    z = uniform[2] < constant(config.command_nonzero, command.device)
     return changed_command(command, y, w, z, config.range)
 
 

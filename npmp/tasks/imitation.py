@@ -13,6 +13,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import rows_of
 from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.kinematics import BodyPoses, Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
@@ -158,23 +159,27 @@ class Tracking(Goals):
         physics on flat ground. Tracking from other postures than the reference's teaches recovery
         (as in ControlVAE). mask: (n,) bool.
         """
-        ids = torch.nonzero(mask).squeeze(-1)
+        ids, rejoins = rows_of(mask)
         if len(ids) == 0:
             return
         clip, frame = self.sampler.sample(len(ids), self.env.generator)
+        clip = torch.where(rejoins, clip, self.clip[ids])
+        frame = torch.where(rejoins, frame, self.frame[ids])
         self._track(ids, clip, frame)
-        self.grace[ids] = self._grace_steps
+        self.grace[ids] = torch.where(rejoins, self._grace_steps, self.grace[ids])
         target = self.reference.at(frame)
         state = self.env.state
         turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
-        self.env.robots.carry(ids, target.root_pos[:, :2], geometry.yaw_matrix(turn))
+        turn = torch.where(rejoins, turn, 0.0)
+        place = torch.where(rejoins.unsqueeze(-1), target.root_pos[:, :2], state.root_pos[ids, :2])
+        self.env.robots.carry(ids, place, geometry.yaw_matrix(turn))
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """Advance to the next frame, and record failures of tracking robots for the sampling of
         starts."""
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         tracking = ~self._falls_only
-        self.sampler.record(self.frame[tracking], result.failed[tracking])
+        self.sampler.record(self.frame, result.failed, tracking)
         self.grace = (self.grace - 1).clamp(min=0)
         self._measured = None
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from npmp.core import ranges
+from npmp.core.host_waits import constant
 from npmp.envs.ground import points_around
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
@@ -129,9 +130,7 @@ class GroundMap(Sensor):
         height: of the ground at places (..., F g, 2).
         """
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, torch.tensor(MAP_POINTS, device=feet.device), feet).flatten(
-            -3, -2
-        )
+        place = points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
         place = place - drift[..., None, :2]
         heights = height(place)
         if self.config.ground_hidden:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant
 from npmp.envs.state import RobotState
 from npmp.envs.task import Trial
 
@@ -93,7 +94,7 @@ def velocity_loss(
     """
     steps = len(velocity)
     stride = min(max(1, round(config.stride_s / dt)), steps)
-    limit = torch.tensor(config.acceleration, device=velocity.device) * dt
+    limit = constant(config.acceleration, velocity.device) * dt
     off = velocity - reachable(velocity[0].detach(), command, limit, steps)
     weight = torch.arange(1, steps + 1, device=off.device).to(off)
     each = off.abs().sum(-1)

@@ -26,6 +26,7 @@ EXTRAS = {
     "drake": "npmp deploy trial simulator=drake",
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
     "play": "npmp play: a robot to steer in the browser",
+    "warp": "MuJoCo Warp: physics on a GPU",
     "docs": "make docs",
     "dev": "make test",
 }
