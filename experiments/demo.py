@@ -54,9 +54,9 @@ from retarget.quality import overall_rms
 SHORT = {
     "full": {
         "retarget": ["clean=false"],
-        "imitate": ["steps=160000"],
-        # 82 k steps of cloning from the module, then 69 iterations
-        "reuse": ["steps=152000"],
+        "imitate": ["steps=140000"],
+        # 82 k steps of cloning from the module, then 52 iterations
+        "reuse": ["steps=136000"],
     },
     "small": {
         "retarget": ["clean=false"],
