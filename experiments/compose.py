@@ -289,7 +289,7 @@ def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
         if values.get(key) is not None:
             raise InputError(
                 f"{key}={values[key]} does not change resume={folder}, which has its own settings; "
-                "give the keys to change"
+                "set the keys to change"
             )
     if values.get("seed", stored.get("seed")) != stored.get("seed"):
         raise InputError(
@@ -452,7 +452,7 @@ def _sentence(verb: str, error: BaseException, choices: Callable[[], DictConfig]
         return f"+{match[2]}: {match[1]} exists; {match[2]} sets it"
     if match := re.match(r"Error merging override (\S+)", text):
         if "does not support deletion" in cause:
-            return f"{match[1]}: this key cannot be removed; give it a value"
+            return f"{match[1]}: this key cannot be removed; set a value"
         return f"{match[1]}: {cause.partition(' full_key')[0]}"
     file = ""
     if match := re.match(

@@ -181,7 +181,7 @@ def shot_of(config: Render, run: Run) -> Shot:
     subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not subjects:
         raise InputError(
-            "npmp render: no subject; give policy=, module= and data=, data=, or rollouts="
+            "npmp render: no subject; set policy=, module= and data=, data=, or rollouts="
         )
     shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(

@@ -42,7 +42,9 @@ def read_only(values: Any, *, shape: str, label: str) -> Array:
     finite = np.isfinite(array)
     if not finite.all():
         frame = int(np.argwhere(~finite)[0, 0])
-        raise InputError(f"{label} has a value that is not finite at frame {frame} of {len(array)}")
+        raise InputError(
+            f"{label} has nan or inf at frame {frame} of {len(array)}, expected finite numbers"
+        )
     if array.flags.writeable or array.base is not None:
         # a read-only view can change through its base
         array = array.copy()

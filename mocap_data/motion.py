@@ -80,12 +80,16 @@ class ReferenceMotion:
                 f"{motion} qpos has {qpos.shape[1]} columns, expected 7 (free root) + joints"
             )
         require_moderate(qpos, f"{motion} qpos")
-        off = np.abs(np.linalg.norm(qpos[:, 3:7], axis=-1) - 1.0)
-        if off.max(initial=0.0) > _UNIT_TOLERANCE:
-            frame = int(np.argmax(off > _UNIT_TOLERANCE))
-            raise InputError(f"{motion} root quaternion is not of length 1 at frame {frame}")
+        length = np.linalg.norm(qpos[:, 3:7], axis=-1)
+        off = np.abs(length - 1.0) > _UNIT_TOLERANCE
+        if off.any():
+            frame = int(np.argmax(off))
+            raise InputError(
+                f"{motion} root quaternion qpos[{frame}, 3:7] has length {length[frame]:.4g},"
+                " expected 1 (w, x, y, z)"
+            )
         if not math.isfinite(self.start_s):
-            raise InputError(f"{motion} start_s {self.start_s} is not finite")
+            raise InputError(f"{motion} start_s={self.start_s}: expected a finite number")
         if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
             low, high = WEIGHTS
             raise InputError(

@@ -291,7 +291,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, A
         except (TypeError, ValueError):
             provenance = None
         if not isinstance(provenance, dict):
-            raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
+            raise InputError(f"{path}: attribute 'provenance': expected a JSON object")
         yield file, {**head, "provenance": provenance}
 
 
@@ -336,7 +336,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     place = f"{path}, clip {name!r}"
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
-        raise InputError(f"{path}: {name!r} is not a group; a motion file has one group per clip")
+        raise InputError(f"{path}: {name!r} is an array, expected a group; a clip is a group")
     attrs = hdf5.attributes(group)
     fields = {key: _attribute(place, attrs, key, kind) for key, kind in _FIELDS.items()}
     quality = {
@@ -350,7 +350,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         arrays["contacts"] = contacts
     inner = hdf5.member(group, "frame_quality")
     if not isinstance(inner, h5py.Group | None):
-        raise InputError(f"{place}: frame_quality is not a group of arrays")
+        raise InputError(f"{place}: frame_quality is an array, expected a group of arrays")
     figures = {} if inner is None else {key: hdf5.member(inner, key) for key in inner}
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):

@@ -141,7 +141,7 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
 def _header(path: Path, data: bytes) -> _Header:
     """The header and the parameters used here, checked against the file's size."""
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
-        raise InputError(f"{path} is not a C3D file, or truncated")
+        raise InputError(f"{path} is truncated or of another format, expected a C3D file")
     start = _BLOCK * (data[0] - 1)
     try:
         if data[start + 3] != _INTEL:
@@ -150,7 +150,7 @@ def _header(path: Path, data: bytes) -> _Header:
         stop = start + _BLOCK * max(data[start + 2], 1)
         return _checked(path, data, _Parameters(data, start + 4, stop))
     except (struct.error, LookupError):
-        raise InputError(f"{path}: its parameters are damaged, or it is not C3D") from None
+        raise InputError(f"{path}: its parameters cannot be read; is it a complete C3D file?") from None
 
 
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:

@@ -150,7 +150,8 @@ def _frames(path: Path, document: Any) -> Array:
         raise InputError(f"{path}: 'Frames' of shape {frames.shape}, expected {expected}")
     finite = np.isfinite(frames).all(axis=1)
     if not finite.all():
-        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
+        frame = int(np.argmin(finite))
+        raise InputError(f"{path}: frame {frame} has nan or inf, expected finite numbers")
     return frames
 
 
@@ -224,9 +225,9 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     if not -1 <= parent < i:
         raise InputError(f"{joint}: Parent is {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
-        raise InputError(f"{joint}: AttachTheta (turned against its parent) is not supported")
+        raise InputError(f"{joint}: AttachTheta (a turn against the parent) must be 0")
     # the root's offset is ignored, as frames have its position
     x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite((x, y, z)).all():
-        raise InputError(f"{joint}: its offset is not finite")
+        raise InputError(f"{joint}: its offset is {(x, y, z)}, expected finite numbers")
     return CharacterJoint(name, parent, (x, y, z), kind)

@@ -204,7 +204,7 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
         net.load_state_dict({key: torch.tensor(values) for key, values in weights.items()})
         out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
+        raise InputError(f"{path}: expected the network of an ANYdrive: {error}") from error
     memory: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @torch.no_grad()

@@ -64,7 +64,7 @@ class Bundle:
         with reading(path):
             described = parse_json(_bytes(path).decode(), str(path))
         if not isinstance(described, dict) or described.get("schema") != SCHEMA:
-            raise InputError(f"'{path}': schema is not '{SCHEMA}'; is it another kind of file?")
+            raise InputError(f"'{path}': expected schema='{SCHEMA}'; is it another kind of file?")
         if (version := described.get("version")) != VERSION:
             raise InputError(
                 f"'{path}': version={version!r:.20}, expected {VERSION}; export the policy again"

@@ -122,7 +122,8 @@ def contract_of(
         drive = training.get("actuator", {"name": IDEAL})
         if drive["name"] != IDEAL and "sha256" not in drive:
             raise InputError(
-                f"trained with actuator={drive['name']}: only joint angles can be exported"
+                f"actuator={drive['name']} in training: its actions are no joint angles; only joint"
+                " angles can be exported"
             )
     if (own.camera or {}).get("eyes"):
         raise InputError("the policy estimates depths from images, which cannot be exported")
@@ -220,8 +221,8 @@ def _gains(
     if drives is None:
         if IDEAL not in checksums:
             raise InputError(
-                f"trained with actuator={name}, whose gains differ from the robot's; give its "
-                "folder as actuator="
+                f"actuator: not set; the policy was trained with '{name}', whose gains differ from"
+                " the robot's; set actuator=FOLDER"
             )
         return module.kp, module.kd
     if artifact.sha256(Path(drives) / "actuator.safetensors") not in checksums:

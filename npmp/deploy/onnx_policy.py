@@ -116,12 +116,14 @@ class OnnxPolicy:
             "obs": np.concatenate(parts).astype(np.float32)[None],
             "command": command_array.astype(np.float32)[None],
         }
-        if not all(np.isfinite(values).all() for values in feed.values()):
-            raise ValueError("readings or command: a value is not finite")
+        for key, values in feed.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         outputs = ["action", *(f"{name}_next" for name in memory)]
         action, *after = self._session.run(outputs, feed | memory)
-        if not all(np.isfinite(output).all() for output in (action, *after)):
-            raise ValueError("the policy's output is not finite")
+        for key, output in zip(outputs, (action, *after), strict=True):
+            if not np.isfinite(output).all():
+                raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         return self._home + action[0], dict(zip(memory, after, strict=True))
 
     def _extra_inputs(self) -> FloatArray:

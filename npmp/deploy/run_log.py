@@ -210,7 +210,7 @@ def read_log(path: Path | str) -> DeployLog:
 def _from_attributes(path: Path, attributes: Any) -> DeployLog:
     """A log without steps. Raises InputError for attributes of another file."""
     if not isinstance(attributes, dict) or attributes.get("schema") != SCHEMA:
-        raise InputError(f"{path}: schema is not {SCHEMA!r}; is it a log of npmp deploy?")
+        raise InputError(f"{path}: expected schema={SCHEMA!r}; is it a log of npmp deploy?")
     if (version := attributes.get("version")) != VERSION:
         raise InputError(f"{path}: version={version!r:.20}, expected {VERSION}")
     try:

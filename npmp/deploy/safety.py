@@ -236,7 +236,7 @@ class Watchdog:
             values = getattr(state, name)
             if np.shape(values) != (width,) or not np.isfinite(values).all():
                 return f"{name}: expected {width} finite numbers"
-        return "" if math.isfinite(state.time_s) else "time_s is not finite"
+        return "" if math.isfinite(state.time_s) else f"time_s={state.time_s}: expected a finite number"
 
     def _timing(self, age: float, missed: int) -> str:
         if not age <= self.config.state_age_s:

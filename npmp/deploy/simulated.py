@@ -175,7 +175,10 @@ def check_limits(contract: BundleContract, robot: Robot) -> None:
     """
     if set(contract.joint_names) != set(robot.joint_names):
         other = sorted(set(contract.joint_names) ^ set(robot.joint_names))[0]
-        raise InputError(f"the bundle's joints are not those of '{robot.name}': {other!r:.40}")
+        raise InputError(
+            f"joint_names: joint {other!r:.40} is only in the bundle or only in robot"
+            f" '{robot.name}'; expected equal joints"
+        )
     for name in ("control_rate_hz", "physics_rate_hz"):
         value = getattr(contract, name)
         expected = getattr(robot, name)

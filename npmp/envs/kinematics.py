@@ -58,7 +58,7 @@ class Kinematics(nn.Module):
         for b in range(1, nbody):
             if parent[b] < 0:
                 raise InputError(
-                    f"body '{model.body(b + 1).name}' is not part of the tree of the free root"
+                    f"body '{model.body(b + 1).name}' hangs from the world, expected the free root"
                 )
             depth[b] = depth[parent[b]] + 1
         # the order of evaluation: level by level, the root first

@@ -439,7 +439,10 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
         for name in robot.joint_names
     ]
     if addresses != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
-        raise ValueError(f"the joints of '{robot.name}' are not contiguous in the scene")
+        raise ValueError(
+            f"the joints of robot '{robot.name}' have addresses {addresses} in the scene, expected"
+            f" consecutive ones from {(q + 7, v + 6)}"
+        )
     if model.nu not in (nu, 2 * nu):  # two muscles per joint
         raise ValueError(
             f"the scene has {model.nu} drives, expected the {nu} of robot '{robot.name}'"

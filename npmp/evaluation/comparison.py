@@ -140,7 +140,7 @@ def find_runs(places: Sequence[str]) -> list[Path]:
         runs = [run for match in matches for run in _runs_in(Path(match))]
         if not runs:
             raise InputError(
-                f"no run at '{place}'; expected a folder with config.yaml and metrics.csv,"
+                f"'{place}': no run; expected a folder with config.yaml and metrics.csv,"
                 " or a folder of such"
             )
         folders |= {run.resolve(): run for run in runs if run.resolve() not in folders}

@@ -200,7 +200,7 @@ def _keep_one_robot(spec: mujoco.MjSpec, path: Path) -> tuple[list[str], list[Ch
     joint = next((j for j in root.joints if j.type == FREE), None) or root.add_freejoint()
     if any(other.name == ROOT_JOINT and other.type != FREE for other in spec.joints):
         raise InputError(
-            f"{path}: joint '{ROOT_JOINT}' is not the free one; that name is the free joint's"
+            f"{path}: a joint that is not free is named '{ROOT_JOINT}', the free joint's name; rename it"
         )
     joint.name = ROOT_JOINT
     # only the pose of a reset without keyframe

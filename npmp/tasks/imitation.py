@@ -275,7 +275,7 @@ class Tracking(Goals):
     @clip_lengths.setter
     def clip_lengths(self, lengths: Tensor) -> None:
         if lengths.tolist() != self.reference.length.tolist():
-            raise ValueError("the clips' lengths differ from the checkpoint's")
+            raise ValueError("the clips' lengths differ from those in the checkpoint; set the data= of the run")
 
     @property
     def tracked(self) -> Tensor:

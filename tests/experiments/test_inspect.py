@@ -49,7 +49,7 @@ def test_a_sound_dataset_has_no_problems(data: Path, inspected: Inspects) -> Non
     ("how", "message"),
     [
         ("provenance", "attribute 'provenance' is not a JSON object"),
-        ("nan", "qpos has a value that is not finite at frame 3"),
+        ("nan", "qpos has nan or inf at frame 3"),
         ("missing", "qpos"),
         ("sha", "model_sha256"),
         ("robot", "no robot 'hexapod'"),

@@ -90,7 +90,10 @@ class Draft:
         return [j for j in limb.joints if abs(self.axis(j)[1]) > 0.7]
 
     def ranges(self) -> tuple[Array, Array]:
-        """(J,), (J,) joint limits of the model [rad], +-inf for none or almost a whole turn."""
+        """Lower and upper joint limits, each (J,) [rad].
+
+        Infinite for joints without limits or with a range of at least 1.9 pi.
+        """
         low, high = self.model.jnt_range[1:].T
         real = self.model.jnt_limited[1:].astype(bool) & (high - low < 1.9 * np.pi)
         return np.where(real, low, -np.inf), np.where(real, high, np.inf)

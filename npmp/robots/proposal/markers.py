@@ -52,7 +52,7 @@ def place_markers(draft: Draft) -> None:
             if np.linalg.norm(draft.in_base(**marker) - image) < 0.01:
                 marker["position"] = draft.in_body(marker["body"], image)
     draft.content["markers"] = markers
-    reason = "where axes intersect; recordings are matched to these points"
+    reason = "markers are where axes intersect; recordings are matched to these points"
     draft.note("markers", ", ".join(markers), reason)
 
 

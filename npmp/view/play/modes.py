@@ -120,7 +120,7 @@ class Cast:
     def motions(self) -> MotionSet:
         """The motions, loaded at the first access. Raises InputError without any."""
         if self.make_motions is None:
-            raise InputError("imitation needs motions; give data=")
+            raise InputError("data: not set; imitation needs motions; set data=FILE.h5")
         return self.make_motions()
 
     def mode(self, name: str, world: World, seed: int = 0) -> Mode:

@@ -140,7 +140,7 @@ class Server:
         for error in self._errors:
             reason = getattr(error, "strerror", None) or error
             raise InputError(
-                f"cannot serve at {host}:{port} ({reason}); choose another port= or host="
+                f"port={port}: cannot serve at {host} ({reason}); set another port= or host="
             ) from error
 
     @property

@@ -324,7 +324,7 @@ def check_replaceable(place: Path, key: str) -> None:
         raise InputError(f"{key}={place}: is a folder, expected a file name or null")
     if place.exists() and not is_report(place):
         raise InputError(
-            f"{key}={place}: exists and is not a report of npmp; give another file name or null"
+            f"{key}={place}: is no report of npmp, so it is not overwritten; set another file or null"
         )
     if not place.parent.is_dir():
         raise InputError(f"{key}={place}: no folder {place.parent}")
