@@ -106,7 +106,7 @@ class Render(Simulating, Reading):
     max_mb: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # the file, by its suffix: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
+    # output file; its suffix is .mp4 (needs npmp[render]), .gif, .webp, or .png (one frame)
     out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:

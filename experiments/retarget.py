@@ -172,9 +172,9 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
         return None
     from npmp.view.report import check_replaceable
 
-    place = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
-    check_replaceable(place, "report")
-    return place
+    page = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
+    check_replaceable(page, "report")
+    return page
 
 
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:

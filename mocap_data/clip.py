@@ -88,14 +88,14 @@ class Clip:
           InputError: an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
-        place = {column: i for i, column in enumerate(columns)} | {-1: -1}
+        new_index = {column: i for i, column in enumerate(columns)} | {-1: -1}
         parents: tuple[int, ...] | None = None
         if self.parents is not None:
             parents = ()
             for up in (self.parents[column] for column in columns):
-                while up not in place:
+                while up not in new_index:
                     up = self.parents[up]
-                parents += (place[up],)
+                parents += (new_index[up],)
         return dataclasses.replace(
             self, positions=self.positions[:, columns], names=tuple(names), parents=parents
         )

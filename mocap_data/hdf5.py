@@ -70,7 +70,9 @@ def member(group: h5py.Group, name: str) -> Any:
     if link is None:
         return None
     if not isinstance(link, h5py.HardLink):
-        raise InputError(f"{place_of(group)}: {name!r} is a soft or external link, expected a group or array")
+        raise InputError(
+            f"{location_of(group)}: {name!r} is a soft or external link, expected a group or array"
+        )
     return group[name]
 
 
@@ -154,7 +156,7 @@ def _check_chunks(array: h5py.Dataset, label: str) -> None:
             raise InputError(f"{label} is damaged (a chunk of {size:,} bytes expands beyond it)")
 
 
-def place_of(node: Any) -> str:
+def location_of(node: Any) -> str:
     """Name of a file or a path in it, for errors."""
     file = str(node.file.filename)
     name = node.name

@@ -85,8 +85,8 @@ def export(
         if rate_hz is not None and float(rate_hz) != motion.rate_hz:
             if robot is None:
                 raise InputError(
-                    f"rate_hz={rate_hz}: resampling needs the model of robot {motions.robot!r}, which"
-                    f" is not installed; expected the data's {motion.rate_hz:g}"
+                    f"rate_hz={rate_hz}: resampling needs the model of robot {motions.robot!r},"
+                    f" which is not installed; expected the data's {motion.rate_hz:g}"
                 )
             motion = resample(motion, robot, float(rate_hz))
         if kind == MJLAB:

@@ -134,7 +134,7 @@ class Limbs:
 
 @dataclass
 class _Tree:
-    """Keypoints that are joined by bones; those at one place are one."""
+    """Keypoints that are joined by bones; those at one position are one."""
 
     clip: Clip
     # (T, M, 3) [m] some frames of it

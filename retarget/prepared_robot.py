@@ -122,7 +122,7 @@ class PreparedRobot:
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)
-        # (trunk, F); the lower one of two at one place
+        # (trunk, F); the lower one of two at one position
         away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)
         away = away + 1e-6 * layout.height[trunk, None]
         return [int(trunk[k]) for k in np.argmin(away, axis=0)]
@@ -183,8 +183,8 @@ def hull_of(model: mujoco.MjModel, feet: Index) -> tuple[Points, Array]:
         local += [model.geom_pos[geom] + turn @ point for point in points]
         body += [on] * len(points)
         radius += [ball] * len(points)
-    places = np.array(local, dtype=np.float64).reshape(-1, 3)
-    return Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
+    positions = np.array(local, dtype=np.float64).reshape(-1, 3)
+    return Points(np.array(body, dtype=np.intp), positions), np.array(radius, dtype=np.float64)
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:

@@ -190,17 +190,17 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return [part for entry in source for part in excerpts(entry, start, stop)]
     text = str(source)
-    place, at, frames = text.rpartition("@")
+    pattern, at, frames = text.rpartition("@")
     if at and not _exists(text):
         # several entries, each with its own frames
-        if "," in text and not _exists(place):
+        if "," in text and not _exists(pattern):
             return excerpts(_parts(text), start, stop)
         if match := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
             first = int(match[1] or 0)
             last = int(match[2]) if match[2] else None
-            return [Excerpt(path, first, last) for path in files_of(place)]
-        if _exists(place):
-            expected = f"expected FILE@START:STOP, e.g. {place}@100:700"
+            return [Excerpt(path, first, last) for path in files_of(pattern)]
+        if _exists(pattern):
+            expected = f"expected FILE@START:STOP, e.g. {pattern}@100:700"
             raise InputError(f"{text!r}: {frames!r} are not frames, {expected}")
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
@@ -208,9 +208,9 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
 def files_below(folder: Path) -> list[Path]:
     """The files in a folder and below, without those in hidden folders (.git, .venv)."""
     files = []
-    for place, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(place, name) for name in names]
+        files += [Path(directory, name) for name in names]
     return sorted(file for file in files if file.is_file())
 
 

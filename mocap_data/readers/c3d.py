@@ -150,7 +150,7 @@ def _header(path: Path, data: bytes) -> _Header:
         stop = start + _BLOCK * max(data[start + 2], 1)
         return _checked(path, data, _Parameters(data, start + 4, stop))
     except (struct.error, LookupError):
-        raise InputError(f"{path}: its parameters cannot be read; is it a complete C3D file?") from None
+        raise InputError(f"{path}: its parameters are damaged; is it a C3D file?") from None
 
 
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
@@ -222,20 +222,20 @@ class _Parameters:
             length, group = struct.unpack_from("<2b", data, at)
             if length == 0:
                 break
-            place = at + 2 + abs(length)
-            name = data[at + 2 : place].decode("latin-1").strip().upper()
-            (step,) = struct.unpack_from("<H", data, place)
+            name_end = at + 2 + abs(length)
+            name = data[at + 2 : name_end].decode("latin-1").strip().upper()
+            (step,) = struct.unpack_from("<H", data, name_end)
             if group < 0:
                 groups[-group] = name
             else:
-                kind, dimensions = struct.unpack_from("<bB", data, place + 2)
-                begin = place + 4 + dimensions
-                sizes = tuple(data[place + 4 : begin])
+                kind, dimensions = struct.unpack_from("<bB", data, name_end + 2)
+                begin = name_end + 4 + dimensions
+                sizes = tuple(data[name_end + 4 : begin])
                 end = begin + _SIZES[kind] * math.prod(sizes)
                 parameters.append((group, name, _Value(kind, sizes, data[begin:end])))
             if step == 0:
                 break
-            at = place + step
+            at = name_end + step
         if "POINT" not in groups.values():
             raise LookupError("POINT")
         self.values = {(groups[group], name): value for group, name, value in parameters}

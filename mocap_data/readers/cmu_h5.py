@@ -141,7 +141,7 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
     with open_hdf5(Path(path)) as file:
         opened = _File(path, file, _clip_name(path, file, clip))
         root = opened.array("position", 3)
-        places = opened.array("body_positions", 3 * len(BODY_NAMES))
+        positions = opened.array("body_positions", 3 * len(BODY_NAMES))
         turns = opened.array("body_quaternions", 4 * len(BODY_NAMES))
     turns = turns.reshape(len(root), -1, 4)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -154,7 +154,7 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
             f"{opened.where}: body_quaternions: frame {frame}, {BODY_NAMES[body]}: length"
             f" {length[frame, body, 0]:.4g}, expected 1"
         )
-    return Bodies(opened.clip, root, places.reshape(len(root), -1, 3), turns / length)
+    return Bodies(opened.clip, root, positions.reshape(len(root), -1, 3), turns / length)
 
 
 def _walker(group: Any) -> h5py.Group | None:

@@ -146,7 +146,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of keypoints in a file's units and axes.
 
-    assumed: the reader's options whose values are assumed.
+    assumed: options that the file does not set, so the reader's default is used.
 
     Raises:
       InputError: with the file, as `to_world` and `Clip`.

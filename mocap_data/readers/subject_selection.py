@@ -47,8 +47,8 @@ def select_subject(path: Path, keypoints: Keypoints, subject: str | None) -> Key
     if len(columns) == count:
         return keypoints
     if parents is not None:
-        place = {column: i for i, column in enumerate(columns)}
-        parents = [place.get(parents[column], -1) for column in columns]
+        new_index = {column: i for i, column in enumerate(columns)}
+        parents = [new_index.get(parents[column], -1) for column in columns]
     selected = [names[column] for column in columns]
     return Keypoints(keypoints.positions[:, columns], selected, parents, remarks)
 

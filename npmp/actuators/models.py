@@ -240,11 +240,12 @@ class ActuatorModel(nn.Module, ABC):
         output, kept = self.law(window, memory.kept, memory.latent)
         return output, Memory(window, kept, memory.latent)
 
-    def within(self, torque: Tensor) -> Tensor:
-        """A network's scaled torques, bounded by the log's largest with a straight-through
+    def clamp_straight_through(self, scaled_torque: Tensor) -> Tensor:
+        """A network's scaled torques, clamped to the log's largest with a straight-through
         gradient."""
-        most = self.contract.largest / self.contract.torque_scale
-        return torque.detach().clamp(-most, most) + (torque - torque.detach())
+        largest = self.contract.largest / self.contract.torque_scale
+        value = scaled_torque.detach()
+        return value.clamp(-largest, largest) + (scaled_torque - value)
 
     @abstractmethod
     def law(self, window: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
@@ -308,7 +309,9 @@ class MLP(ActuatorModel):
     def predict(self, inputs: Tensor, latent: Tensor) -> Tensor:
         """Scaled torques (N,) of scaled inputs (N, lags, C) at the lags, the latest first, and
         latents (N, d)."""
-        return self.within(self.layers(torch.cat((inputs.flatten(1), latent), -1)).squeeze(-1))
+        return self.clamp_straight_through(
+            self.layers(torch.cat((inputs.flatten(1), latent), -1)).squeeze(-1)
+        )
 
     def law(self, window: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`; `kept` stays."""
@@ -374,7 +377,7 @@ class Convolutions(ActuatorModel):
         for layer in self.pairs:
             x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
         output = self.head(x[:, 0])
-        torque = self.within(kept[:, -1:] + output[:, :1])
+        torque = self.clamp_straight_through(kept[:, -1:] + output[:, :1])
         return torch.cat((torque, output[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
 
 

@@ -168,7 +168,7 @@ def _read(
     with reading(weights):
         for key, value in tensors.items():
             if value.is_floating_point() and not bool(torch.isfinite(value.float()).all()):
-                raise InputError(f"'{weights}': tensor '{key}' has nan or inf, expected finite numbers")
+                raise InputError(f"'{weights}': '{key}' has nan or inf, expected finite numbers")
     return content, tensors
 
 

@@ -57,8 +57,8 @@ class Deadman:
     """The loop's side: `wait` before the first write, `beat` with every write, `release` once the
     robot is damped. Without a release the process damps."""
 
-    def __init__(self, place: str, contract: BundleContract, interface: str, damping_s: float):
-        """place, interface: the robot, as of `npmp deploy run`. damping_s: duration of damping once
+    def __init__(self, robot: str, contract: BundleContract, interface: str, damping_s: float):
+        """robot, interface: the robot, as of `npmp deploy run`. damping_s: duration of damping once
         the loop's process has ended [s]."""
         own, other = socket.socketpair()
         path = os.pathsep.join(sys.path)
@@ -76,7 +76,7 @@ class Deadman:
         # reason that the loop must not write any more
         self.reason = ""
         settings = {
-            "place": place,
+            "robot": robot,
             "interface": interface,
             "damping_s": damping_s,
             "contract": asdict(contract),
@@ -156,7 +156,7 @@ def damper(settings: dict[str, Any]) -> Callable[[], None]:
         from npmp.deploy.unitree import unitree_damper
 
         return unitree_damper(contract, settings["interface"])
-    stop: Callable[[], None] = driver_class(settings["place"]).damper(contract)
+    stop: Callable[[], None] = driver_class(settings["robot"]).damper(contract)
     return stop
 
 

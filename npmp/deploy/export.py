@@ -258,10 +258,10 @@ def _level_depths(task: Task) -> list[float]:
     camera = task.part(DepthCamera)
     if camera is None:
         return []
-    place = torch.zeros(1, 3)
+    position = torch.zeros(1, 3)
     level = torch.eye(3)[None]
-    place[0, 2] = float(task.robot.home_qpos[2])
-    depths = camera.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
+    position[0, 2] = float(task.robot.home_qpos[2])
+    depths = camera.depths(position, level, lambda at: torch.zeros(at.shape[:-1]))[0]
     return [round(depth, 4) for depth in depths.tolist()]
 
 

@@ -116,8 +116,8 @@ class OnnxPolicy:
             "obs": np.concatenate(parts).astype(np.float32)[None],
             "command": command_array.astype(np.float32)[None],
         }
-        for key, values in feed.items():
-            if not np.isfinite(values).all():
+        for key, array in feed.items():
+            if not np.isfinite(array).all():
                 raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         outputs = ["action", *(f"{name}_next" for name in memory)]
         action, *after = self._session.run(outputs, feed | memory)

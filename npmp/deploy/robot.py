@@ -71,28 +71,28 @@ class RobotInterface(Protocol):
         """Damp: kp 0, kd only. The robot accepts no targets after it."""
 
 
-def driver_class(place: str) -> type[Any]:
+def driver_class(robot: str) -> type[Any]:
     """The class named by FILE.py:CLASS or package.module:CLASS: a `RobotInterface` whose only
     argument is the bundle's contract.
 
     Raises:
       InputError: if the class does not exist or does not fit, or its module cannot be imported.
     """
-    source, _, name = place.rpartition(":")
+    source, _, name = robot.rpartition(":")
     if not source or not name.isidentifier():
-        raise InputError(f"robot={place}: expected sim, FILE.py:CLASS or package.module:CLASS")
+        raise InputError(f"robot={robot}: expected sim, FILE.py:CLASS or package.module:CLASS")
     try:
         driver = getattr(_module(source), name)
     except Exception as error:  # whatever a user's file raises
-        raise InputError(f"robot={place}: {type(error).__name__}: {error}") from error
+        raise InputError(f"robot={robot}: {type(error).__name__}: {error}") from error
     methods = ("read", "write", "stop")
     if not isinstance(driver, type) or not all(callable(getattr(driver, m, None)) for m in methods):
-        raise InputError(f"robot={place}: expected a class with the methods {', '.join(methods)}")
+        raise InputError(f"robot={robot}: expected a class with the methods {', '.join(methods)}")
     try:
         inspect.signature(driver).bind("contract")
     except TypeError as error:
         raise InputError(
-            f"robot={place}: expected a constructor that takes only the bundle's contract: {error}"
+            f"robot={robot}: expected a constructor that takes only the bundle's contract: {error}"
         ) from error
     return driver
 

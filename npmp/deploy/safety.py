@@ -236,7 +236,11 @@ class Watchdog:
             values = getattr(state, name)
             if np.shape(values) != (width,) or not np.isfinite(values).all():
                 return f"{name}: expected {width} finite numbers"
-        return "" if math.isfinite(state.time_s) else f"time_s={state.time_s}: expected a finite number"
+        return (
+            ""
+            if math.isfinite(state.time_s)
+            else f"time_s={state.time_s}: expected a finite number"
+        )
 
     def _timing(self, age: float, missed: int) -> str:
         if not age <= self.config.state_age_s:

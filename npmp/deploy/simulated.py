@@ -31,13 +31,13 @@ class SimulatedRobot:
     """One robot on flat ground. Commands are clipped to the robot's own limits."""
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
-        """accelerometer: its definition, as in a bundle. crouch: as of `place`."""
+        """accelerometer: its definition, as in a bundle. crouch: as of `reset`."""
         self.robot = robot
         self.model = robot.on_floor().compile()
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
-        self.place(crouch)
+        self.reset(crouch)
         # a robot with four feet starts lying, one with two is held by its servos
         limp = len(robot.foot_bodies) >= 4
         if limp:
@@ -50,7 +50,7 @@ class SimulatedRobot:
             self.target = self.start
             self.damped = False
 
-    def place(self, crouch: float = 1.0) -> None:
+    def reset(self, crouch: float = 1.0) -> None:
         """At rest with servos on and the lowest foot on the ground. crouch: factor of the home
         pose's joint angles."""
         robot = self.robot
@@ -111,7 +111,7 @@ class SimulatedRobot:
 
     @property
     def broken(self) -> bool:
-        """Whether the simulation has diverged since `place`; MuJoCo then resets its state."""
+        """Whether the simulation has diverged since `reset`; MuJoCo then resets its state."""
         return any(self.data.warning[int(kind)].number for kind in _DIVERGENCE)
 
     def _advance(self, setpoint: FloatArray) -> None:

@@ -345,8 +345,8 @@ class UnitreeRobot:
 
     def _motor_values(self, values: tuple[Any, ...], name: str, index: int = 0) -> FloatArray:
         """(nu,) a field of the motors' states; index: of an array field."""
-        place = self.state.at[f"motor_state.{name}"]
-        every = values[place.start + index : place.stop : place.step]
+        columns = self.state.at[f"motor_state.{name}"]
+        every = values[columns.start + index : columns.stop : columns.step]
         return np.array(every, np.float64)[self.order]
 
     def _check_motors(self, values: tuple[Any, ...], now: float) -> None:

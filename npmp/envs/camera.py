@@ -2,7 +2,7 @@
 
 Along a bearing the steepest elevation of the ground up to a distance (the horizon) never decreases.
 A ray ends at the first distance whose horizon is as steep as the ray. An image costs heights at
-`BEARINGS` times `DISTANCES` places and a binary search, not a march along each ray. Objects
+`BEARINGS` times `DISTANCES` points and a binary search, not a march along each ray. Objects
 narrower than 8 % of their distance may be missed.
 """
 
@@ -161,7 +161,7 @@ class DepthCamera(Sensor):
         self.delay = round(c.delay_s / dt)
         self.rays = self.rays.to(device)
         self.distances = self.distances.to(device)
-        self.place = torch.tensor(c.place_m, device=device)
+        self.position = torch.tensor(c.place_m, device=device)
         self.age = torch.zeros(n, dtype=torch.long, device=device)
         images = -(-self.delay // self.period) + 1
         require_images(n, images, c.size)
@@ -229,10 +229,10 @@ class DepthCamera(Sensor):
 
         Args:
           position: (B, 3) of the root [m]. rotation: (B, 3, 3).
-          height: ground height (B, k) [m] at places (B, k, 2) [m].
+          height: ground height (B, k) [m] at points (B, k, 2) [m].
         """
         rays = self.rays @ rotation.mT
-        at = position + rotation @ self.place
+        at = position + rotation @ self.position
         flat = torch.linalg.vector_norm(rays[..., :2], dim=-1).clamp(min=1e-6)
         slope = rays[..., 2] / flat
         yaw = geometry.yaw_of(rotation).unsqueeze(-1)
@@ -243,8 +243,8 @@ class DepthCamera(Sensor):
         d = self.distances
         angle = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
         along = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        place = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
-        rise = height(place.flatten(1, 2)).view(place.shape[:-1]) - at[:, 2, None, None]
+        points = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
+        rise = height(points.flatten(1, 2)).view(points.shape[:-1]) - at[:, 2, None, None]
         horizon = (rise / d).cummax(-1).values
         column = ((bearing / half + 1.0) / 2.0 * (count - 1)).round().long()
         first = _first_at_least(horizon, column, slope)

@@ -127,20 +127,20 @@ class Statistic:
 # --- reading
 
 
-def find_runs(places: Sequence[str]) -> list[Path]:
+def find_runs(paths: Sequence[str]) -> list[Path]:
     """The run folders among folders, folders of runs (a sweep's) and patterns, without duplicates.
 
     Raises:
-      InputError: for a place without a run.
+      InputError: for a path without a run.
     """
     folders: dict[Path, Path] = {}
-    for place in places:
-        path = Path(place).expanduser()
+    for text in paths:
+        path = Path(text).expanduser()
         matches = [str(path)] if path.exists() else sorted(glob.glob(str(path), recursive=True))
         runs = [run for match in matches for run in _runs_in(Path(match))]
         if not runs:
             raise InputError(
-                f"'{place}': no run; expected a folder with config.yaml and metrics.csv,"
+                f"'{text}': no run; expected a folder with config.yaml and metrics.csv,"
                 " or a folder of such"
             )
         folders |= {run.resolve(): run for run in runs if run.resolve() not in folders}

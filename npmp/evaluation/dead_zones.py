@@ -59,16 +59,16 @@ def find_dead_zones(
     command_range: CommandRange,
     *,
     seed: int = 0,
-    **place: Any,
+    **device_options: Any,
 ) -> list[DeadZone]:
     """Both directions of each axis within the policy's range, on the ground of `config`.
 
-    place: as of `TaskEnv`.
+    device_options: as of `TaskEnv`.
     """
     commands = axis_commands(command_range).repeat_interleave(ROBOTS_PER_COMMAND, 0)
     if not len(commands):
         return []
-    env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
+    env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **device_options)
     trial = run_trial(policy, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
     return dead_zones_of(trial, commands)
 

@@ -223,14 +223,14 @@ def worst_foot(trial: Trial) -> dict[str, float]:
 
 
 def module_foot_motion(
-    skill: SkillModule, robot: Robot, motions: MotionSet, *, seed: int, **place: Any
+    skill: SkillModule, robot: Robot, motions: MotionSet, *, seed: int, **device_options: Any
 ) -> tuple[FootMotion, Floats]:
     """Foot motion of a module that tracks recordings from random frames, and its mean velocities
-    over the half second around each step (T, n, 3). place: as of `TaskEnv`."""
+    over the half second around each step (T, n, 3). device_options: as of `TaskEnv`."""
     frames = skill.contract.context_horizon
     config = ImitationConfig(uniform_starts=1.0, future_frames=frames)
     task = Imitation(robot, config, motions)
-    env = TaskEnv(task, TRACKED_ROBOTS, seed=seed, **place)
+    env = TaskEnv(task, TRACKED_ROBOTS, seed=seed, **device_options)
     trial = run_trial(tracking(skill), env, seconds=TRACKED_S, seed=seed)
     motion = foot_motion(trial, slice(None), ~(trial.fell | trial.metrics["is_first"]))
     return motion, smoothed(trial.metrics["velocity"].double().numpy(), 1.0 / trial.dt)

@@ -95,7 +95,7 @@ class Scenes:
         """Whether robot and camera are clear of walls, (k,)."""
         angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 6.0)
         ring = torch.stack((angle.cos(), angle.sin()), -1)
-        camera = (position + rotation @ self.camera.place)[:, None, :2]
+        camera = (position + rotation @ self.camera.position)[:, None, :2]
         points = torch.cat((position[:, None, :2] + BODY_M * ring, camera + CAMERA_M * ring), 1)
         return self.terrain.height_at(points).amax(-1) < self.terrain.heights.min() + 0.1
 

@@ -403,7 +403,7 @@ def _silence_mujoco() -> None:
 
 def _remove_temporary_files(folder: Path) -> None:
     """Remove the files that `atomic_path` left in a run folder when its process was killed."""
-    for place in (folder, *(entry for entry in folder.iterdir() if entry.is_dir())):
+    for directory in (folder, *(entry for entry in folder.iterdir() if entry.is_dir())):
         for suffix in ("safetensors", "json", "csv", "yaml"):
-            for path in place.glob(f".*-????????.{suffix}"):
+            for path in directory.glob(f".*-????????.{suffix}"):
                 path.unlink(missing_ok=True)

@@ -154,9 +154,8 @@ def hinge_names(model: mujoco.MjModel, path: Path) -> tuple[str, ...]:
     for i in range(1, model.njnt):
         if model.jnt_type[i] != HINGE:
             name = model.joint(i).name
-            raise InputError(
-                f"{path}: joint '{name}' has type {mujoco.mjtJoint(model.jnt_type[i]).name}, expected a hinge"
-            )
+            kind = mujoco.mjtJoint(model.jnt_type[i]).name
+            raise InputError(f"{path}: joint '{name}' has type {kind}, expected a hinge")
     return tuple(model.joint(i).name for i in range(1, model.njnt))
 
 

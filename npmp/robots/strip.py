@@ -200,7 +200,7 @@ def _keep_one_robot(spec: mujoco.MjSpec, path: Path) -> tuple[list[str], list[Ch
     joint = next((j for j in root.joints if j.type == FREE), None) or root.add_freejoint()
     if any(other.name == ROOT_JOINT and other.type != FREE for other in spec.joints):
         raise InputError(
-            f"{path}: a joint that is not free is named '{ROOT_JOINT}', the free joint's name; rename it"
+            f"{path}: joint '{ROOT_JOINT}': expected only the free joint of this name; rename it"
         )
     joint.name = ROOT_JOINT
     # only the pose of a reset without keyframe
@@ -270,9 +270,9 @@ def _wrap_in_trunk(
       InputError: for a single tree, or a world without such shapes.
     """
     limbs = [tree for tree in trees if _hinges(tree)]
-    places = np.array([limb.pos for limb in limbs])
-    middle = places.mean(axis=0)
-    reach = 2.0 * float(np.linalg.norm(places - middle, axis=-1).max())
+    positions = np.array([limb.pos for limb in limbs])
+    middle = positions.mean(axis=0)
+    reach = 2.0 * float(np.linalg.norm(positions - middle, axis=-1).max())
     flat = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
     shapes = [
         geom

@@ -261,10 +261,10 @@ class PhysicsRandomizer:
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
         # the device of the simulator's model fields
-        self._place = next((values.device for values in self._fields.values()), sim.device)
-        self._foot_geoms = self._foot_geoms.to(self._place)
-        self._touching = self._touching.to(self._place)
-        self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._place)
+        self._device = next((values.device for values in self._fields.values()), sim.device)
+        self._foot_geoms = self._foot_geoms.to(self._device)
+        self._touching = self._touching.to(self._device)
+        self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._device)
         self._trunk = bodies[0]
         self._targets = list[Tensor]()
         if varied:
@@ -323,7 +323,7 @@ class PhysicsRandomizer:
             shift.append((shape, shifts if name == "body_ipos" else []))
         self._targets = [_component(self._fields[name], at).flatten(1) for name, at, _ in varied]
         self._nominal = torch.cat(self._targets, -1).double()
-        self._terms = [_terms(entries, self._place) for entries in (whole, each, shift)]
+        self._terms = [_terms(entries, self._device) for entries in (whole, each, shift)]
 
     def _has(self, kind: str) -> bool:
         """Whether any value that a spread scales is not zero in the robot's model."""
@@ -364,14 +364,14 @@ class PhysicsRandomizer:
             offset = unit[:, self.columns["joint_offset"]].float()
             self.joint_offset[ids] = self._offset + c.joint_offset * offset
         if self._sim.drives is not None and c.actuators > 0:
-            place = self._sim.drives.device
-            latent = normal_of(unit[:, self.columns["actuators"]].to(place))
+            device = self._sim.drives.device
+            latent = normal_of(unit[:, self.columns["actuators"]].to(device))
             shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
-            self._sim.drives.set_latent(ids.to(place), c.actuators * latent.view(shape))
+            self._sim.drives.set_latent(ids.to(device), c.actuators * latent.view(shape))
         if not self._fields or not len(ids):
             return
-        rows = ids.to(self._place)
-        samples = unit.to(self._place, torch.float64)
+        rows = ids.to(self._device)
+        samples = unit.to(self._device, torch.float64)
         if self._targets:
             whole, each, shift = (term(samples) for term in self._terms)
             values = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
@@ -430,7 +430,7 @@ _Variation = tuple[Tensor, float, slice]
 _Entry = tuple[tuple[int, int], list[_Variation]]
 
 
-def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor], Tensor]:
+def _terms(entries: Iterable[_Entry], device: torch.device) -> Callable[[Tensor], Tensor]:
     """A function from samples (k, P) to half-width times sample of each value, (k, m); zero for
     values that do not vary."""
     widths = []
@@ -445,8 +445,8 @@ def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor],
                 column[parts] = index.view(min(len(index), len(parts)), -1)
         widths.append(width.flatten())
         columns.append(column.flatten())
-    whole = torch.cat(widths).to(place)
-    at = torch.cat(columns).to(place)
+    whole = torch.cat(widths).to(device)
+    at = torch.cat(columns).to(device)
     return lambda samples: whole * samples.index_select(1, at)
 
 

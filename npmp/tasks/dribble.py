@@ -380,7 +380,7 @@ class BallTargets(Goals):
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
         c = BallGoal.of(goal)
         ball = rolled(Ball(c.ball, c.velocity, c.radius, c.mass, c.drag), legs, self.env.dt)
-        return c._replace(ball=ball.place, velocity=ball.velocity).pack()
+        return c._replace(ball=ball.position, velocity=ball.velocity).pack()
 
 
 class BallStarts(Part):
@@ -421,11 +421,11 @@ class BallStarts(Part):
         ahead = foot[:, 0] + radius + self.robot.foot_radius + _between(AT_FEET_M, uniform[4])
         near = torch.stack((ahead, foot[:, 1]), -1)
         around = _polar(_between(AROUND_M, uniform[5]), 2.0 * math.pi * uniform[6])
-        place = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
-        place = where.get("ball", place).to(place)
+        position = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
+        position = where.get("ball", position).to(position)
         turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
-        place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
-        scenes = balls.body.scenes(torch.cat((place, radius.unsqueeze(-1)), -1))
+        position = begun.state.root_pos[:, :2] + geometry.to_world(turn, position)
+        scenes = balls.body.scenes(torch.cat((position, radius.unsqueeze(-1)), -1))
         return begun._replace(others=scenes)
 
 

@@ -34,7 +34,7 @@ from npmp.envs.task import (
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.commands import CommandConfig, Commands, with_default_range, with_range
-from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, MapConfig
+from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, HeightMapErrors
 from npmp.tasks.terminations import MAY_TOUCH, FloorContacts, Tilt
 from npmp.tasks.velocity import (
     COMMAND_CHANNELS,
@@ -63,7 +63,7 @@ class WalkConfig:
     stepping: SteppingConfig = field(default_factory=SteppingConfig, metadata=PART)
     ground: GroundConfig = field(default_factory=GroundConfig, metadata=PART)
     # errors of the height map that policies observe with `sees_ground`
-    map: MapConfig = field(default_factory=MapConfig, metadata=PART)
+    map: HeightMapErrors = field(default_factory=HeightMapErrors, metadata=PART)
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     phi: float = 0.5
     # c of v <- c v + (1 - c) v_new, the velocity of reward and error; 0.95 for OP3 [P]

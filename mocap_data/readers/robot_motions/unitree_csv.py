@@ -7,7 +7,7 @@ Joint names, rate, source and licence are in a JSON file beside it that `write_u
 (walk.csv, walk.json). A header must name every column. A first column "time" [s] determines the
 rate; a column "Frame" is ignored.
 
-BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
+BONES-SEED's CSV has a header, the root's position in cm (root_translateX, ...), its Euler angles
 (root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
 frames per second.
 """

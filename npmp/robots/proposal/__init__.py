@@ -58,8 +58,8 @@ class Proposal:
             raise InputError(
                 f"{file} exists, perhaps with your changes; choose another out= or set replace=true"
             )
-        with atomic_path(file) as place:
-            place.write_text(self.text, encoding="utf-8")
+        with atomic_path(file) as temporary:
+            temporary.write_text(self.text, encoding="utf-8")
 
 
 @checks.quiet()

@@ -169,7 +169,10 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     ratio_s = checks.DAMPING_S
     critical = "; for other joints, critical damping" * off
     if gains.rated.all():
-        reason = "the model has no position actuators; half the torque limit per radian, more for large loads"
+        reason = (
+            "the model has no position actuators; half the torque limit per radian, more for large"
+            " loads"
+        )
         ratio_s = _SOFT_DAMPING_S
         critical = ""
     _write(draft, gains, "kp", kp, reason)

@@ -179,14 +179,14 @@ class Mode:
         return False
 
     def put_back(self) -> None:
-        """Reset the robot, upright and at rest, at its place or the mode's start."""
+        """Reset the robot, upright and at rest, at its position or the mode's start."""
         env = self.env
-        place = env.state.root_pos[:, :2].clone()
+        position = env.state.root_pos[:, :2].clone()
         yaw = geometry.yaw_of(env.state.root_rot)
         env.reset(yaw=yaw)
         if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
-            env.robots.carry(torch.zeros(1, dtype=torch.long), place, turn)
+            env.robots.carry(torch.zeros(1, dtype=torch.long), position, turn)
 
     def again(self) -> None:
         """Start again after `over`."""
@@ -197,7 +197,7 @@ class Mode:
         raise unknown("clip", f"{clip!s:.80}", self.clips)
 
     def point(self, x: float, y: float) -> None:
-        """Aim at a place on the floor [m]."""
+        """Aim at a point on the floor [m]."""
 
     @property
     def ball(self) -> tuple[Floats, float] | None:
@@ -276,7 +276,7 @@ class Navigating(Mode):
 
     name = "navigate"
     aim = "place"
-    keys = (*AIMING, ("R", "to another place, with another goal"))
+    keys = (*AIMING, ("R", "to another position, with another goal"))
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
     def __init__(self, cast: Cast, world: World, seed: int):
@@ -292,11 +292,11 @@ class Navigating(Mode):
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
     def point(self, x: float, y: float) -> None:
-        """Set the goal, to the nearest free place."""
+        """Set the goal, to the nearest free position."""
         self.task.planner.aim(torch.tensor([[x, y]]))
 
     def put_back(self) -> None:
-        """Reset to another place, with another goal."""
+        """Reset to another position, with another goal."""
         self.env.reset()
 
     @property

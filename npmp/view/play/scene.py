@@ -161,20 +161,20 @@ class Scene:
             """The intersection of a ray with the floor in the world [m]."""
             if direction[2] > -1e-3:
                 return None
-            place = origin + self.centre - direction * (origin[2] / direction[2])
-            return float(place[0]), float(place[1])
+            point = origin + self.centre - direction * (origin[2] / direction[2])
+            return float(point[0]), float(point[1])
 
         @self._target.on_drag("left")
         async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
             eye = np.array(event.client.camera.position)
-            if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
-                self._on_pointer("floor", place)
+            if (point := on_floor(eye, np.array(event.end_position) - eye)) is not None:
+                self._on_pointer("floor", point)
 
         @self.server.scene.on_click()
         def _(event: viser.SceneClickEvent) -> None:
-            place = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
-            if place is not None:
-                self._on_pointer("floor", place)
+            point = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
+            if point is not None:
+                self._on_pointer("floor", point)
 
     # --- drawing
 

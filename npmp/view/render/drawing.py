@@ -68,9 +68,9 @@ class Brush:
         geom = self.scene.geoms[self.scene.ngeom]
         colour = np.array(rgba, dtype=np.float32)
         matrix = (np.eye(3) if turn is None else turn).reshape(-1)
-        place = np.asarray(at, dtype=np.float64)
+        position = np.asarray(at, dtype=np.float64)
         lengths = np.array(size, dtype=np.float64)
-        mujoco.mjv_initGeom(geom, kind, lengths, place, matrix, colour)
+        mujoco.mjv_initGeom(geom, kind, lengths, position, matrix, colour)
         self.scene.ngeom += 1
         return geom
 

@@ -213,13 +213,13 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
 
 def smoothed(values: FloatArray, rate_hz: float) -> FloatArray:
     """Values (T, k) without the oscillation of steps, extended at the ends by point reflection."""
-    # the reach of the filter
-    reach = min(len(values) - 1, math.ceil(4.0 * SMOOTHING_S * rate_hz) + 1)
-    if reach < 1:
+    # 4 standard deviations, beyond which the Gaussian is cut [frames]
+    padding = min(len(values) - 1, math.ceil(4.0 * SMOOTHING_S * rate_hz) + 1)
+    if padding < 1:
         return values
-    padded = np.pad(values, ((reach, reach), (0, 0)), mode="reflect", reflect_type="odd")
+    padded = np.pad(values, ((padding, padding), (0, 0)), mode="reflect", reflect_type="odd")
     filtered = gaussian_filter1d(padded, SMOOTHING_S * rate_hz, axis=0, mode="nearest")
-    return np.asarray(filtered)[reach:-reach]
+    return np.asarray(filtered)[padding:-padding]
 
 
 def _points(shot: Shot) -> tuple[FloatArray, FloatArray]:

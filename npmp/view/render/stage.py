@@ -159,5 +159,5 @@ def _add_ground(
     name = "stage_ground"
     kind = mujoco.mjtGeom.mjGEOM_HFIELD
     spec.add_hfield(name=name, nrow=len(rows), ncol=len(columns), size=size, userdata=shares)
-    place = [*middle, float(bottom)]
-    spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=place, **floor)
+    position = [*middle, float(bottom)]
+    spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=position, **floor)
