@@ -39,7 +39,7 @@ class Suite(Simulating):
 
     # default settings of the task in all scenarios
     task: Any = group("walk")
-    # the scenarios
+    # scenarios to run
     scenario: Any = group("practice")
     # a policy of task=walk: its folder, or a shipped one's name (npmp skill list)
     policy: str

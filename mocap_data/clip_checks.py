@@ -23,8 +23,9 @@ SIZES = (0.2, 5.0)
 MOVES = 1e-3
 # [m/s] of the whole body
 FASTEST = 12.0
-# [s], [Hz] a long recording at a low rate has a wrong rate
+# duration from which a recording at a low rate has a wrong rate [s]
 LONG = 600.0
+# rate below which such a recording has a wrong rate [Hz]
 SLOW = 20.0
 # [m] least jump from frame to frame, relative to the neighbouring frames
 JUMP = 0.5

@@ -117,7 +117,7 @@ class ReferenceMotion:
 
     @cached_property
     def qvel(self) -> Array:
-        """(T, 6 + J) velocities of the poses, see `velocities`."""
+        """Velocities of the poses (T, 6 + J), see `velocities`."""
         return velocities(self.qpos, self.rate_hz)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:

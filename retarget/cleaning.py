@@ -56,9 +56,9 @@ OPTION_OF = {
 REASONS = tuple(OPTION_OF)
 # margin around dropped stretches, except those of STANDING [s]
 MARGIN_S = 0.1
-# speeds of standing: the root's [m/s], its angular one and the joints' root mean square [rad/s],
-# averaged over half a second
+# root speed below which a robot stands, averaged over half a second [m/s]
 STANDING_MPS = 0.1
+# angular speed of the root, and root mean square of the joints', below which it stands [rad/s]
 STANDING_RADPS = 0.2
 # kept at the beginning of a dropped standing [s]
 KEEP_STANDING_S = 1.0

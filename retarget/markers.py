@@ -195,7 +195,7 @@ def _symmetric_parameters(
 
 
 def _products(robot: Robot) -> list[tuple[Index, Array]]:
-    """(marker permutation, signs (3,)) of every product of the robot's mirrors, identity first."""
+    """Marker permutation and signs (3,) of every product of the robot's mirrors, identity first."""
     mirrors = list(robot.symmetries.values())
     products = []
     for applied in itertools.product((False, True), repeat=len(mirrors)):

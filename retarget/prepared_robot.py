@@ -22,9 +22,9 @@ from retarget.quality import OFF_FLOOR
 _LEG = 0.4968
 # c of eq. 8 for ANYmal B [m^2 / rad^2]
 _REGULARIZATION = 0.01
-# RMS marker error of five dog walks: 1.5 cm with a trunk of weight 1, 1.35 cm with 3; legs of 61
-# walks of people on OP3, with offsets: 7.2 degrees off with limbs of weight 1, 4.8 with 4
+# RMS marker error of five dog walks: 1.5 cm with 1, 1.35 cm with 3
 _TRUNK_WEIGHT = 3.0
+# legs of 61 walks of people on OP3, with offsets: 7.2 degrees off with 1, 4.8 with 4
 _LIMB_WEIGHT = 4.0
 
 
@@ -87,7 +87,7 @@ class PreparedRobot:
 
     @property
     def carries(self) -> Bools:
-        """(F, J) joints between the root and each foot."""
+        """Whether each joint is between the root and each foot, (F, J)."""
         feet = self.soles.body[:: self.points_per_foot]
         out = np.zeros((len(feet), self.tree.num_joints), dtype=bool)
         for foot, body in enumerate(feet):
@@ -129,7 +129,7 @@ class PreparedRobot:
 
     @property
     def home_tops(self) -> Array:
-        """(F,) [m] height of those markers over the floor at home."""
+        """Height of the feet's markers above the floor in the home pose, (F,) [m]."""
         return self.layout.height[self.tops]
 
     def soles_at(self, qpos: Array) -> Array:
@@ -138,12 +138,12 @@ class PreparedRobot:
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> Bools:
-        """(T, F) feet on the floor at poses (T, 7 + J)."""
+        """Whether each foot is on the floor at poses (T, 7 + J), (T, F)."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
-        """(T,) [m] depth of the robot's lowest point below the floor at poses (T, 7 + J)."""
+        """Depth of the robot's lowest point below the floor at poses (T, 7 + J), (T,) [m]."""
         bodies = forward(self.tree, qpos)
         feet = self.robot.foot_radius - positions_of(self.soles, *bodies)[..., 2]
         rest = self.hull_radius - heights_of(self.hull, *bodies)

@@ -26,9 +26,9 @@ _LIMBS = (
 )
 # [m] a foot this much higher than the other has e times less weight in the body's height
 _LOW = 0.03
-# gap between soles side by side [lengths of both legs], and distance ahead from which feet may
-# cross [leg lengths]
+# gap between soles side by side [lengths of both legs]
 _APART = 0.025
+# distance ahead from which feet may cross [leg lengths]
 _PAST = 0.6
 
 

@@ -233,7 +233,10 @@ def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
 
 
 def _along(markers: Array, prepared: PreparedRobot) -> Array:
-    """(T, 3) [m] along the trunk, hind to front; for a wide one across it, turned to the front."""
+    """Vectors (T, 3) [m] along the trunk, hind to front.
+
+    For a wide trunk they are across it, turned to the front.
+    """
     layout = prepared.layout
     robot = prepared.robot
     x = layout.position[:, 0]

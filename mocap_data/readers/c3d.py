@@ -31,8 +31,9 @@ _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL = 84
 # value of the header for more frames than it can count
 _UNCOUNTED = 0xFFFF
-# parameters of POINT that list a model's outputs, and the endings of their names
+# parameters of POINT that list a model's outputs
 _OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
+# endings of the names of these outputs
 _OUTPUT = re.compile(r"(Angle|Force|Moment|Power|GRF)s?$")
 
 

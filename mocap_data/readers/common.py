@@ -90,9 +90,10 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     return number
 
 
-# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z
-# at rest, which becomes +X
+# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z at
+# rest, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
+# values of `up`
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 

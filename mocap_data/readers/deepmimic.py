@@ -61,8 +61,8 @@ HUMANOID = (
     *_side("right", 1.0, 3),
     *_side("left", -1.0, 9),
 )
-# more keypoints of its bodies: the middle of the head's ball, and the soles' ends at the floor (the
-# foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
+# more keypoints of its bodies: the middle of the head's ball, and the ends of the soles
+# A foot is a box of 0.177 x 0.055 m about (0.045, -0.0225).
 HUMANOID_POINTS = (
     CharacterJoint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     CharacterJoint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),

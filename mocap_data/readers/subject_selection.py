@@ -9,8 +9,9 @@ from pathlib import Path
 from mocap_data.arrays import Array
 from mocap_data.errors import check_available
 
-# least keypoints of a body, also as a share of the largest one's: props and helpers have fewer
+# fewest keypoints of a body; props and helpers have fewer
 _LEAST = 8
+# fewest keypoints of a body, as a share of the largest one's
 _SHARE = 0.5
 # bodies that a message lists
 _LISTED = 8

@@ -48,8 +48,9 @@ WINDOW = 8
 NO_LIMIT = 1e6
 # standard deviations of velocity that are 1 for a hybrid's network [D]
 SPEED_SCALE = 10.0
-# standard deviation of the latents' means before a fit, and their log-std [D]
+# standard deviation of the latents' means before a fit [D]
 LATENT_SPREAD = 0.3
+# log of the latents' standard deviation before a fit [D]
 LATENT_LOG_STD = -2.0
 
 
@@ -90,11 +91,11 @@ class ActuatorContract:
     torque_scale: float
     # a, b, c of torque = a position error - b velocity + c, the best constant gains
     baseline: list[float]
-    # gains of most of the log, in its unit of effort per rad
+    # position gain of most of the log [effort / rad]
     kp: float = 1.0
-    # per rad/s
+    # velocity gain of most of the log [effort s / rad]
     kd: float = 0.0
-    # limit of the effort
+    # largest effort of the drive's loop
     limit: float = NO_LIMIT
     # [Nm] largest torque of the log, a bound of mlp, vae and conv
     largest: float = NO_LIMIT

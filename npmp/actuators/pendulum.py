@@ -54,7 +54,10 @@ class Pendulums:
         return reference(error, v, kp, kd, limit, self.feedforward[t])
 
     def acceleration(self, torque: Floats, q: Floats, armature: Any) -> Floats:
-        """(..., N) [rad/s^2] under torques [Nm] at positions [rad], with a rotor [kg m^2]."""
+        """Accelerations (..., N) [rad/s^2] under torques [Nm] at positions [rad].
+
+        armature: inertia of the rotor [kg m^2].
+        """
         return (torque - self.gravity * np.sin(q)) / (self.inertia + armature)
 
     def errors(

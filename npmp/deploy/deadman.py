@@ -38,16 +38,19 @@ from npmp.deploy.robot import driver_class
 SILENCE_S = 0.1
 # time without a response of the process [s] [D]
 HUNG_S = 0.5
-# time-outs: until the process is connected to the robot, until it has ended [s] [D]
+# longest time until the process is connected to the robot [s] [D]
 READY_S = 20.0
+# longest time until the process has ended [s] [D]
 END_S = 5.0
 # period of the damping commands [s] [D]
 REPEAT_S = 0.005
-# from the loop: it is alive, or has damped the robot itself
+# from the loop: it is alive
 BEAT = b"."
+# from the loop: it has damped the robot
 RELEASE = b"-"
-# from the process: it can damp, or has damped the robot; it answers a beat by a beat
+# from the process: it can damp; it answers a beat by a beat
 READY = b"+"
+# from the process: it has damped the robot
 TAKEN = b"!"
 # raises an error instead of SIGPIPE if the process has ended; not on every system
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)

@@ -44,11 +44,13 @@ from npmp.skills.skill_module import SkillContract, SkillModule
 
 # the exporter's lowest; onnxruntime supports it since 1.14
 OPSET = 18
-# episodes with random readings and memory, which exercise weights that walking leaves idle, and
-# their steps; standard deviation of the readings relative to the rollout's, and of the memory [D]
+# episodes with random readings and memory, which exercise weights that walking leaves idle [D]
 EXCITED = 100
+# steps of such an episode [D]
 EXCITED_STEPS = 4
+# standard deviation of their readings, relative to the rollout's [D]
 SPREAD = 2.0
+# standard deviation of their memory [D]
 MEMORY_SPREAD = 0.5
 _PLACE = "of the heading frame, from the root's origin; measured"
 MEANINGS = {
@@ -409,7 +411,7 @@ def _one_after_another(rows: list[_Row]) -> _Row:
 
 
 def _in_order(state: CompositionState) -> Tensor:
-    """(n, m) z, then hidden state and cell of the policy, then of the decoder."""
+    """The memory (n, m): z, then hidden state and cell of the policy, then of the decoder."""
     return torch.cat((state.z, *state.upper, *state.lower), -1)
 
 

@@ -53,7 +53,7 @@ MESSAGES: dict[str, list[tuple[str, int, str]]] = {
         ("data_location", 14, "int64"),
     ],
 }
-# repeated fields
+# fields of ONNX messages that are lists
 REPEATED = {
     "training_info",
     "functions",

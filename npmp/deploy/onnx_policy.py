@@ -22,8 +22,9 @@ from npmp.deploy.robot import FloatArray
 TOLERANCE = 3.0
 # largest `Parity.in_rollout`. Some states amplify rounding, those of anymal_b_dribble to 8e-7
 ROLLOUT_TOLERANCE = 1e-5
-# bounds of `Golden.rounding`; the lower one is half a unit in the last place of 1 [D]
+# lower bound of `Golden.rounding`: half a unit in the last place of 1 [D]
 MIN_ROUNDING = 6e-8
+# upper bound of `Golden.rounding` [D]
 MAX_ROUNDING = 6e-7
 # an option of onnxruntime
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -127,7 +128,7 @@ class OnnxPolicy:
         return self._home + action[0], dict(zip(memory, after, strict=True))
 
     def _extra_inputs(self) -> FloatArray:
-        """(e,) the clock at this step, and level ground."""
+        """The extra inputs (e,): the clock at this step, and level ground."""
         contract = self.contract
         depths = contract.level_depths_m
         heights = np.full(len(contract.extra_inputs) - len(depths), contract.level_m)
@@ -192,8 +193,8 @@ class Golden(NamedTuple):
 class Parity(NamedTuple):
     """Differences of a policy's outputs from the golden ones."""
 
-    # (nu + m,) RMS error of each target [rad] and state, relative to the RMS of golden values above
-    # 1; over the episodes from random states, or over all if there are none
+    # (nu + m,) RMS error of each target [rad] and state, relative to the golden RMS if above 1
+    # Only over the episodes from random states, if there are any.
     error: FloatArray
     # largest ratio of the error to that at the export
     times_rounding: float

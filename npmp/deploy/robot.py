@@ -26,9 +26,11 @@ class State(NamedTuple):
 
     # measurement time of the oldest reading, on the controller's clock (time.monotonic)
     time_s: float
-    # (nu,) [rad], [rad/s], [Nm]
+    # (nu,) [rad]
     joint_pos: FloatArray
+    # (nu,) [rad/s]
     joint_vel: FloatArray
+    # (nu,) [Nm]
     joint_torque: FloatArray
     # (3,) angular velocity in the root frame, mean over the last control period [rad/s]
     gyro: FloatArray

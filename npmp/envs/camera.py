@@ -28,12 +28,18 @@ from npmp.core.settings import from_mapping, to_plain
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
 
-BEARINGS = 64  # at least; two per column of an image
-DISTANCES = 64  # a power of 2
-MOST_PIXELS = 256  # columns or rows of an image
-CHUNK = 8  # images rendered at once, so that they fit into the CPU's cache
-HALVINGS = 3  # bisections between the two distances at a ray's end
-_FIRST_M = 0.05  # the shortest distance
+# least number of bearings; an image has two per column
+BEARINGS = 64
+# sampled distances per bearing, a power of 2
+DISTANCES = 64
+# largest number of columns or rows of an image
+MOST_PIXELS = 256
+# images rendered at once, so that they fit into the CPU's cache
+CHUNK = 8
+# bisections between the two distances at a ray's end
+HALVINGS = 3
+# shortest sampled distance
+_FIRST_M = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,9 @@ class CameraConfig:
     pitch_deg: float = 35.0
     # nearest and farthest depth [m]
     range_m: tuple[float, float] = (0.2, 4.0)
-    # standard deviation of a depth: stereo, times its square [1/m]; time of flight, times depth
+    # standard deviation of the depth of a stereo camera over the squared depth [1/m]
     noise_stereo: float = 0.004
+    # standard deviation of the depth of a time-of-flight camera over the depth
     noise_flight: float = 0.0
     # share of pixels without a reading, which get the farthest depth
     holes: float = 0.02

@@ -22,8 +22,9 @@ from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainL
 
 # starts on rough ground: at its gentlest points, or at the foot of a climb
 STARTS = ("gentle", "uphill")
-# the critic's height samples, forwards and to the left of the robot [m]
+# the critic's height samples, forwards of the robot [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
+# the critic's height samples, to the left of the robot [m]
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
 AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
 # the world model's height samples about a foot, which moves less far in a control step [m]
@@ -46,7 +47,7 @@ class GroundConfig:
     # number of fields over which robots are distributed
     terrain_fields: int = 128
     terrain_seed: int = 0
-    # a name of `STARTS`
+    # where episodes start: gentle, or uphill (before slopes and stairs)
     terrain_starts: str = "gentle"
     # sizes of the other kinds at level 1
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)

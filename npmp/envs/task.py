@@ -35,7 +35,7 @@ class Start(NamedTuple):
     qpos: Tensor  # (k, 7 + nu) of the robot
     qvel: Tensor  # (k, 6 + nu) of the robot
     state: RobotState  # (k, ...) the same as a `RobotState`
-    # (k, nq), (k, nv) of the whole scene; the robot's columns are overwritten
+    # qpos (k, nq) and qvel (k, nv) of the whole scene; the robot's columns are overwritten
     others: tuple[Tensor, Tensor] | None = None
 
 
@@ -246,10 +246,11 @@ class Figures:
     of: Callable[[Trial], dict[str, Any]] = lambda trial: {}
     # figures that a training run logs
     logged: tuple[str, ...] = ()
-    # names and units of the channels of `traced`: two metrics, command and achieved
+    # names and units of the channels of `traced`
     channels: tuple[tuple[str, str], ...] = ()
+    # two metrics: the command and the achieved value
     traced: tuple[str, str] = ("command", "achieved")
-    # length of a trial [s]
+    # duration of an evaluation [s]
     trial_s: float = 60.0
 
 
@@ -535,7 +536,7 @@ class Task:
     @property
     @final
     def extra_inputs(self) -> dict[str, tuple[float, float]]:
-        """(low, high) of each column of the sensors by its name."""
+        """Lowest and highest value of each column of the sensors, by name."""
         return {name: pair for extra in self.extras for name, pair in extra.ranges.items()}
 
     @property

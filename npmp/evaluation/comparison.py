@@ -99,8 +99,9 @@ class Statistic:
     mean: float
     low: float
     high: float
-    # runs that have the value, and all runs
+    # number of runs that have the value
     count: int
+    # number of all runs
     of: int
 
     @classmethod

@@ -19,8 +19,9 @@ AXES = ("forward", "lateral", "yaw")
 MAGNITUDES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # [m/s, rad/s] [D]
 ROBOTS_PER_COMMAND = 4  # [D]
 MIN_RESPONSE = 0.2  # share of a command that must be achieved [gaitkeeper 0.5]
-# duration of a trial, and its last part, which is measured [D]
+# duration of a trial [s] [D]
 SECONDS = 12.0
+# length of its last part, which is measured [s] [D]
 LAST_S = 5.0
 
 

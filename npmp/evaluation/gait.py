@@ -29,8 +29,9 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 CONTACT_M = 0.005
 # speed of the base above which the robot walks [m/s]
 MOVING_MPS = 0.1
-# trial of a module that tracks recordings: robots, and duration [s]
+# robots in the trial of a module that tracks recordings
 TRACKED_ROBOTS = 64
+# duration of this trial [s]
 TRACKED_S = 20.0
 # shorter swings are bounces
 MIN_SWING_S = 0.06

@@ -213,8 +213,9 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# fit of a behaviour prior: samples per update, share of held-out robots [D]
+# samples per update in the fit of a behaviour prior [D]
 PRIOR_BATCH = 1024
+# share of held-out robots in this fit [D]
 HELD_OUT = 0.1
 
 

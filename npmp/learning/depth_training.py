@@ -30,8 +30,9 @@ from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
 BATCH = 64
 LR = 1e-3
-# distances to walls [m], a little less than planners keep: of the body, of the camera
+# least distance of the body from walls, slightly less than planners keep [m]
 BODY_M = 0.35
+# least distance of the camera from walls [m]
 CAMERA_M = 0.1
 NUM_EXAMPLES = 12
 NEAR_M = 2.5  # depths that a planner needs first

@@ -44,11 +44,13 @@ POSES = 32
 EXACT = 1e-6
 # largest distance of a foot point from the floor at home
 FLAT_M = 0.003
-# share of its height that a standing base may sink, its tilt, its drift: with the usual 20 Nm/rad a
-# Go2 sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
+# share of its height that a standing base may sink; with the usual 20 Nm/rad a Go2 sinks by 24 %
 SINK = 0.3
+# largest tilt of a standing base [deg]; this Go2 tilts by 8 degrees
 TILT_DEG = 10.0
+# largest drift of a standing base [m]; this Go2 drifts by 0.106 m
 DRIFT_M = 0.11
+# duration of the test of standing [s]
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' test in the air
 STILL_RPS = 0.5
@@ -215,8 +217,10 @@ def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
 
 
 def sides(name: str) -> tuple[int, int]:
-    """(front, left) of a name ("LF_FOOT", "FL_calf", "l_foot"): +1, or -1 for hind and right; 0
-    where the name says neither."""
+    """The sides (front, left) of a name ("LF_FOOT", "FL_calf", "l_foot").
+
+    +1, or -1 for hind and right; 0 where the name says neither.
+    """
     front = left = 0
     for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name):
         ahead, aside = _SIDES.get(word.lower(), (0, 0))
@@ -291,7 +295,7 @@ def mirror_error(
 
 
 def _marker_points(robot: Robot, data: mujoco.MjData) -> Array:
-    """(M, 3) [m]."""
+    """Positions of the markers, (M, 3) [m]."""
     points = [in_world(data, marker.body, marker.position) for marker in robot.markers.values()]
     return np.array(points).reshape(-1, 3)
 

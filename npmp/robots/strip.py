@@ -51,8 +51,9 @@ _REPORTED = {
 _UNREPORTED = ("keys", "sensors", "actuators", "excludes", "lights", "cameras")
 # [rad] range below which a joint without an actuator is locked
 _BACKLASH = 0.1
-# [kg], [kg m2] of bodies that only carry a hinge; MuJoCo refuses moving bodies of 1e-15
+# mass of bodies that only carry a hinge [kg]; MuJoCo refuses moving bodies of 1e-15
 _LINK_MASS = 1e-12
+# inertia of such bodies [kg m2]
 _LINK_INERTIA = 1e-13
 # mesh formats that MuJoCo reads
 _MESH_SUFFIXES = (".stl", ".obj", ".msh")

@@ -31,9 +31,9 @@ from npmp.sim.scene import FLOOR
 FloatArray = NDArray[np.floating[Any]]
 PERIOD_M = 8.0
 MARGIN_M = 1.0
-# Grid spacing [m]. The coarse one serves smooth terrain: fewer triangles per foot, less work for
-# the contact solver.
+# grid spacing of terrain with edges [m]
 _FINE = 0.05
+# grid spacing of smooth terrain [m]: fewer triangles per foot, less work for the contact solver
 _COARSE = 0.1
 # start positions per field, sampled from the flattest 4 * _STARTS points
 _STARTS = 32

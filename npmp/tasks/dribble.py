@@ -177,7 +177,7 @@ class BallGoal(NamedTuple):
         return BallGoal(ball, velocity, target, radius, mass, drag, offset)
 
     def pack(self) -> Tensor:
-        """(..., 11)."""
+        """All fields in one tensor, (..., 11)."""
         physics = torch.stack((self.radius, self.mass, self.drag), -1)
         return torch.cat((self.ball, self.velocity, self.target, physics, self.offset), -1)
 
@@ -245,27 +245,27 @@ class BallTargets(Goals):
 
     @property
     def ball_velocity(self) -> Tensor:
-        """(n, 3) [m/s], world."""
+        """Velocities of the balls in the world, (n, 3) [m/s]."""
         return self.body.velocity
 
     @property
     def ball_speed(self) -> Tensor:
-        """(n,) [m/s]."""
+        """Speeds of the balls, (n,) [m/s]."""
         return torch.linalg.vector_norm(self.ball_velocity, dim=-1).nan_to_num(0.0)
 
     @property
     def radius(self) -> Tensor:
-        """(n,) [m]."""
+        """Radii of the balls, (n,) [m]."""
         return _between(self.config.radius_m, self.unit[:, 0])
 
     @property
     def mass(self) -> Tensor:
-        """(n,) [kg]."""
+        """Masses of the balls, (n,) [kg]."""
         return _between(self.config.mass_kg, self.unit[:, 1])
 
     @property
     def drag(self) -> Tensor:
-        """(n,) c of the force c |v| v [N s^2/m^2]."""
+        """Coefficients c (n,) of the force c |v| v [N s^2/m^2]."""
         return _between(self.config.drag, self.unit[:, 2])
 
     @property

@@ -165,8 +165,10 @@ class GroundMap(Sensor):
 def _occluded(
     state: RobotState, position: Tensor, heights: Tensor, height: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """(..., k) bool, whether ground at positions (..., k, 2) and heights (..., k) [m] is occluded
-    from robots (...)."""
+    """Whether robots (...) see ground at positions (..., k, 2) and heights (..., k) [m] occluded.
+
+    Returns: (..., k) bool.
+    """
     origin = state.root_pos + state.root_rot @ torch.tensor(SIGHT_ORIGIN_M, device=position.device)
     share = torch.arange(1, SIGHT_POINTS, device=position.device) / SIGHT_POINTS
     points = origin[..., None, None, :2].lerp(position.unsqueeze(-2), share.unsqueeze(-1))

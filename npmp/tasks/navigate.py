@@ -36,13 +36,15 @@ INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # per field
 NEAR_M = 0.5  # distance at which a goal is reached
 CELL_M = 0.1  # cell of the planner's map
-# height above the floor of an obstacle, and of free floor
+# height of an obstacle above the floor [m]
 OBSTACLE_M = 0.2
+# largest height of free floor [m]
 FLOOR_M = 0.05
-# evidence in a map: of free floor by a depth network, which errs, of an occupied cell, and the
-# limit
+# evidence of free floor by a depth network, which errs
 FREE_EVIDENCE = 0.25
+# evidence of an occupied cell
 OCCUPIED = 2.0
+# largest absolute evidence of a cell
 MAX_EVIDENCE = 4.0
 _AHEAD_M = (0.3, 0.6)  # radii at which the planner compares distances to the goal
 _BODY_M = 0.45  # least distance of ANYmal's centre from walls

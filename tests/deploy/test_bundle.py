@@ -81,7 +81,7 @@ def test_a_task_without_a_command() -> None:
         (STILL._replace(gyro=np.zeros((1, 3))), [0.0], "gyro"),
         (STILL, [0.0, 0.0], "command"),
         (STILL, [np.nan], "command"),
-        (STILL._replace(gyro=[-np.inf, np.inf, 0.0]), [0.0], "readings"),
+        (STILL._replace(gyro=[-np.inf, np.inf, 0.0]), [0.0], "obs"),
     ],
 )
 def test_invalid_inputs_are_refused_and_leave_the_memory_unchanged(

@@ -32,7 +32,7 @@ from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 SCHEMA = "npmp-unitree-csv"
 # frame rate of the LAFAN1 retargeting dataset [Hz]
 RATE_HZ = 30.0
-# of BONES-SEED
+# frame rate of the BONES-SEED dataset [Hz]
 SEED_RATE_HZ = 120.0
 ROOT_COLUMNS = ("root_x", "root_y", "root_z", "root_qx", "root_qy", "root_qz", "root_qw")
 _QUATERNION = ("x", "y", "z", "w")

@@ -74,15 +74,15 @@ class Draft:
         return str(self.model.body(1).name)
 
     def anchor(self, joint: int) -> Array:
-        """(3,) a hinge's anchor."""
+        """A hinge's anchor in the base's frame, (3,) [m]."""
         return np.array(self.zero.xanchor[joint + 1])
 
     def axis(self, joint: int) -> Array:
-        """(3,) a hinge's axis."""
+        """A hinge's axis in the base's frame, a unit vector (3,)."""
         return np.array(self.zero.xaxis[joint + 1])
 
     def origin(self, body: str) -> Array:
-        """(3,) a body's origin."""
+        """A body's origin in the base's frame, (3,) [m]."""
         return np.array(self.zero.body(body).xpos)
 
     def pitching(self, limb: LimbChain) -> list[int]:
@@ -107,7 +107,7 @@ class Draft:
         return self.origin(body), np.array(self.zero.body(body).xmat).reshape(3, 3)
 
     def in_base(self, body: str, position: Any) -> Array:
-        """(3,) a point of a body's frame."""
+        """A point of a body's frame in the base's frame, (3,) [m]."""
         origin, turn = self._frame(body)
         return np.asarray(origin + turn @ np.asarray(position))
 

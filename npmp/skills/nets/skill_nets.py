@@ -126,7 +126,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(Recurrent):
-    """(z_t, proprioception, memory) to joint targets centred on the home pose.
+    """Maps z_t, proprioception and memory to joint targets centred on the home pose.
 
     Branch 1 (two layers, LSTM) takes proprioception only; branch 2 takes branch 1, the normalized
     input and the latent. The action is linear in both branches.

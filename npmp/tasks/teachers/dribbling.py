@@ -53,7 +53,7 @@ class DribbleScriptConfig:
     done: float = 0.177
     # lowest commands of the walking policy (forward, lateral, yaw rate)
     lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
-    # highest commands
+    # highest commands of the walking policy (forward, lateral, yaw rate)
     highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ def _field(x: Tensor, y: Tensor, circle: float) -> Tensor:
 
 
 def _length(vector: Tensor) -> Tensor:
-    """(n, 2) -> (n, 1)."""
+    """Lengths (n, 1) of vectors (n, 2)."""
     return torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
 
 

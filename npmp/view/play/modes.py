@@ -142,8 +142,9 @@ class Mode:
     aim: ClassVar[str] = ""
     # further keys and gestures, added to `KEYS`
     keys: ClassVar[tuple[tuple[str, str], ...]] = (("R", "upright again"),)
-    # names of the available clips, and the index of the current one
+    # names of the available clips
     clips: Sequence[str] = ()
+    # index of the current clip
     clip: int = 0
     # (nq,) pose of the ghost; None: none
     ghost: Floats | None = None

@@ -110,10 +110,11 @@ class Scene:
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
         self._ground: list[Any] = []  # meshes of one period
-        # blocks of walls among them, their boxes (B, 2, 3) relative to the corner [m], and whether
-        # each hides the robot, by tile (B, 4)
+        # blocks of walls among them
         self._walls: list[Any] = []
+        # (B, 2, 3) boxes of the walls relative to the corner [m]
         self._boxes = np.zeros((0, 2, 3))
+        # (B, 4) whether each wall hides the robot, by tile
         self._hides = np.zeros((0, 4), dtype=bool)
         self._corner = np.zeros(2)
         self._floor = 0.0

@@ -25,7 +25,7 @@ CAPSULE, SPHERE, ARROW, CYLINDER = (
     getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")
 )
 MAX_GEOMS = 5000
-# opacity of the ghost
+# alpha of the translucent reference robot
 GHOST_SHARE = 0.42
 # shift of the ghost away from the camera, so that a coinciding robot hides it
 GHOST_BACK_M = 0.05

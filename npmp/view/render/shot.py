@@ -150,7 +150,7 @@ class Shot:
 
     @property
     def qpos(self) -> FloatArray:
-        """(T, nq)."""
+        """Poses of the robot, (T, nq)."""
         return self.clip.qpos
 
     @cached_property

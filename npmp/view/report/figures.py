@@ -26,8 +26,9 @@ from npmp.view.report.parts import FOOT_CSS, Chart, number, visible
 MAX_POINTS = 600
 # width of charts that fill the page [pixels]
 WIDTH = 940
-# margins right of and below the axes [pixels]
+# margin right of the axes [pixels]
 RIGHT = 10
+# margin below the axes [pixels]
 BOTTOM = 32
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
