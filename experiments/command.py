@@ -1,7 +1,7 @@
 """Before and after a command's own work: settings, output path, seeds, device, errors.
 
 A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
-`main = Verb("NAME", Keys, run)`. Around the function a Verb
+`main = Verb("NAME", Keys, run)`. A Verb does the rest:
 
 - is a Hydra application (`application`), whose settings become typed (`compose`), and checks the
 device and the output before any work starts;
@@ -32,7 +32,7 @@ from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
-# in out=: date and time
+# date and time in out=
 NOW = "${now:%Y-%m-%d_%H-%M-%S}"
 
 
@@ -123,7 +123,7 @@ class Computing(Keys):
 class Verb:
     """The main of a command: called with arguments, it returns the exit code."""
 
-    # with its action: "evaluate suite"
+    # name with its action: "evaluate suite"
     name: str
     keys: type[Keys]
     function: Callable[[Any, Run], int | None]

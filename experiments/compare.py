@@ -53,7 +53,7 @@ class Compare(Keys):
     score: str = "tracked_fraction"
     # true: lower scores are better
     lower: bool = False
-    # score whose time to reach is shown, in minutes and steps; null: none
+    # score; a column shows the minutes and steps until runs reach it; null: none
     threshold: float | None = None
     # budgets at which scores are compared, a number or a list; null: where the shortest group ends
     minutes: float | list[float] | None = None

@@ -86,7 +86,7 @@ class Render(Simulating, Reading):
     show: list[str] = field(default_factory=lambda: ["robot", "ghost", "recording"])
     # follow: follows the robot; fixed: shows the whole path; robot: the robot's camera
     camera: str = "follow"
-    # from the robot's initial heading [degrees]: 0 from behind, 90 from its right, 180 from ahead
+    # camera direction from the robot's initial heading [degrees]: 0 behind, 90 right, 180 ahead
     azimuth: float = 125.0
     # elevation [degrees]; below 0 the camera looks down
     elevation: float = -20.0

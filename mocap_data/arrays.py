@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# [Hz] of any motion; files have the narrower range of `readers.common`
+# range of rates of any motion; files have the narrower range of `readers.common` [Hz]
 RATES_HZ = (0.01, 1e6)
 # [m], [rad] of a coordinate; 32 bits have steps of 8 mm there
 LARGEST = 1e5

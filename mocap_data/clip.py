@@ -26,9 +26,9 @@ class Clip:
     names: tuple[str, ...]
     # frames per second
     rate_hz: float
-    # a file's name, or a generator
+    # name of the file or generator
     source: str = "unknown"
-    # of the recording
+    # licence of the recording
     licence: str = "unknown"
     # becomes the clip's group in a motion file
     name: str = "clip"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SIZES = (0.2, 5.0)
 # [m] least movement over all frames
 MOVES = 1e-3
-# [m/s] of the whole body
+# highest credible speed of the whole body [m/s]
 FASTEST = 12.0
 # duration from which a recording at a low rate has a wrong rate [s]
 LONG = 600.0

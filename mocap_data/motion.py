@@ -33,15 +33,15 @@ class ReferenceMotion:
         of length 1, or an impossible coordinate, rate or weight.
     """
 
-    # unique in a file
+    # name, unique in a file
     name: str
     # (T, 7 + J): root position [m], root quaternion (w, x, y, z), joints [rad]
     qpos: Array
     # frames per second
     rate_hz: float
-    # of the recording
+    # source of the recording
     source: str = "unknown"
-    # of the recording
+    # licence of the recording
     licence: str = "unknown"
     # figures of the motion, such as rms_marker_m; see `retarget.quality`
     quality: Mapping[str, float] = field(default_factory=dict)

@@ -143,7 +143,7 @@ class DroppedTime(NamedTuple):
     # share of all seconds
     share: float
     stretches: int
-    # with such a stretch
+    # number of recordings with such a stretch
     recordings: int
 
 
@@ -168,9 +168,9 @@ class Cleaned:
 
     # chunk by chunk, each followed by its mirrors
     motions: MotionSet
-    # in the order of the recordings
+    # dropped stretches in the order of the recordings
     dropped: tuple[Dropped, ...]
-    # of all recordings
+    # duration of all recordings [s]
     seconds_in: float
     # seconds of the chunks without their mirrors
     seconds_kept: float

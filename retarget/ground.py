@@ -25,9 +25,9 @@ STANCE_TIME = 0.05
 HELD_UP = 0.03
 # [m] stances whose foot moves further are not locked
 MOST_WANDER = 0.08
-# [m] shorter paths determine no slope
+# shortest path that determines a slope [m]
 _SLOPE_PATH = 1.5
-# [m] of the heights of standing feet
+# scatter of the heights of standing feet [m]
 _SLOPE_SCATTER = 0.01
 # a level floor, and an implausible slope
 _SLOPES = (0.006, 0.06)

@@ -50,9 +50,9 @@ _FOOT = 0.3
 _RESTS = 2.0
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
-# [m/s] above it the direction of travel counts
+# least speed at which the direction of travel counts [m/s]
 _TRAVELS = 0.2
-# [m/s] on four limbs a person is slower
+# speed on four limbs from which an animal is no crawling person [m/s]
 _CRAWLS = 0.4
 _HELPERS = {
     *("ik", "target", "pole", "footstep", "footsteps", "ctrl", "control", "effector", "camera"),

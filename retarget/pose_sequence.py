@@ -48,7 +48,7 @@ _RAISES = 4
 _RAISE_TIME = 0.1
 # frames of soles solved together at most: 70 kB of memory each
 _TOGETHER = 8192
-# [rad] for no bound
+# angle that stands for no bound [rad]
 _FAR = 1e6
 # [m] arms deeper in other parts move away
 _TOUCH = 0.0005

@@ -43,7 +43,7 @@ class PreparedRobot:
     soles: Points = field(repr=False)
     # (N,) points of other shapes that may touch the floor
     hull: Points = field(repr=False)
-    # (N,) [m] of the spheres about them
+    # (N,) radii of the spheres about the hull's points [m]
     hull_radius: Array = field(repr=False)
 
     @classmethod

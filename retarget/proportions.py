@@ -19,7 +19,7 @@ from retarget.prepared_robot import PreparedRobot
 from retarget.targets import RecordedMarkers
 
 _SIDES = ("L_", "R_")
-# from marker to marker, outwards
+# segments of limbs, each from marker to marker, outwards
 _LIMBS = (
     *(("hip", "knee"), ("knee", "foot"), ("foot", "toe"), ("foot", "heel")),
     *(("shoulder", "elbow"), ("elbow", "hand")),

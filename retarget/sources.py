@@ -75,14 +75,14 @@ class Origin:
     file: str
     # [start, stop) of the recording
     frames: tuple[int, int]
-    # of the recording
+    # frame rate of the recording [Hz]
     rate_hz: float
     # metres per unit, or the unit's name; None: the file's
     scale: float | str | None
     up: str
     # subject to select; None: the first
     subject: str | None = None
-    # as of `Clip` and `RobotMotion`
+    # `assumed` of `Clip` or `RobotMotion`
     assumed: tuple[str, ...] = ()
 
 
@@ -95,7 +95,7 @@ _WORDS = {
     "joint_names": "the documented robot's joints",
     "quaternion": "quaternions as x, y, z, w",
 }
-# of C3D
+# usual upward axis of C3D files
 _USUAL_UP = "z"
 
 

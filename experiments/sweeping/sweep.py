@@ -251,11 +251,11 @@ class SweepProgress:
     """The progress of a training run."""
 
     env_steps: float | None = None
-    # in all
+    # number of steps of the whole run
     steps: float | None = None
-    # the latest
+    # latest score
     score: float | None = None
-    # without warm-up and compilation
+    # rate without warm-up and compilation [steps/s]
     steps_per_s: float | None = None
 
     @classmethod

@@ -23,7 +23,7 @@ from npmp.experiments.sweeping.sweep import Launcher
 class Ended:
     """The end of an attempt at a job."""
 
-    # its exit code, below zero for a signal; None: unknown, as its worker was lost
+    # exit code, below zero for a signal; None: unknown, as the worker was lost
     code: int | None
     host: str
     reason: str = ""

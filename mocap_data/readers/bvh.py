@@ -33,11 +33,11 @@ class Node:
     """A joint or End Site of a hierarchy."""
 
     name: str
-    # its parent's index, -1 for a root
+    # index of the parent, -1 for a root
     parent: int
     # OFFSET in the parent's frame
     offset: Array = field(default_factory=lambda: np.zeros(3))
-    # in lower case, e.g. "zrotation"
+    # channels in lower case, e.g. "zrotation"
     channels: list[str] = field(default_factory=list)
     # columns of its channels in a frame
     first_column: int = 0

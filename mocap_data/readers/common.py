@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000
 # memory per keypoint and frame at the peak of forward kinematics [bytes]
 BYTES_PER_KEYPOINT = 160
-# [Hz] of recordings; other rates are times in another unit
+# range of rates of recordings; others are times in another unit [Hz]
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
 CUT = "; the file is truncated"
@@ -257,7 +257,7 @@ def line_breaks(text: bytes) -> int:
 
 
 def number_or_nan(word: bytes | str) -> float:
-    """A word as a number, nan for none."""
+    """A word as a number, nan if it is not one."""
     try:
         return float(word)
     except ValueError:

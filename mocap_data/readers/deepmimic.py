@@ -35,7 +35,7 @@ class CharacterJoint:
     name: str
     # index of its parent, -1 for the root
     parent: int
-    # [m] in its parent's frame
+    # position in the parent's frame [m]
     offset: tuple[float, float, float]
     # a key of `_SIZES`
     kind: str

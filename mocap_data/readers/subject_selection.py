@@ -26,7 +26,7 @@ class Keypoints:
     # (T, M, 3) in the file's units
     positions: Array
     names: Sequence[str]
-    # as of `Clip`
+    # `Clip.parents`
     parents: Sequence[int] | None = None
     # about other subjects, a sentence each
     remarks: tuple[str, ...] = ()

@@ -126,8 +126,9 @@ class HeldOut:
 
     # share of every other trace, at its end
     share: float = 0.3
-    # names or patterns, "lift_*"
+    # names or patterns of recordings, "lift_*"
     recordings: list[str] = field(default_factory=list)
+    # names or patterns of actuators
     actuators: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
 MAX_DELAY = 8
 # samples in the convolutions' input [robot-NPMP]
 WINDOW = 8
-# of an effort
+# value of an effort limit that means none
 NO_LIMIT = 1e6
 # standard deviations of velocity that are 1 for a hybrid's network [D]
 SPEED_SCALE = 10.0
@@ -76,7 +76,7 @@ class ActuatorContract:
     """A model's sizes, scales and training data; actuator.json beside its weights."""
 
     kind: str
-    # rate of its samples, and of the physics that uses it
+    # rate of the samples, and of the physics that uses the model
     rate_hz: float
     actuators: list[str]
     # further inputs after effort and velocity
@@ -101,7 +101,7 @@ class ActuatorContract:
     largest: float = NO_LIMIT
     # [A]; 0: the model predicts no current
     current_scale: float = 0.0
-    # as `baseline`; empty: the model predicts no current
+    # `baseline` of the current; empty: the model predicts none
     current_baseline: list[float] = field(default_factory=list)
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""

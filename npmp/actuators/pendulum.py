@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from npmp.actuators.actuator_log import ActuatorLog, Floats, Trace
 from npmp.actuators.models import ActuatorContract, gains_of, reference
 
-# [rad/s] of a simulated pendulum
+# largest speed of a simulated pendulum [rad/s]
 MAX_SPEED = 100.0
 
 

@@ -14,7 +14,7 @@ class Registry:
     """The artefacts of a kind, one in each subfolder of `folder`."""
 
     folder: Path
-    # its name in messages, "skill module"
+    # name of the kind in messages, "skill module"
     kind: str
     # file of the contract, "module.json"
     contract: str

@@ -25,9 +25,9 @@ T = TypeVar("T")
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "engine", "threads", "torch_threads")
-# metadata of a field that holds a part's settings, a dataclass. In mappings the part's keys may
-# stand without its name, {"terrain": "stairs"} for {"ground": {"terrain": "stairs"}}; `to_plain`,
-# and with it run folders and the command line, have the first
+# metadata of a field that holds a part's settings, a dataclass
+# In mappings the part's keys may stand without its name: {"terrain": "stairs"} for
+# {"ground": {"terrain": "stairs"}}. `to_plain`, run folders and the command line have this form.
 PART = {"part": True}
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()

@@ -109,7 +109,7 @@ class JointSpec:
     body: str
     # that body's parent
     parent: str
-    # (3,) in the root frame in the zero pose
+    # (3,) axis in the root frame in the zero pose
     axis: list[float]
     # (3,) a point on the axis, in the root frame in the zero pose [m]
     anchor: list[float]
@@ -168,7 +168,7 @@ class Command:
 
     name: str
     unit: str
-    # [low, high] in training
+    # range [low, high] in training
     range: list[float]
     # frame and sign
     meaning: str = ""
@@ -201,17 +201,17 @@ class BundleContract:
 
     robot: str
     model_sha256: str
-    # in the order of all arrays
+    # joints in the order of all arrays
     joints: list[JointSpec]
     control_rate_hz: float
     physics_rate_hz: float
     # interpolation of targets between control steps, one of HOLDS
     hold: str
-    # its definition, one of ACCELEROMETERS
+    # definition of the accelerometer, one of ACCELEROMETERS
     accelerometer: str
-    # (3,) in the root frame [m]
+    # (3,) the IMU's position in the root frame [m]
     imu_position: list[float]
-    # [name, width, unit, frame] in order
+    # inputs of the policy in order, each [name, width, unit, frame]
     observation: list[tuple[str, int, str, str]]
     commands: list[Command]
     # widths of the recurrent state by name

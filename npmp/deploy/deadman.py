@@ -44,13 +44,13 @@ READY_S = 20.0
 END_S = 5.0
 # period of the damping commands [s] [D]
 REPEAT_S = 0.005
-# from the loop: it is alive
+# sent by the loop: it is alive
 BEAT = b"."
-# from the loop: it has damped the robot
+# sent by the loop: it has damped the robot
 RELEASE = b"-"
-# from the process: it can damp; it answers a beat by a beat
+# sent by the process: it can damp; it answers a beat by a beat
 READY = b"+"
-# from the process: it has damped the robot
+# sent by the process: it has damped the robot
 TAKEN = b"!"
 # raises an error instead of SIGPIPE if the process has ended; not on every system
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)

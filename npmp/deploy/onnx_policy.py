@@ -117,8 +117,8 @@ class OnnxPolicy:
             "obs": np.concatenate(parts).astype(np.float32)[None],
             "command": command_array.astype(np.float32)[None],
         }
-        for key, array in feed.items():
-            if not np.isfinite(array).all():
+        for key, entry in feed.items():
+            if not np.isfinite(entry).all():
                 raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         outputs = ["action", *(f"{name}_next" for name in memory)]
         action, *after = self._session.run(outputs, feed | memory)

@@ -38,7 +38,7 @@ class State(NamedTuple):
     accelerometer: FloatArray
     # (3,) the world's vertical in the root frame
     up: FloatArray
-    # (nu,) of the motors [degrees Celsius]; None if not measured
+    # (nu,) temperatures of the motors [degrees Celsius]; None if not measured
     temperature: FloatArray | None = None
 
 

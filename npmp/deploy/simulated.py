@@ -19,8 +19,8 @@ MAX_GAIN = 2.0
 MAX_DURATION_S = 1.0
 # share, or rad, by which a bundle may differ from its robot's description [D]
 SAME = 1e-3
-# smallest ratio of damping, kd plus the joint's own, to kp [s]. Go2 0.05, OP3 0.05 (joints only),
-# ANYmal B 0.02 [D]
+# least ratio of damping, kd plus the joint's, to kp [s] [D]
+# A Go2 has 0.05, an OP3 0.05 (of joints only), ANYmal B 0.02.
 MIN_DAMPING_S = 1e-3
 _DIVERGENCE = tuple(
     getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}") for name in ("QPOS", "QVEL", "QACC", "CTRL")

@@ -42,9 +42,9 @@ MOTORS = {
         + [f"{side}_{part}_joint" for side in ("left", "right") for part in _ARM],
     ),
 }
-# interface of Unitree's simulators, which send no checksums and offer no services; robots are in
-# DDS domain 0
+# interface of Unitree's simulators, which send no checksums and offer no services
 LOOPBACK = "lo"
+# DDS domain of Unitree's simulators; robots are in domain 0
 SIMULATED_DOMAIN = 1
 # values of `mode_machine` of a G1 with 29 moving joints [R: unitree_ros, g1_description]; others
 # have 23, or a locked waist

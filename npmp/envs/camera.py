@@ -84,7 +84,7 @@ class CameraConfig:
             raise ValueError("fov_deg must be below 170, range_m must be [nearest, farthest]")
 
 
-# by name [D: the manufacturers' data sheets]
+# settings of cameras by name [D: the manufacturers' data sheets]
 CAMERAS = {
     "stereo": CameraConfig(),
     "flight": CameraConfig(

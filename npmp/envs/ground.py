@@ -38,7 +38,7 @@ class GroundConfig:
 
     # a name of `terrain.TERRAINS`, or several joined by "+"
     terrain: str = "flat"
-    # from flat at 0 to `terrain_height` and `terrain_limits` at 1
+    # scale of the terrain: flat at 0, `terrain_height` and `terrain_limits` at 1
     terrain_level: float = 1.0
     # height of Perlin noise, from the lowest to the highest point [m]
     terrain_height: float = 0.3

@@ -20,7 +20,7 @@ from npmp.core.settings import flat, read_run_settings
 from npmp.core.tables import read_table, to_float
 
 FloatArray = npt.NDArray[np.float64]
-# by dotted key, values as text
+# values as text, by dotted key
 Settings = dict[str, str]
 
 # settings that do not change a run's result, or only its seed

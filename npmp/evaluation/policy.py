@@ -67,7 +67,7 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Metrics of a policy, and the main trial."""
 
-    # figures of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
+    # figures of the task, effort and gait, and the rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task

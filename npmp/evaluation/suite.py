@@ -93,9 +93,9 @@ class SuccessConfig:
 
     # time over which the velocity is averaged
     last_s: float = 3.0
-    # largest error, but at most half the commanded speed, so that standing still fails
+    # largest error of the speed, but at most half the commanded speed, so that standing still fails
     velocity_mps: float = 0.25
-    # likewise, at most half the commanded yaw rate
+    # largest error of the yaw rate, but at most half the commanded one
     yaw_rate_rps: float = 0.25
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ class Demonstration(NamedTuple):
     before: Tensor  # (T, n, s) packed state before the step
     proprioception: Tensor  # (T, n, o) before the step
     z_before: Tensor  # (T, n, d)
-    # (T, n, d) of the encoder's distribution; for a module on its prior, the latents
+    # (T, n, d) means of the encoder's distribution; for a module on its prior, the latents
     mean: Tensor
     std: Tensor  # (T, n, d) likewise; zero of a module on its prior
     is_first: Tensor  # (T, n) bool

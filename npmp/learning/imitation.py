@@ -79,7 +79,7 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "mo_vmpo": ImitationVMPOConfig,
     "ppo": ImitationPPOConfig,
 }
-# by default [D]
+# default number of robots by algorithm [D]
 NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}
 
 # figures of evaluations in nominal physics that a run logs

@@ -50,7 +50,7 @@ class RunSettings:
     algo: Any  # an instance of one of the `algorithms`
     num_envs: int | None = None  # robots simulated at once; None: the algorithm's default
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)
-    # of the task's reward terms by name, where they differ
+    # weights of the task's reward terms by name, where they differ from its defaults
     weights: Mapping[str, float] = field(default_factory=dict)
     steps: int  # environment steps in all
     evaluate_every: int = 50  # iterations

@@ -44,7 +44,7 @@ _OPTIONS = (
     *("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance"),
     *("disableflags", "enableflags"),
 )
-# [m] of a foot's shape from the point in robot.yaml, at most
+# largest distance of a foot's shape from the point in robot.yaml [m]
 _NEAR = 2e-3
 
 
@@ -58,7 +58,7 @@ class Drive:
     kd: float | None = None
     # [Nm]
     torque_limit: float | None = None
-    # [kg m2] of the rotor, at the joint
+    # inertia of the rotor at the joint [kg m2]
     armature: float | None = None
 
 

@@ -36,7 +36,7 @@ HUMANOID_MARKERS = (
 MASS_KG = (0.5, 500.0)
 # largest to smallest inertia about a joint, and of a body's principal axes
 INERTIA_RATIO = 1e6
-# [rad] of a leg's joint, at least: less is probably a limit in another unit
+# least range of a leg's joint; a smaller one is probably in another unit [rad]
 RANGE_RAD = 0.1
 # random poses for the mirrors
 POSES = 32
@@ -119,7 +119,7 @@ def check(robot: Robot) -> tuple[Check, ...]:
         _mass(robot, air),
         _joints(robot, air),
         # the loader checks that they divide
-        Check("rates", True, f"{rates}: {robot.substeps} steps each"),
+        Check("rates", True, f"{rates}: {robot.substeps} physics steps per control step"),
         _axes(robot, air),
         *(symmetries or [Check("symmetry", True, "none: motions cannot be mirrored")]),
         _markers(robot),
@@ -324,8 +324,9 @@ class Touch:
 
     pair: Pair
     joint: str
-    # [rad] of the joint, nearest to home, and its distance from home
+    # angle of the joint nearest to home [rad]
     angle: float
+    # its distance from home [rad]
     away: float
     # share of the joint's range in which they touch
     share: float

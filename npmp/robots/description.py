@@ -108,7 +108,7 @@ class DrivesEntry:
     kp: Gain = MODEL
     kd: Gain = MODEL
     torque_limit: Gain = MODEL
-    # [kg m2] of the rotors, at the joints
+    # inertia of the rotors at the joints [kg m2]
     armature: Gain = MODEL
 
 

@@ -36,7 +36,7 @@ _DEEP = 1e-3
 _POSES = 64
 # share of these poses from which an overlap within one limb is by design
 _MOST = 0.5
-# [kg] of a body that only carries a hinge
+# largest mass of a body that only carries a hinge [kg]
 _NO_MASS = 1e-9
 
 

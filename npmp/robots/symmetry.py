@@ -49,9 +49,9 @@ class Symmetry:
     # (B, 4) wxyz from body frames to the images of their partners', in their own frames; the
     # identity where bodies are aligned with the base at zero joints
     body_turns: Array
-    # (B, 3) [m] likewise of origins; 0 where they are mirror images
+    # (B, 3) displacements of origins from the images of their partners; 0 for mirror images [m]
     body_shifts: Array
-    # [m] of a model that is only nearly symmetric
+    # tolerance for a model that is only nearly symmetric [m]
     tolerance: float
 
     @property

@@ -74,7 +74,7 @@ class JointPhysics:
 class PhysicsConfig:
     """Parameters sampled at every reset; by default none."""
 
-    # by joint: nominal parameters, around which samples vary
+    # nominal parameters by joint, around which samples vary
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
     # friction cones of contacts, elliptic or pyramidal; None: the model's
     cone: str | None = None
@@ -87,7 +87,7 @@ class PhysicsConfig:
     contact_s: tuple[float, float] | None = None
     # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
-    # [kg] on the root body, added to its scaled mass; None or (0, 0): none
+    # mass added to the scaled mass of the root body [kg]; None or (0, 0): none
     payload: tuple[float, float] | None = None
     # shift of the root body's centre of mass along each axis, at most [m]
     com_trunk: float = 0.0
@@ -95,11 +95,11 @@ class PhysicsConfig:
     com_links: float = 0.0
     # calibration error of each joint's encoder, at most [rad]
     joint_offset: float = 0.0
-    # of joints
+    # scale of the armature of joints
     armature: Spread = field(default_factory=Spread)
     # scale of the damping of drives and joints
     damping: Spread = field(default_factory=Spread)
-    # of joints
+    # scale of the friction of joints
     friction_loss: Spread = field(default_factory=Spread)
     # stiffness of the drives
     gain: Spread = field(default_factory=Spread)
@@ -134,7 +134,7 @@ class PushConfig:
     horizontal plane; duration and gap are exponential.
     """
 
-    # at most [N]
+    # largest force [N]
     force: float = 0.0
     # least force as a share of `force`; 1: all are equally strong
     least: float = 0.0

@@ -56,8 +56,8 @@ class RewardConfig:
 def tracking_error(
     poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0
 ) -> Tensor:
-    """Eq. 2: mean absolute difference of body coordinates [m] plus that of joint angles [rad]. ->
-    (...)."""
+    """Errors (...) of eq. 2: mean absolute difference of body coordinates [m] plus that of joint
+    angles [rad]."""
     bodies = (poses.position - reference.body_pos).abs().mean((-1, -2))
     joints = (joint_pos - reference.joint_pos).abs().mean(-1)
     return factor * (bodies + joints)

@@ -230,7 +230,7 @@ def inspect_run(path: Path) -> Findings:
     return with_problems(findings, problems)
 
 
-# by the file that identifies the kind of folder, the most specific first
+# inspections by the file that identifies a kind of folder, the most specific first
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     **{f"{name}.json": partial(inspect_artefact, name=name) for name in ARTEFACTS},
     "evaluation.json": lambda path: (

@@ -51,7 +51,7 @@ class ExcitationConfig:
     highest_hz: float = 8.0
     # [rad] about the middle, at most; less near limits or other parts of the robot
     amplitude: float = 0.5
-    # [s] at the start and the end, in the middle pose
+    # rest in the middle pose at the start and the end [s]
     rest_s: float = 1.0
 
     def __post_init__(self) -> None:

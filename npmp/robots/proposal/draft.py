@@ -52,7 +52,7 @@ class Draft:
     zero: mujoco.MjData
     legs: list[LimbChain] = field(default_factory=list)
     arms: list[LimbChain] = field(default_factory=list)
-    # of robot.yaml
+    # content of robot.yaml
     content: dict[str, Any] = field(default_factory=dict)
     # dotted key -> reason of a guess
     reasons: dict[str, str] = field(default_factory=dict)

@@ -46,13 +46,13 @@ _OMEGA = 2 * np.pi * 5.0
 _RESERVE = 3.0
 # least deviation at which these joints reach their torque limit [rad]
 _STROKE_RAD = 0.5
-# with a torque limit in the model: usual deviation at which a joint reaches it [rad]
+# usual deviation at which a joint reaches its torque limit, if the model has one [rad]
 _SOFT_RAD = 2.0
-# with a torque limit in the model: least deviation at which a joint reaches it [rad]
+# least such deviation [rad]
 _STIFF_RAD = 0.3
-# with a torque limit in the model: sag under the load [rad]
+# sag under the load of joints with a torque limit in the model [rad]
 _LOADED_RAD = 0.2
-# with a torque limit in the model: kd over kp [s]
+# kd over kp of such joints [s]
 _SOFT_DAMPING_S = 0.05
 # [1/s2] torque limit over rotor inertia
 _TORQUE_PER_INERTIA = 7500.0

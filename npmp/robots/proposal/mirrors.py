@@ -31,7 +31,7 @@ _ENDS = (
     *_spelled("lf-lh rf-rh fl-rl fr-rr fl-hl fr-hr", "lower"),
     *_spelled("front-hind front-rear front-back", "lower", "capitalize"),
 )
-# [m] to try, in this order; None: exactly
+# tolerances to try, in this order; None: exact symmetry [m]
 _TOLERANCES = (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)
 
 

@@ -17,7 +17,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.skills import priors
 from npmp.skills.prior import AR1, prior_settings, prior_std
 
-# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial std [D]
+# change of joint targets per unit of a joint-space latent [rad]; 0.175 at the initial std [D]
 JOINT_SCALE = 0.5
 
 

@@ -80,9 +80,9 @@ class Cast:
     """Robot, policies and settings of a play session. Raises InputError without any policy."""
 
     robot: Robot
-    # for imitation and wandering
+    # skill module for imitation and wandering
     skill: SkillModule | None = None
-    # by their tasks' names
+    # policies by their tasks' names
     policies: Mapping[str, Composition] = field(default_factory=dict)
     # settings of tasks by name; others have their defaults
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -53,11 +53,11 @@ class View:
 
     # follow; fixed: shows the whole path; robot: the robot's own camera
     mode: str = "follow"
-    # from the robot's initial heading: 0 behind, 90 right, 180 ahead [deg]
+    # camera direction from the robot's initial heading: 0 behind, 90 right, 180 ahead [deg]
     azimuth: float = 125.0
     # below 0 the camera looks down [deg]
     elevation: float = -20.0
-    # from the point it looks at [m]; None: the motion fills the image
+    # distance from the point that the camera looks at [m]; None: the motion fills the image
     distance: float | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Camera:
 class Mount:
     """A camera on a robot."""
 
-    # in the root frame [m]
+    # position of the camera in the root frame [m]
     position: tuple[float, float, float]
     # downward [deg]
     pitch: float
