@@ -31,7 +31,7 @@ class Source:
     # tried in order
     urls: tuple[str, ...]
     sha256: str | None = None
-    # bytes
+    # size of the file [bytes]
     size: int | None = None
 
 

@@ -140,7 +140,7 @@ class DroppedTime(NamedTuple):
 
     reason: str
     seconds: float
-    # share of all seconds
+    # share of the duration of all recordings
     share: float
     stretches: int
     # number of recordings with such a stretch
@@ -152,7 +152,7 @@ class Collision(NamedTuple):
 
     pair: Pair
     seconds: float
-    # share of all seconds
+    # share of the duration of all recordings
     share: float
     depth_m: float
 
@@ -382,12 +382,12 @@ def clean(
     return Cleaned(result, tuple(dropped), seconds, seconds_kept, cleaner.collisions(seconds))
 
 
-def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> list[str]:
+def chunk_names(motion: ReferenceMotion, ranges: Sequence[tuple[int, int]]) -> list[str]:
     """A name for each chunk of a motion."""
-    if list(kept) == [(0, motion.num_frames)]:
+    if list(ranges) == [(0, motion.num_frames)]:
         return [motion.name]
-    digits = max(2, len(str(len(kept) - 1)))
-    return [f"{motion.name}_c{number:0{digits}d}" for number in range(len(kept))]
+    digits = max(2, len(str(len(ranges) - 1)))
+    return [f"{motion.name}_c{number:0{digits}d}" for number in range(len(ranges))]
 
 
 def unused_name(name: str, used: set[str]) -> str:

@@ -19,7 +19,7 @@ from retarget.quality import BAD, overall_rms, trouble
 from retarget.recording_checks import WRONG, violations_of
 from retarget.split import recording_of
 
-# [m/s] and slower
+# names of movements up to these speeds [m/s]
 SPEEDS = (("still", 0.15), ("walk", 0.9), ("trot", 1.6), ("canter", math.inf))
 # name of a turn at any speed above standing
 TURN = "turn"

@@ -139,7 +139,7 @@ class Recordings:
     motions: list[ReferenceMotion] = field(default_factory=list)
     # origin of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
-    # its name in the file, by its name
+    # a clip's name in its file, by the clip's name
     entries: dict[str, str] = field(default_factory=dict)
     # the recordings that could not be read
     failures: list[Failure] = field(default_factory=list)

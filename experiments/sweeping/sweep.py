@@ -61,7 +61,7 @@ class Launcher:
 class SweptJob:
     """One job and its progress."""
 
-    # also of its folder and its log
+    # name of the job, its folder and its log
     name: str
     # the settings that differ between jobs
     overrides: list[str]

@@ -107,7 +107,7 @@ class JointSpec:
     name: str
     # the body that the joint moves
     body: str
-    # that body's parent
+    # parent of this body
     parent: str
     # (3,) axis in the root frame in the zero pose
     axis: list[float]

@@ -69,7 +69,7 @@ class Feet(nn.Module):
         """Centres in the root's frame (..., F, K, 3) [m] of joints at (..., nu) [rad], and how fast
         they move there [m/s] under the joints' velocities (..., nu) [rad/s]."""
         feet, points = self.shape
-        # (levels, F, n) each
+        # angles and velocities of the legs' joints, (levels, F, n) each
         of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]
         angle, rate = (v.repeat(1, 1, points).unsqueeze(-1) for v in of_legs)  # (levels, F, K n, 1)
         sine, versine = (v.repeat(1, 1, 2, 1) for v in (torch.sin(angle), 1.0 - torch.cos(angle)))

@@ -48,7 +48,7 @@ class PolicyEvaluationConfig:
     robots: int = 64
     # duration of the main trial; None: the task's
     seconds: float | None = None
-    # also trials with constant commands, over a grid of the range: gait, error, falls
+    # whether to add trials with constant commands, over a grid of the range: gait, error, falls
     grid: bool = False
     # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()

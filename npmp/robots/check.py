@@ -40,7 +40,7 @@ INERTIA_RATIO = 1e6
 RANGE_RAD = 0.1
 # random poses for the mirrors
 POSES = 32
-# [m] and [rad] error of mirrored poses, unless the symmetry has a tolerance
+# largest error of mirrored poses [m, rad], unless the symmetry has a tolerance
 EXACT = 1e-6
 # largest distance of a foot point from the floor at home
 FLAT_M = 0.003
@@ -326,7 +326,7 @@ class Touch:
     joint: str
     # angle of the joint nearest to home [rad]
     angle: float
-    # its distance from home [rad]
+    # distance of this angle from home [rad]
     away: float
     # share of the joint's range in which they touch
     share: float

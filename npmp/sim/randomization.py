@@ -138,9 +138,9 @@ class PushConfig:
     force: float = 0.0
     # least force as a share of `force`; 1: all are equally strong
     least: float = 0.0
-    # mean [s]
+    # mean duration of a push [s]
     duration_s: float = 0.1
-    # mean [s]
+    # mean time between two pushes [s]
     gap_s: float = 1.0
 
     def __post_init__(self) -> None:

@@ -101,7 +101,7 @@ def check_packages() -> list[Finding]:
     """Whether every core package is installed in a supported version."""
     results = [check_requirement(line) for line in requirements()]
     if not results:
-        message = "not installed as a package: versions cannot be checked"
+        message = "npmp is not installed as a package, so versions cannot be checked"
         return [Finding("core", "npmp", "broken", message, INSTALL)]
     if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
         return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]

@@ -38,7 +38,7 @@ _SAG_RAD = 0.1
 # share of its height that the base may sink under guessed gains; ANYmal B's 0.05, a Go2's with its
 # usual gains 0.24
 _SINK = 0.12
-# [m] that the base may drift
+# distance that the base may drift [m]
 _DRIFT_M = 0.05
 # natural frequency of joints that are not of legs [rad/s]
 _OMEGA = 2 * np.pi * 5.0
@@ -54,7 +54,7 @@ _STIFF_RAD = 0.3
 _LOADED_RAD = 0.2
 # kd over kp of such joints [s]
 _SOFT_DAMPING_S = 0.05
-# [1/s2] torque limit over rotor inertia
+# torque limit over rotor inertia [1/s2]
 _TORQUE_PER_INERTIA = 7500.0
 # multiples of the legs' guessed kp to try
 _FACTORS = (1.0, 1.5, 2.5, 4.0)

@@ -95,7 +95,7 @@ class Mount:
 
     # position of the camera in the root frame [m]
     position: tuple[float, float, float]
-    # downward [deg]
+    # downward pitch of the camera [deg]
     pitch: float
     # vertical field of view [deg]
     fovy: float
