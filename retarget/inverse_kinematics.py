@@ -35,15 +35,15 @@ class Problem:
 
     tree: Tree
     points: Points
-    # (J,), or (T, J) where it differs from frame to frame [rad]
+    # (J,) q_stand of eq. 8, or (T, J) if it differs from frame to frame [rad]
     stand: Array
-    # (J,) [rad]
+    # (J,) lower joint limits [rad]
     lower: Array
-    # (J,) [rad]
+    # (J,) upper joint limits [rad]
     upper: Array
     # c of eq. 8 [m^2 / rad^2]
     regularization: float
-    # (M,) or (T, M)
+    # (M,) or (T, M) weights of the markers
     weight: Array
     # solve for the joints only
     hold_root: bool = False

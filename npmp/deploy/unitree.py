@@ -276,7 +276,7 @@ class UnitreeRobot:
         self.driven_since = np.inf  # [s]
         # whether the motors have reported ENABLED
         self.enabled = False
-        # [s], and messages that the motors had lost by then (nu,)
+        # time [s], and the number of messages that the motors had lost by then (nu,)
         self.lost: tuple[float, FloatArray] | None = None
         # onboard controller that drives the robot
         self.onboard = ""

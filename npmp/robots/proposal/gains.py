@@ -69,17 +69,17 @@ _TOPICS = {
 class Gains:
     """The inputs of the drives' proposal; (J,) arrays."""
 
-    # the model's values
+    # drives of the model
     own: tuple[Drive, ...]
     # joints with a torque limit in the model, and no kp
     rated: NDArray[np.bool_]
     # joints of legs
     legs: NDArray[np.bool_]
-    # guessed [Nm/rad]
+    # guessed stiffness [Nm/rad]
     kp: Array
-    # about the joint at home, with the rotor [kg m2]
+    # inertia about the joint at home, with the rotor [kg m2]
     inertia: Array
-    # the model's [Nm s/rad]
+    # damping of the model's joints [Nm s/rad]
     damping: Array
 
 
