@@ -127,7 +127,7 @@ def _jumps(clip: Clip) -> str:
         return ""
     frame, keypoint = (int(i) for i in np.argwhere(leaps)[0])
     count = int(leaps.any(axis=1).sum())
-    more = f", and in {count - 1} more places" if count > 1 else ""
+    more = f", and in {count - 1} more frames" if count > 1 else ""
     leap = f"{steps[frame, keypoint]:.3g} m after frame {frame}"
     return f"{clip.names[keypoint]!r} jumps by {leap}{more} (a glitch of the recording?)"
 

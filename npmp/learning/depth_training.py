@@ -84,7 +84,7 @@ class Scenes:
         self.camera.allocate(1, 1.0, cpu)
 
     def _roots(self, xy: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
-        """Root positions (k, 3) and rotations (k, 3, 3) at places (k, 2) with yaws (k,)."""
+        """Root positions (k, 3) and rotations (k, 3, 3) at positions (k, 2) with yaws (k,)."""
         noise = torch.randn(3, len(xy), generator=self.generator)
         floor = self.terrain.heights.min()
         height = floor + self.height - 0.01 + 0.03 * noise[0]

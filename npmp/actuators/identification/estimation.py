@@ -198,9 +198,9 @@ class _Problem:
         # parameters (column, limb) that change in one simulation
         groups: dict[tuple[int, int], list[tuple[int, NDArray[np.intp]]]] = {}
         for tree in self.stand.trees:
-            for (place, kind), c in np.ndenumerate(self.column[tree]):
+            for (row, kind), c in np.ndenumerate(self.column[tree]):
                 if c >= 0:
-                    groups.setdefault((place, kind), []).append((c, tree))
+                    groups.setdefault((row, kind), []).append((c, tree))
         # away from a bound
         step = np.where(x + size < self.bounds[1], size, -size)
         # the last row is x itself
