@@ -86,7 +86,7 @@ def flip_last_byte(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda weights, about: flip_last_byte(weights), "checksum differs"),
+        (lambda weights, about: flip_last_byte(weights), "sha256 differs"),
         (lambda weights, about: weights.unlink(), "safetensors' is missing"),
         (lambda weights, about: rewrite(about, robot=None), "lacks robot"),
         (lambda weights, about: rewrite(about, robot="hexapod"), "no robot 'hexapod'"),
