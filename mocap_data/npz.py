@@ -75,7 +75,9 @@ def _open(path: Path, content: bytes | None = None) -> Iterator[Any]:
         try:
             archive = np.load(source, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path} is damaged, expected a numpy archive (npz)") from error
+            raise InputError(
+                f"{path} is damaged or truncated, expected a numpy archive (npz)"
+            ) from error
         if not isinstance(archive, NpzFile):
             raise InputError(f"{path} holds a single array, expected an archive (npz)")
         with archive:
