@@ -276,7 +276,7 @@ class Navigating(Mode):
     user sets the goal."""
 
     name = "navigate"
-    aim = "place"
+    aim = "goal_position"
     keys = (*AIMING, ("R", "to another position, with another goal"))
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
