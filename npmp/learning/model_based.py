@@ -366,7 +366,7 @@ class ModelBasedTrainer(Trainer):
             with phase("warm-up: fitting the behaviour prior"):
                 figures = cloning.fit_behavior(
                     self.behavior, demonstration, self.env.task, self.generator, window=window,
-                    updates=5 * c.clone_updates,
+                    updates=12 * c.clone_updates,
                 )  # fmt: skip
             self.behavior.requires_grad_(False)
         if not self.clones:
