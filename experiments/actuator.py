@@ -54,8 +54,8 @@ class FitActuator(_OfLog):
     npmp actuator fit data=arm.npz validation.share=0 validation.recordings=[chirp_sweep,prbs_*]
     out=runs/arm"""
 
-    # pd (closed form), hybrid (pd and a network that corrects it), mlp, conv (recurrent on its own
-    # torque) or vae (an mlp with a latent per actuator)
+    # pd: closed form; hybrid: pd with a correcting network; mlp; conv: recurrent on its torque;
+    # vae: mlp with a latent per actuator
     model: str = "mlp"
     # the held-out part, to evaluate the model on
     validation: HeldOut = field(default_factory=HeldOut)

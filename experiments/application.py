@@ -79,8 +79,10 @@ class HydraTask:
         job = Job.of(command.name, command.keys, whole)
         out = job.values.get("out")
         if in_sweep and out is not None:
-            place = Path(whole.hydra.runtime.output_dir)
-            job.values["out"] = str(place if command.in_folder else place / Path(out).name)
+            output_folder = Path(whole.hydra.runtime.output_dir)
+            job.values["out"] = str(
+                output_folder if command.in_folder else output_folder / Path(out).name
+            )
         return job
 
 

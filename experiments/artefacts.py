@@ -137,18 +137,20 @@ def pack_module(config: PackModule, run: Run) -> None:
     """Store a module's weights with another dtype; the card is updated."""
     source = modules.find(config.target)
     skill = SkillModule.load(source)
-    place = _destination(config, run.out)
-    skill.save(place, dtype=config.dtype)
-    if (source / "CARD.md").is_file() and source.resolve() != place.resolve():
-        with atomic_path(place / "CARD.md") as path:
+    destination = _destination(config, run.out)
+    skill.save(destination, dtype=config.dtype)
+    if (source / "CARD.md").is_file() and source.resolve() != destination.resolve():
+        with atomic_path(destination / "CARD.md") as path:
             path.write_text(modules.card(source), encoding="utf-8")
-    before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
+    before, after = (
+        (folder / "module.safetensors").stat().st_size for folder in (source, destination)
+    )
     was = skill.state_dict()
-    now = SkillModule.load(place).state_dict()
+    now = SkillModule.load(destination).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
     say(
         f"{before:,} bytes before, {after:,} after; no weight changed by more than "
-        f"{most:.1e}: {place}"
+        f"{most:.1e}: {destination}"
     )
 
 
@@ -176,27 +178,27 @@ def add_module(config: AddModule, run: Run) -> None:
         wander=None if config.wander is None else _read_json(config.wander, "wander.json"),
         limits=config.limits,
     )
-    place = _destination(config, run.out or Path("modules") / name)
+    destination = _destination(config, run.out or Path("modules") / name)
     text = write_card(content)
-    skill.save(place, dtype=dtype)
-    with atomic_path(place / "CARD.md") as path:
+    skill.save(destination, dtype=dtype)
+    with atomic_path(destination / "CARD.md") as path:
         path.write_text(text, encoding="utf-8")
-    say(text, f"{place}: module.json, module.safetensors, CARD.md")
+    say(text, f"{destination}: module.json, module.safetensors, CARD.md")
 
 
-def _destination(config: _NewModule, place: Path | None) -> Path:
+def _destination(config: _NewModule, destination: Path | None) -> Path:
     """The folder to write a module to. Raises InputError if it is missing, or contains a module
     without replace=true."""
-    if place is None:
+    if destination is None:
         raise InputError("out= is empty; name the new module's folder, e.g. out=modules/walk")
-    if (place / "module.json").exists() and not config.replace:
-        raise InputError(f"{place} exists and is a module; replace=true overwrites it")
-    return place
+    if (destination / "module.json").exists() and not config.replace:
+        raise InputError(f"{destination} exists and is a module; replace=true overwrites it")
+    return destination
 
 
-def _read_json(place: Path, name: str) -> dict[str, Any]:
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
-    return input_files.read_json_object(place / name if place.is_dir() else place)
+    return input_files.read_json_object(folder / name if folder.is_dir() else folder)
 
 
 def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:

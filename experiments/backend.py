@@ -106,9 +106,9 @@ def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) 
     return robots
 
 
-def report_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
+def report_other_drives(training: Mapping[str, Any], actuator: str) -> None:
     """Print a line if a policy is evaluated with other drives than in training."""
-    before = trained.get("actuator", {}).get("name", IDEAL)
+    before = training.get("actuator", {}).get("name", IDEAL)
     if before != artifact.short(actuator):
         say(f"trained with actuator={before}, evaluated with actuator={actuator}")
 

@@ -79,7 +79,7 @@ def command_of(name: str) -> Any:
     verb, _, action = name.partition(" ")
     module, _, attribute = VERBS[verb][action].partition(":")
     if importlib.util.find_spec(f"npmp.experiments.{module}") is None:
-        raise InputError(f"npmp {name} is not part of this installation")
+        raise InputError(f"npmp {name}: npmp.experiments.{module} is not installed; reinstall npmp")
     with _without_collector():
         return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
 

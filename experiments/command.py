@@ -1,7 +1,7 @@
-"""Before and after a command's own work: settings, output place, seeds, device, errors.
+"""Before and after a command's own work: settings, output path, seeds, device, errors.
 
 A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
-`main = Verb("NAME", Keys, run)`. Around the function a Verb
+`main = Verb("NAME", Keys, run)`. A Verb does the rest:
 
 - is a Hydra application (`application`), whose settings become typed (`compose`), and checks the
 device and the output before any work starts;
@@ -32,7 +32,7 @@ from npmp.experiments.terminal import OK, USER_ERRORS, guarded
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 MOST_THREADS = 4096
-# in out=: date and time
+# date and time in out=
 NOW = "${now:%Y-%m-%d_%H-%M-%S}"
 
 
@@ -123,7 +123,7 @@ class Computing(Keys):
 class Verb:
     """The main of a command: called with arguments, it returns the exit code."""
 
-    # with its action: "evaluate suite"
+    # name with its action: "evaluate suite"
     name: str
     keys: type[Keys]
     function: Callable[[Any, Run], int | None]
@@ -218,7 +218,7 @@ def provenance_of(run: Run, *, seed: bool = True) -> dict[str, Any]:
 def _prepared(
     command: Verb, job: Job, new_folders: list[Path], held: contextlib.ExitStack
 ) -> tuple[Any, Run]:
-    """The arguments of the command's function; creates and locks the output place and seeds the
+    """The arguments of the command's function; creates and locks the output path and seeds the
     generators. Created folders are added to `new_folders`.
 
     Raises:
@@ -231,12 +231,12 @@ def _prepared(
         )
     check_device(config.device)
     resume = getattr(config, "resume", None)
-    place, new = _prepare_out(command, config.out, resume)
+    path, new = _prepare_out(command, config.out, resume)
     new_folders += new
-    folder = place if command.out == "folder" else None
+    folder = path if command.out == "folder" else None
     if folder is not None:
         held.enter_context(locked(folder, f"another npmp process uses {folder}"))
-    values = {**job.values, "out": None if place is None else str(place)}
+    values = {**job.values, "out": None if path is None else str(path)}
     begun: list[bool] = []
 
     def begin() -> None:
@@ -248,7 +248,7 @@ def _prepared(
     threads, torch_threads = (
         getattr(config, key, None) or cpus() for key in ("threads", "torch_threads")
     )
-    run = run_of(job, place, threads, values, resume=resume, begin=begin)
+    run = run_of(job, path, threads, values, resume=resume, begin=begin)
     seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=command.torch)
     return config, run
 
@@ -256,31 +256,30 @@ def _prepared(
 def _prepare_out(
     command: Verb, out: Path | None, resume: Path | None
 ) -> tuple[Path | None, list[Path]]:
-    """The place of out=, created and writable, and its new folders (outermost first)."""
+    """The path of out=, created and writable, and its new folders (outermost first)."""
     if out is None:
         if not command.out.startswith("optional"):
-            raise InputError("out= is empty; expected an output place, e.g. out=runs/first")
+            raise InputError("out= is empty; expected an output path, e.g. out=runs/first")
         return None, []
-    place = out
+    path = out
     is_folder = command.in_folder
-    if not is_folder and place.is_dir():
-        raise InputError(f"out={place} is a folder; expected a file name")
-    if is_folder and place.exists() and not place.is_dir():
-        raise InputError(f"out={place} is a file; expected a folder")
-    continued = resume is not None and resume.resolve() == place.resolve()
+    if not is_folder and path.is_dir():
+        raise InputError(f"out={path} is a folder; expected a file name")
+    if is_folder and path.exists() and not path.is_dir():
+        raise InputError(f"out={path} is a file; expected a folder")
+    continued = resume is not None and resume.resolve() == path.resolve()
     if is_folder and not continued:
-        if (place / CONFIG).is_file():
-            owner, stored = read_run_settings(place)
+        if (path / CONFIG).is_file():
+            owner, stored = read_run_settings(path)
             if owner not in (command.name, None):
-                raise InputError(f"out={place} is a run of npmp {owner}; choose another out=")
+                raise InputError(f"out={path} is a run of npmp {owner}; choose another out=")
             if owner is None and not {"out", "seed", "device"} <= set(stored):
                 raise InputError(
-                    f"out={place} has a config.yaml of another program; choose another out="
+                    f"out={path} has a config.yaml of another program; choose another out="
                 )
-        kept = place / command.protect if command.protect else None
+        kept = path / command.protect if command.protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
             raise InputError(
-                f"out={place} is a run folder; continue it with resume={place} or choose "
-                "another out="
+                f"out={path} is a run folder; continue it with resume={path} or choose another out="
             )
-    return place, make_writable(place if is_folder else place.parent)
+    return path, make_writable(path if is_folder else path.parent)

@@ -53,7 +53,7 @@ class Compare(Keys):
     score: str = "tracked_fraction"
     # true: lower scores are better
     lower: bool = False
-    # score whose time to reach is shown, in minutes and steps; null: none
+    # score; a column shows the minutes and steps until runs reach it; null: none
     threshold: float | None = None
     # budgets at which scores are compared, a number or a list; null: where the shortest group ends
     minutes: float | list[float] | None = None
@@ -72,11 +72,11 @@ class Compare(Keys):
 
 def run(config: Compare, run: Run) -> None:
     """Compare the runs of runs=."""
-    places = [config.runs] if isinstance(config.runs, str) else config.runs
-    if not places:
+    paths = [config.runs] if isinstance(config.runs, str) else config.runs
+    if not paths:
         raise InputError("npmp evaluate compare needs run folders, or folders of them")
     requested = {axis: numbers(config, axis) for axis in AXES}
-    groups = group_runs([read_run(path, config.score) for path in find_runs(places)])
+    groups = group_runs([read_run(path, config.score) for path in find_runs(paths)])
     budgets = {axis: requested[axis] or shortest_end(groups, axis) for axis in AXES}
     table = [summarize(group, budgets, config.threshold, lower=config.lower) for group in groups]
     results = differences(groups, lower=config.lower)

@@ -289,7 +289,7 @@ def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
         if values.get(key) is not None:
             raise InputError(
                 f"{key}={values[key]} does not change resume={folder}, which has its own settings; "
-                "give the keys to change"
+                "set the keys to change"
             )
     if values.get("seed", stored.get("seed")) != stored.get("seed"):
         raise InputError(
@@ -452,7 +452,7 @@ def _sentence(verb: str, error: BaseException, choices: Callable[[], DictConfig]
         return f"+{match[2]}: {match[1]} exists; {match[2]} sets it"
     if match := re.match(r"Error merging override (\S+)", text):
         if "does not support deletion" in cause:
-            return f"{match[1]}: this key cannot be removed; give it a value"
+            return f"{match[1]}: this key cannot be removed; set a value"
         return f"{match[1]}: {cause.partition(' full_key')[0]}"
     file = ""
     if match := re.match(
@@ -473,21 +473,21 @@ def _sentence(verb: str, error: BaseException, choices: Callable[[], DictConfig]
 
 def _unknown(verb: str, key: str, config: DictConfig) -> str:
     """The error for a key that does not exist, with the nearest ones."""
-    place: Any = config
+    node: Any = config
     parts = key.split(".")
     for i, part in enumerate(parts):
         at = ".".join(parts[:i])
-        if not isinstance(place, DictConfig):
-            how = f"choose {at}=NAME first" if place is None else f"{at} holds no further keys"
+        if not isinstance(node, DictConfig):
+            how = f"choose {at}=NAME first" if node is None else f"{at} holds no further keys"
             return f"npmp {verb} has no key {key!r}: {how}"
-        inner: Any = {name: place._get_node(name) for name in place if name != "defaults"}
+        inner: Any = {name: node._get_node(name) for name in node if name != "defaults"}
         if part not in inner:
             break
-        place = inner[part] if isinstance(inner[part], DictConfig) else place.get(part)
+        node = inner[part] if isinstance(inner[part], DictConfig) else node.get(part)
     if at:
-        added = "" if OmegaConf.get_type(place) is not dict else f"; +{key}=... adds it"
+        added = "" if OmegaConf.get_type(node) is not dict else f"; +{key}=... adds it"
         return f"{at} {unknown_setting(part, map(str, inner))}{added}"
-    groups = {str(name): node for name, node in inner.items() if isinstance(node, DictConfig)}
-    nested = [f"{name}.{part}" for name, node in groups.items() if part in node]
+    groups = {str(name): inside for name, inside in inner.items() if isinstance(inside, DictConfig)}
+    nested = [f"{name}.{part}" for name, group in groups.items() if part in group]
     names = [str(name) for name in inner if name not in ("verb", "hydra")]
     return f"npmp {verb} {unknown_setting(part, names, nested)}; npmp {verb} --help says more"

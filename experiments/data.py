@@ -106,7 +106,7 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
     folder = report.folder
     if report.fetched or report.present:
         if run.out is not None:
-            copied = catalog.place(entry, report, run.out)
+            copied = catalog.copy_to(entry, report, run.out)
             folder = run.out
             say(f"{len(copied)} files in {folder}")
         else:

@@ -283,14 +283,14 @@ def _deadman(
 
 @contextmanager
 def _driven(
-    place: str, driver: Callable[..., Any], contract: BundleContract, *, dry: bool
+    name: str, driver: Callable[..., Any], contract: BundleContract, *, dry: bool
 ) -> Iterator[tuple[RobotInterface, LoopClock]]:
     try:
         robot = driver(contract)
     except InputError:
         raise
     except BaseException as error:
-        raise _driver_error(place, "was constructed", error) from error
+        raise _driver_error(name, "was constructed", error) from error
     try:
         yield robot, SystemClock()
     finally:
@@ -298,14 +298,14 @@ def _driven(
             if not dry:
                 robot.stop()
         except BaseException as error:
-            raise _driver_error(place, "was stopped", error) from error
+            raise _driver_error(name, "was stopped", error) from error
 
 
-def _driver_error(place: str, when: str, error: BaseException) -> BaseException:
+def _driver_error(name: str, when: str, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return error
     traceback.print_exception(error)
-    return InputError(f"robot={place} raised when it {when}: {error!r:.200}")
+    return InputError(f"robot={name} raised when it {when}: {error!r:.200}")
 
 
 def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:

@@ -162,8 +162,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
     policy = at_task(policy, robot, name, config.task)
     task = task_factory(policy, robot, name, config.task, motions)
     actor = over(policy, skill)
-    place = {"seed": run.seed, **run.place}
-    evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
+    options = {"seed": run.seed, **run.place}
+    evaluation = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **options)
     run.begin()
     result: dict[str, Any] = {
         **evaluation_record(config, run, folder, module, robot),

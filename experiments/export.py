@@ -34,7 +34,7 @@ class ExportPolicy(Simulating):
 
     # the policy: its folder, or a shipped one's name (npmp skill list)
     policy: str
-    # its skill module; null: found by its checksum
+    # folder of the policy's skill module; null: found by its checksum
     module: str | None = None
     # the policy's task if it is your own, whose file is run; null: a task of this package
     task: str | None = None

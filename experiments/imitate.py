@@ -45,9 +45,9 @@ class ImitateKeys(Training):
     npmp imitate sweep=fig7 data=motions.h5 out=runs/fig7
     """
 
-    # the imitation task
+    # settings of the imitation task
     task: Any = group("imitation")
-    # the algorithm
+    # learning algorithm
     algo: Any = group("world_model")
     # sizes of the module's networks
     net: Any = group("small")

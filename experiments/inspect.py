@@ -25,10 +25,13 @@ from retarget.inspection import FIGURES, MOTIONS, Findings
 from retarget.skeleton_template import skeleton_template
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
-# rows of a table, and characters of a text, in the terminal; out= has all
+# most rows of a table in the terminal; out= has all
 ROWS_SHOWN = 60
+# most columns of a table in the terminal
 COLUMNS_SHOWN = 10
+# most characters of a text in the terminal
 LONGEST_TEXT = 200
+# most problems in the terminal
 PROBLEMS_SHOWN = 8
 # rows of a table with more columns than that
 SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)

@@ -126,7 +126,7 @@ def with_keys(path: Path, error: Exception) -> str:
         reason = one_line(error).split("; ")[0]
         if robot_motions.ambiguous(path):
             reason += f", or a robot's root and {robot_motions.numbers_in_a_row(path) - 7} joints"
-        return f"{reason}; give names=[...], those of its columns in order"
+        return f"{reason}; set names=[...], one name per column in order"
     if "rate_hz" in lacking:
-        return f"{path}: no frame rate; give source_rate_hz="
+        return f"{path}: no frame rate; set source_rate_hz="
     return one_line(error)

@@ -86,7 +86,7 @@ class Render(Simulating, Reading):
     show: list[str] = field(default_factory=lambda: ["robot", "ghost", "recording"])
     # follow: follows the robot; fixed: shows the whole path; robot: the robot's camera
     camera: str = "follow"
-    # from the robot's initial heading [degrees]: 0 from behind, 90 from its right, 180 from ahead
+    # camera direction from the robot's initial heading [degrees]: 0 behind, 90 right, 180 ahead
     azimuth: float = 125.0
     # elevation [degrees]; below 0 the camera looks down
     elevation: float = -20.0
@@ -106,7 +106,7 @@ class Render(Simulating, Reading):
     max_mb: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # the file, by its suffix: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
+    # output file; its suffix is .mp4 (needs npmp[render]), .gif, .webp, or .png (one frame)
     out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ def shot_of(config: Render, run: Run) -> Shot:
     subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not subjects:
         raise InputError(
-            "npmp render: no subject; give policy=, module= and data=, data=, or rollouts="
+            "npmp render: no subject; set policy=, module= and data=, data=, or rollouts="
         )
     shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(

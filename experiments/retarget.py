@@ -91,7 +91,7 @@ def run(config: Retarget, run: Run) -> None:
     selection = config.source, config.start, config.stop
     sources = () if str(config.source) in GENERATED else excerpts(*selection)
     store.check_replaceable(run.folder, [source.path for source in sources])
-    page = report_place(config.report, run.folder)
+    page = report_path(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*selection, robot, config)
     if config.scale is None:
@@ -162,7 +162,7 @@ def show_warnings(warnings: Mapping[str, str]) -> None:
         warn(f"warning: {name} {why}")
 
 
-def report_place(chosen: bool | str | None, out: Path) -> Path | None:
+def report_path(chosen: bool | str | None, out: Path) -> Path | None:
     """The report's file: beside the dataset, of report=, or None.
 
     Raises:
@@ -172,9 +172,9 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
         return None
     from npmp.view.report import check_replaceable
 
-    place = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
-    check_replaceable(place, "report")
-    return place
+    page = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
+    check_replaceable(page, "report")
+    return page
 
 
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:

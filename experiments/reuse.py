@@ -56,9 +56,9 @@ class Reuse(Training):
     npmp reuse resume=runs/reuse steps=5000000
     """
 
-    # the task
+    # task to learn
     task: Any = group("walk")
-    # the algorithm
+    # learning algorithm
     algo: Any = group("world_model")
     # sizes of the policy's network
     high_level: Any = group("small")

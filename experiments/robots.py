@@ -124,7 +124,7 @@ def run_show(config: ShowRobot, run: Run) -> int:
 def show_robot(
     robot: Robot, checks: Sequence[Check], file: Path, folder: Path, provenance: dict[str, Any]
 ) -> None:
-    """Write the page and the still of a robot, and print their places."""
+    """Write the page and the still of a robot, and print their paths."""
     from npmp.view.report import robot_page
 
     text = file.read_text(encoding="utf-8")
@@ -154,8 +154,11 @@ def run_add(config: AddRobot, run: Run) -> int:
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"name={name}: expected letters, digits, '_', '-' and '.'")
     path = model_file(target)
-    place = out or Path("robots") / (name or "robot")  # as deep as the final folder
-    proposal = propose(path, reference=reference_to(target, path, place), name=name, folder=place)
+    # as deep as the final folder
+    temporary = out or Path("robots") / (name or "robot")
+    proposal = propose(
+        path, reference=reference_to(target, path, temporary), name=name, folder=temporary
+    )
     if out is None and proposal.name in robots.names():  # robot=NAME would still be that one
         raise InputError(f"'{proposal.name}' is a robot of this package; choose another name=")
     usual = Path("robots") / proposal.name

@@ -29,11 +29,11 @@ def write_hydra(folder: Path, values: Mapping[str, Any], config: DictConfig | No
     config = config or cast(DictConfig | None, HydraConfig.instance().cfg)
     if config is None:
         return
-    place = folder / HYDRA
-    place.mkdir(exist_ok=True)
-    OmegaConf.save(OmegaConf.create(dict(values)), place / "config.yaml")
-    OmegaConf.save(OmegaConf.masked_copy(config, "hydra"), place / "hydra.yaml")
-    OmegaConf.save(config.hydra.overrides.task, place / "overrides.yaml")
+    hydra_folder = folder / HYDRA
+    hydra_folder.mkdir(exist_ok=True)
+    OmegaConf.save(OmegaConf.create(dict(values)), hydra_folder / "config.yaml")
+    OmegaConf.save(OmegaConf.masked_copy(config, "hydra"), hydra_folder / "hydra.yaml")
+    OmegaConf.save(config.hydra.overrides.task, hydra_folder / "overrides.yaml")
 
 
 def to_yaml(verb: str, values: Mapping[str, Any]) -> str:

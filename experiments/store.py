@@ -173,7 +173,7 @@ class InputDefaults:
     values: Mapping[str, Any] = field(default_factory=dict)
     # default choices of groups
     choices: Mapping[str, str | None] = field(default_factory=dict)
-    # by `CONTEXT`
+    # values of the keys in `CONTEXT`
     context: Mapping[str, str] = field(default_factory=dict)
     # settings of the run to resume
     stored: Mapping[str, Any] | None = None

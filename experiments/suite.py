@@ -39,11 +39,11 @@ class Suite(Simulating):
 
     # default settings of the task in all scenarios
     task: Any = group("walk")
-    # the scenarios
+    # scenarios to run
     scenario: Any = group("practice")
     # a policy of task=walk: its folder, or a shipped one's name (npmp skill list)
     policy: str
-    # its skill module; null: found by its checksum
+    # folder of the policy's skill module; null: found by its checksum
     module: str | None = None
     # a policy of task=recover for scenarios with fallen starts; null: without these scenarios
     recovery: str | None = None

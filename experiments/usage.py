@@ -42,11 +42,11 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
     keys = command.keys
     fields = dataclasses.fields(keys)
     groups = (*store.groups_of(keys), *store.GLOBAL)
-    places = "".join(
+    positional = "".join(
         f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."
         for key in command.positional
     )
-    usage = f"usage: npmp {name}{places} key=value ..."
+    usage = f"usage: npmp {name}{positional} key=value ..."
     lines = [*_wrap(f"npmp {name}: {_about(keys)}"), "", usage]
     text = map(str.strip, (keys.__doc__ or "").splitlines())
     if examples := [line for line in text if line.startswith("npmp ")]:
@@ -100,7 +100,7 @@ def _settings(key: str, field: dataclasses.Field[Any], value: Any, help_text: st
 
 
 def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
-    """The keys of a dataclass below a place."""
+    """The keys of a dataclass below a dotted key."""
     help_texts = help_of(schema)
     rows = (
         _settings(f"{at}.{field.name}", field, values[field.name], help_texts.get(field.name, ""))

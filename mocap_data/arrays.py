@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# [Hz] of any motion; files have the narrower range of `readers.common`
+# range of rates of any motion; files have the narrower range of `readers.common` [Hz]
 RATES_HZ = (0.01, 1e6)
 # [m], [rad] of a coordinate; 32 bits have steps of 8 mm there
 LARGEST = 1e5
@@ -42,7 +42,9 @@ def read_only(values: Any, *, shape: str, label: str) -> Array:
     finite = np.isfinite(array)
     if not finite.all():
         frame = int(np.argwhere(~finite)[0, 0])
-        raise InputError(f"{label} has a value that is not finite at frame {frame} of {len(array)}")
+        raise InputError(
+            f"{label} has nan or inf at frame {frame} of {len(array)}, expected finite numbers"
+        )
     if array.flags.writeable or array.base is not None:
         # a read-only view can change through its base
         array = array.copy()

@@ -31,7 +31,7 @@ class Source:
     # tried in order
     urls: tuple[str, ...]
     sha256: str | None = None
-    # bytes
+    # size of the file [bytes]
     size: int | None = None
 
 
@@ -164,7 +164,7 @@ def fetch(
     return report
 
 
-def place(which: Entry, report: Report, out: Path) -> list[Path]:
+def copy_to(which: Entry, report: Report, out: Path) -> list[Path]:
     """Copy an entry's recordings to a folder; files of the same name are replaced."""
     names = [s.path for s in which.files if (report.folder / s.path).is_file()]
     for name in names:

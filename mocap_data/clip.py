@@ -26,9 +26,9 @@ class Clip:
     names: tuple[str, ...]
     # frames per second
     rate_hz: float
-    # a file's name, or a generator
+    # name of the file or generator
     source: str = "unknown"
-    # of the recording
+    # licence of the recording
     licence: str = "unknown"
     # becomes the clip's group in a motion file
     name: str = "clip"
@@ -88,14 +88,14 @@ class Clip:
           InputError: an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
-        place = {column: i for i, column in enumerate(columns)} | {-1: -1}
+        new_index = {column: i for i, column in enumerate(columns)} | {-1: -1}
         parents: tuple[int, ...] | None = None
         if self.parents is not None:
             parents = ()
             for up in (self.parents[column] for column in columns):
-                while up not in place:
+                while up not in new_index:
                     up = self.parents[up]
-                parents += (place[up],)
+                parents += (new_index[up],)
         return dataclasses.replace(
             self, positions=self.positions[:, columns], names=tuple(names), parents=parents
         )

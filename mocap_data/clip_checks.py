@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 SIZES = (0.2, 5.0)
 # [m] least movement over all frames
 MOVES = 1e-3
-# [m/s] of the whole body
+# highest credible speed of the whole body [m/s]
 FASTEST = 12.0
-# [s], [Hz] a long recording at a low rate has a wrong rate
+# duration from which a recording at a low rate has a wrong rate [s]
 LONG = 600.0
+# rate below which such a recording has a wrong rate [Hz]
 SLOW = 20.0
 # [m] least jump from frame to frame, relative to the neighbouring frames
 JUMP = 0.5
@@ -126,7 +127,7 @@ def _jumps(clip: Clip) -> str:
         return ""
     frame, keypoint = (int(i) for i in np.argwhere(leaps)[0])
     count = int(leaps.any(axis=1).sum())
-    more = f", and in {count - 1} more places" if count > 1 else ""
+    more = f", and in {count - 1} more frames" if count > 1 else ""
     leap = f"{steps[frame, keypoint]:.3g} m after frame {frame}"
     return f"{clip.names[keypoint]!r} jumps by {leap}{more} (a glitch of the recording?)"
 

@@ -13,7 +13,7 @@ import requests
 
 from mocap_data.errors import InputError
 
-# [s] without a byte
+# longest time without a byte [s]
 TIMEOUT_S = 30.0
 # attempts of an address, before the next one
 TRIES = 3

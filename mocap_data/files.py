@@ -66,7 +66,7 @@ def make_writable(folder: Path) -> list[Path]:
             pass
     except OSError as error:
         remove_bare(absent)
-        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from error
+        raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from error
     return absent
 
 

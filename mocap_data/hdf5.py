@@ -70,7 +70,9 @@ def member(group: h5py.Group, name: str) -> Any:
     if link is None:
         return None
     if not isinstance(link, h5py.HardLink):
-        raise InputError(f"{place_of(group)}: {name!r} is a link; links are not followed")
+        raise InputError(
+            f"{location_of(group)}: {name!r} is a soft or external link, expected a group or array"
+        )
     return group[name]
 
 
@@ -104,12 +106,12 @@ def array_bytes(array: Any, label: str) -> int:
       InputError: no array of numbers, or an array that is stored in another file.
     """
     if not isinstance(array, h5py.Dataset):
-        raise InputError(f"{label} is not an array")
+        raise InputError(f"{label} is of type {type(array).__name__}, expected an array")
     dtype = array.dtype
     if dtype.kind not in "fiub" or array.shape is None:
         raise InputError(f"{label} is of type {dtype}, expected an array of numbers")
     if array.is_virtual or array.external:
-        raise InputError(f"{label} is stored in another file, which is not opened")
+        raise InputError(f"{label} is stored in another file; expected it in this one")
     return math.prod(array.shape) * 8
 
 
@@ -154,7 +156,7 @@ def _check_chunks(array: h5py.Dataset, label: str) -> None:
             raise InputError(f"{label} is damaged (a chunk of {size:,} bytes expands beyond it)")
 
 
-def place_of(node: Any) -> str:
+def location_of(node: Any) -> str:
     """Name of a file or a path in it, for errors."""
     file = str(node.file.filename)
     name = node.name

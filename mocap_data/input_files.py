@@ -43,9 +43,9 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     except OSError as error:
         raise InputError(f"{path}: {_first_line(error)}") from error
     if stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{path} is a folder; a file is expected")
+        raise InputError(f"{path} is a folder, expected a file")
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is not a regular file (a device, FIFO or socket)")
+        raise InputError(f"{path} is a device, FIFO or socket, expected a regular file")
     if at_most is not None and status.st_size > at_most:
         raise InputError(f"{path} has {status.st_size:,} bytes; at most {at_most:,} are read")
     if status.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
@@ -108,7 +108,7 @@ def parse_json(text: str, name: str) -> Any:
         ) from error
     # ValueError: a whole number of thousands of digits
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is not readable JSON ({_first_line(error)})") from error
+        raise InputError(f"{name}: expected JSON: {_first_line(error)}") from error
 
 
 @contextmanager

@@ -33,15 +33,15 @@ class ReferenceMotion:
         of length 1, or an impossible coordinate, rate or weight.
     """
 
-    # unique in a file
+    # name, unique in a file
     name: str
     # (T, 7 + J): root position [m], root quaternion (w, x, y, z), joints [rad]
     qpos: Array
     # frames per second
     rate_hz: float
-    # of the recording
+    # source of the recording
     source: str = "unknown"
-    # of the recording
+    # licence of the recording
     licence: str = "unknown"
     # figures of the motion, such as rms_marker_m; see `retarget.quality`
     quality: Mapping[str, float] = field(default_factory=dict)
@@ -80,12 +80,16 @@ class ReferenceMotion:
                 f"{motion} qpos has {qpos.shape[1]} columns, expected 7 (free root) + joints"
             )
         require_moderate(qpos, f"{motion} qpos")
-        off = np.abs(np.linalg.norm(qpos[:, 3:7], axis=-1) - 1.0)
-        if off.max(initial=0.0) > _UNIT_TOLERANCE:
-            frame = int(np.argmax(off > _UNIT_TOLERANCE))
-            raise InputError(f"{motion} root quaternion is not of length 1 at frame {frame}")
+        length = np.linalg.norm(qpos[:, 3:7], axis=-1)
+        off = np.abs(length - 1.0) > _UNIT_TOLERANCE
+        if off.any():
+            frame = int(np.argmax(off))
+            raise InputError(
+                f"{motion} root quaternion qpos[{frame}, 3:7] has length {length[frame]:.4g},"
+                " expected 1 (w, x, y, z)"
+            )
         if not math.isfinite(self.start_s):
-            raise InputError(f"{motion} start_s {self.start_s} is not finite")
+            raise InputError(f"{motion} start_s={self.start_s}: expected a finite number")
         if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
             low, high = WEIGHTS
             raise InputError(
@@ -113,7 +117,7 @@ class ReferenceMotion:
 
     @cached_property
     def qvel(self) -> Array:
-        """(T, 6 + J) velocities of the poses, see `velocities`."""
+        """Velocities of the poses (T, 6 + J), see `velocities`."""
         return velocities(self.qpos, self.rate_hz)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:

@@ -59,7 +59,7 @@ def load_npz(
     for key in present:
         # the bytes of an entry in another format
         if not isinstance(arrays[key], np.ndarray):
-            raise InputError(f"{path}: {key} is not a numpy array, or damaged")
+            raise InputError(f"{path}: {key} is damaged, expected a numpy array")
     return arrays
 
 
@@ -75,7 +75,9 @@ def _open(path: Path, content: bytes | None = None) -> Iterator[Any]:
         try:
             archive = np.load(source, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path} is not a numpy archive (npz), or truncated") from error
+            raise InputError(
+                f"{path} is damaged or truncated, expected a numpy archive (npz)"
+            ) from error
         if not isinstance(archive, NpzFile):
             raise InputError(f"{path} holds a single array, expected an archive (npz)")
         with archive:

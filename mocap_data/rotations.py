@@ -23,7 +23,7 @@ def normalize(q: ArrayLike) -> Array:
     q = np.asarray(q, dtype=np.float64)
     length = np.linalg.norm(q, axis=-1, keepdims=True)
     if np.any(length == 0.0):
-        raise ValueError("a quaternion of length 0 is not a rotation")
+        raise ValueError("a quaternion has length 0, expected above 0")
     return q / length
 
 

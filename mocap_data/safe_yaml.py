@@ -59,7 +59,7 @@ def check_yaml(text: str, name: str) -> None:
                 raise InputError(f"{name}: a number of {digits}")
             if isinstance(event, yaml.AliasEvent):
                 raise InputError(
-                    f"{name}: alias *{event.anchor}: aliases are not allowed; write out the value"
+                    f"{name}: alias *{event.anchor}: expected no alias; write out the value"
                 )
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1

@@ -20,12 +20,12 @@ _AT_FLOOR = 0.02
 _STEPS = 0.15
 # least share of the frames with feet at the floor
 _TOUCHES = 0.1
-# the slowest quarter of feet at the floor [m/s], and as a share of the speed of the body, or of
-# the feet against it: recordings over ground exceed one of the two at most
+# speed of the slowest quarter of feet at the floor from which they slide [m/s]
 _SLIDES = 0.1
+# least such speed as a share of the speed of the body, or of the feet against it
 _SLIDES_SHARE = 0.5
 
-# [Hz] of rates in a name
+# range of rates in a file's name [Hz]
 _RATES = (5.0, 1000.0)
 _RATE_IN_NAME = re.compile(
     r"(?<![\d.])(\d{2,4})[ _-]?(?:hz|fps)(?![a-z])|(?<![a-z])(?:hz|fps)[ _-]?(\d{2,4})(?!\d)",

@@ -291,7 +291,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, A
         except (TypeError, ValueError):
             provenance = None
         if not isinstance(provenance, dict):
-            raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
+            raise InputError(f"{path}: attribute 'provenance': expected a JSON object")
         yield file, {**head, "provenance": provenance}
 
 
@@ -303,10 +303,10 @@ _EXPECTED = {
 }
 
 
-def _attribute(place: Any, attrs: Mapping[str, Any], key: str, kind: type) -> Any:
+def _attribute(location: Any, attrs: Mapping[str, Any], key: str, kind: type) -> Any:
     """Attribute `key` as str, int, float, or a tuple of str."""
     if key not in attrs:
-        raise InputError(f"{place}: attribute {key!r} is missing, expected {_EXPECTED[kind]}")
+        raise InputError(f"{location}: attribute {key!r} is missing, expected {_EXPECTED[kind]}")
     value = attrs[key]
     try:
         if kind is tuple and np.ndim(value) == 1:
@@ -317,7 +317,7 @@ def _attribute(place: Any, attrs: Mapping[str, Any], key: str, kind: type) -> An
             return kind(value)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"{place}: attribute {key!r} is {value!r:.80}, expected {_EXPECTED[kind]}")
+    raise InputError(f"{location}: attribute {key!r} is {value!r:.80}, expected {_EXPECTED[kind]}")
 
 
 def _text(value: Any) -> str:
@@ -333,12 +333,12 @@ def _text(value: Any) -> str:
 
 def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     """A clip of the file, its attributes and types checked."""
-    place = f"{path}, clip {name!r}"
+    location = f"{path}, clip {name!r}"
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
-        raise InputError(f"{path}: {name!r} is not a group; a motion file has one group per clip")
+        raise InputError(f"{path}: {name!r} is an array, expected a group; a clip is a group")
     attrs = hdf5.attributes(group)
-    fields = {key: _attribute(place, attrs, key, kind) for key, kind in _FIELDS.items()}
+    fields = {key: _attribute(location, attrs, key, kind) for key, kind in _FIELDS.items()}
     quality = {
         key: float(value)
         for key, value in attrs.items()
@@ -350,11 +350,11 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         arrays["contacts"] = contacts
     inner = hdf5.member(group, "frame_quality")
     if not isinstance(inner, h5py.Group | None):
-        raise InputError(f"{place}: frame_quality is not a group of arrays")
+        raise InputError(f"{location}: frame_quality is an array, expected a group of arrays")
     figures = {} if inner is None else {key: hdf5.member(inner, key) for key in inner}
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):
-        num_bytes += hdf5.array_bytes(array, f"{place}: {key}")
+        num_bytes += hdf5.array_bytes(array, f"{location}: {key}")
     return _Stored(name, fields, quality, arrays, figures, num_bytes)
 
 

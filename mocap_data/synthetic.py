@@ -91,7 +91,7 @@ _TRUNK = {
 class _Leg:
     """One leg of the dog."""
 
-    # from hip (or shoulder) to paw
+    # names of the keypoints from hip (or shoulder) to paw
     keypoints: tuple[str, str, str, str]
     # the paw in the middle of a stance, in the trunk's frame [m]
     neutral: tuple[float, float]

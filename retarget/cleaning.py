@@ -56,9 +56,9 @@ OPTION_OF = {
 REASONS = tuple(OPTION_OF)
 # margin around dropped stretches, except those of STANDING [s]
 MARGIN_S = 0.1
-# speeds of standing: the root's [m/s], its angular one and the joints' root mean square [rad/s],
-# averaged over half a second
+# root speed below which a robot stands, averaged over half a second [m/s]
 STANDING_MPS = 0.1
+# angular speed of the root, and root mean square of the joints', below which it stands [rad/s]
 STANDING_RADPS = 0.2
 # kept at the beginning of a dropped standing [s]
 KEEP_STANDING_S = 1.0
@@ -140,10 +140,10 @@ class DroppedTime(NamedTuple):
 
     reason: str
     seconds: float
-    # share of all seconds
+    # share of the duration of all recordings
     share: float
     stretches: int
-    # with such a stretch
+    # number of recordings with such a stretch
     recordings: int
 
 
@@ -152,7 +152,7 @@ class Collision(NamedTuple):
 
     pair: Pair
     seconds: float
-    # share of all seconds
+    # share of the duration of all recordings
     share: float
     depth_m: float
 
@@ -168,9 +168,9 @@ class Cleaned:
 
     # chunk by chunk, each followed by its mirrors
     motions: MotionSet
-    # in the order of the recordings
+    # dropped stretches in the order of the recordings
     dropped: tuple[Dropped, ...]
-    # of all recordings
+    # duration of all recordings [s]
     seconds_in: float
     # seconds of the chunks without their mirrors
     seconds_kept: float
@@ -382,12 +382,12 @@ def clean(
     return Cleaned(result, tuple(dropped), seconds, seconds_kept, cleaner.collisions(seconds))
 
 
-def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> list[str]:
+def chunk_names(motion: ReferenceMotion, ranges: Sequence[tuple[int, int]]) -> list[str]:
     """A name for each chunk of a motion."""
-    if list(kept) == [(0, motion.num_frames)]:
+    if list(ranges) == [(0, motion.num_frames)]:
         return [motion.name]
-    digits = max(2, len(str(len(kept) - 1)))
-    return [f"{motion.name}_c{number:0{digits}d}" for number in range(len(kept))]
+    digits = max(2, len(str(len(ranges) - 1)))
+    return [f"{motion.name}_c{number:0{digits}d}" for number in range(len(ranges))]
 
 
 def unused_name(name: str, used: set[str]) -> str:

@@ -45,10 +45,10 @@ def of_plausible_size(recordings: Recordings) -> Recordings:
 class Retargeted:
     """The recordings as motions of a robot, not cleaned."""
 
-    # in the recordings' order; None: no recording fits
+    # motions in the recordings' order; None: no recording fits
     motions: MotionSet | None
     failures: list[Failure]
-    # by clip and imported motion, of its recording
+    # warnings of the recording, by clip and imported motion
     warnings: Mapping[str, list[str]]
 
     def motion_warnings(self, *, cleaned: bool) -> dict[str, str]:

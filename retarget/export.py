@@ -46,8 +46,8 @@ def robot_of_dataset(kind: str, data: Path, motions: MotionSet) -> Robot | None:
             return robot
     if kind == MJLAB:
         raise InputError(
-            f"{data}: format=mjlab needs the model of robot {motions.robot!r} for the bodies' "
-            "poses, and it is not installed; format=unitree_csv needs none"
+            f"format=mjlab: needs the model of robot {motions.robot!r} of {data}, which is not"
+            " installed; set format=unitree_csv"
         )
     return None
 
@@ -85,8 +85,8 @@ def export(
         if rate_hz is not None and float(rate_hz) != motion.rate_hz:
             if robot is None:
                 raise InputError(
-                    f"rate_hz={rate_hz}: resampling needs the robot's model, which is not "
-                    "installed; leave rate_hz out"
+                    f"rate_hz={rate_hz}: resampling needs the model of robot {motions.robot!r},"
+                    f" which is not installed; expected the data's {motion.rate_hz:g}"
                 )
             motion = resample(motion, robot, float(rate_hz))
         if kind == MJLAB:

@@ -25,9 +25,9 @@ STANCE_TIME = 0.05
 HELD_UP = 0.03
 # [m] stances whose foot moves further are not locked
 MOST_WANDER = 0.08
-# [m] shorter paths determine no slope
+# shortest path that determines a slope [m]
 _SLOPE_PATH = 1.5
-# [m] of the heights of standing feet
+# scatter of the heights of standing feet [m]
 _SLOPE_SCATTER = 0.01
 # a level floor, and an implausible slope
 _SLOPES = (0.006, 0.06)
@@ -99,8 +99,8 @@ def floor_height(feet: Array, standing: Bools) -> float:
 def floor_slope(feet: Array, rate_hz: float) -> Array:
     """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero for a level floor.
 
-    Some capture volumes are not level (CMU's walks climb 8 cm in 4 m). A plane is fitted to
-    the slow feet, each with its own height, robustly: a platform or a raised paw is not a slope.
+    Some capture volumes are not level (CMU's walks climb 8 cm in 4 m). A plane is robustly
+    fitted to the slow feet, each with its height: a platform or a raised paw is not a slope.
     """
     frame, foot = np.nonzero(horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED)
     level = np.zeros(2)

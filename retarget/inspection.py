@@ -346,7 +346,8 @@ def _assumed(provenance: Any) -> list[str]:
 
 
 def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
-    """The warnings in a dataset's provenance, and of motions whose feet move but never stand."""
+    """The warnings in a dataset's provenance, and one for each motion whose feet move but never
+    stand."""
     stored = _entry(provenance, "warnings")
     stored = stored if isinstance(stored, dict) else {}
     lines = {name: f"{name} {warning}" for name, warning in stored.items()}
@@ -357,7 +358,7 @@ def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
 
 
 def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """Errors while reading the dataset, and the readable motions without mirrors."""
+    """Errors while reading the dataset, and its readable motions without mirrors."""
     expected: dict[str, Any] = {}
     problems = []
     if isinstance(robot_name, str):

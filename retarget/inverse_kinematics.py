@@ -5,7 +5,7 @@ The pose half of eq. 8 of robot-NPMP (Bohez et al. 2022, arXiv 2203.17138): for 
     min over q_t of  sum_m w_m ||f_m(q_t) - p_tm||^2 + c ||q_t - q_stand||^2
 
 with f_m the world position of marker m, p_tm its target, and c = 0.01 per radian squared, on the
-joints only: a free root has no home place in the world. All frames are solved at once, by
+joints only: a free root has no home position in the world. All frames are solved at once, by
 Levenberg-Marquardt; `pose_sequence` and `trajectory_optimization` handle time, floor and speed
 limits. Arrays and conventions as in `kinematics`.
 """
@@ -35,15 +35,15 @@ class Problem:
 
     tree: Tree
     points: Points
-    # (J,), or (T, J) where it differs from frame to frame [rad]
+    # (J,) q_stand of eq. 8, or (T, J) if it differs from frame to frame [rad]
     stand: Array
-    # (J,) [rad]
+    # (J,) lower joint limits [rad]
     lower: Array
-    # (J,) [rad]
+    # (J,) upper joint limits [rad]
     upper: Array
     # c of eq. 8 [m^2 / rad^2]
     regularization: float
-    # (M,) or (T, M)
+    # (M,) or (T, M) weights of the markers
     weight: Array
     # solve for the joints only
     hold_root: bool = False
@@ -205,10 +205,12 @@ def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Arr
     low = (joints <= problem.lower) & (slope > 0.0)
     held[:, 6:] = low | ((joints >= problem.upper) & (slope < 0.0))
     free = ~held
-    places = np.arange(system.gradient.shape[1])
+    diagonal = np.arange(system.gradient.shape[1])
     matrix = system.hessian * (free[:, :, None] & free[:, None, :])
-    matrix[:, places, places] += damping[:, None] * np.maximum(matrix[:, places, places], 1e-3)
-    matrix[:, places, places] += held
+    matrix[:, diagonal, diagonal] += damping[:, None] * np.maximum(
+        matrix[:, diagonal, diagonal], 1e-3
+    )
+    matrix[:, diagonal, diagonal] += held
     return -np.linalg.solve(matrix, (system.gradient * free)[..., None])[..., 0]
 
 

@@ -15,7 +15,7 @@ from npmp.robots import Robot
 from retarget.kinematics import Points
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
-# thighs and shanks, from place to place in `LEG_MARKERS`
+# thighs and shanks, from index to index in `LEG_MARKERS`
 SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])
 
 

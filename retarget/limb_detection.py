@@ -20,35 +20,39 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 
 UP = np.array([0.0, 0.0, 1.0])
-# frames that are used
+# largest number of frames that detection uses
 _FRAMES = 400
-# share of the body's size below which keypoints are merged, and change of length above which bones
-# are ignored
+# distance below which keypoints are merged, as a share of the body's size
 _SAME = 0.004
+# change of length above which bones are ignored
 _STRETCH = 0.15
-# greatest difference of twins' bones, as a share of the limb; least length of a limb, as a share of
-# the longest pair
+# largest difference of twins' bones, as a share of the limb
 _ALIKE = 0.12
+# least length of a limb, as a share of the longest pair
 _SHORTEST = 0.35
-# [rad] a joint that bends less, and less far from straight, is a twist bone
+# largest bend of a twist bone [rad]
 _RIGID = np.deg2rad(2.0)
+# largest deviation of a twist bone from straight [rad]
 _STRAIGHT = np.deg2rad(10.0)
-# greatest ratio of an upper and a lower arm or leg; least share of the limb that they make
+# largest ratio of an upper and a lower arm or leg
 _RATIO = 1.7
+# least share of the limb that these two make
 _SHARE = 0.5
-# a standing limb is nearer to the floor [body sizes], in more of the frames
+# distance to the floor below which a limb stands [body sizes]
 _NEAR = 0.08
+# share of the frames in which a standing limb is that near
 _OFTEN = 0.25
 # keypoints as low as the lowest of a foot [body sizes]
 _SOLE = 0.015
-# the foot at a limb's end [limb lengths]; factor of its slowest keypoint's speed for resting ones
+# length of the foot at a limb's end [limb lengths]
 _FOOT = 0.3
+# a keypoint rests below this multiple of the foot's slowest keypoint's speed
 _RESTS = 2.0
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
-# [m/s] above it the direction of travel counts
+# least speed at which the direction of travel counts [m/s]
 _TRAVELS = 0.2
-# [m/s] on four limbs a person is slower
+# speed on four limbs from which an animal is no crawling person [m/s]
 _CRAWLS = 0.4
 _HELPERS = {
     *("ik", "target", "pole", "footstep", "footsteps", "ctrl", "control", "effector", "camera"),
@@ -134,7 +138,7 @@ class Limbs:
 
 @dataclass
 class _Tree:
-    """Keypoints that are joined by bones; those at one place are one."""
+    """Keypoints that are joined by bones; those at one position are one."""
 
     clip: Clip
     # (T, M, 3) [m] some frames of it
@@ -289,7 +293,7 @@ def _difference(tree: _Tree, node: int, a: int, b: int) -> float:
 
 
 def _mean(tree: _Tree, pair: Pair) -> Array:
-    """(T, 3) [m] the middle between the first joints of two limbs."""
+    """The middle between the first joints of two limbs, (T, 3) [m]."""
     return np.asarray(tree.positions[:, [limb.path[1] for limb in pair]].mean(axis=1))
 
 

@@ -50,11 +50,11 @@ class MarkerLayout:
     body: Index
     # (M, 3) [m] the robot's marker positions, in their bodies' frames
     position: Array
-    # (M,) on the root body
+    # (M,) whether a marker is on the root body
     on_trunk: Bools
-    # (M,) on a foot, round or flat
+    # (M,) whether a marker is on a foot, round or flat
     on_foot: Bools
-    # (M,) on a round foot
+    # (M,) whether a marker is on a round foot
     footprint: Bools
     # (M, 3, 3) the root's axes at zero joints, in the marker's body
     turn: Array
@@ -66,7 +66,7 @@ class MarkerLayout:
     axis: Index
     # (P, M) -1, 0 or 1
     sign: Array
-    # without a front-back mirror
+    # whether the robot has no front-back mirror
     leans: bool
     # (N, M) marker that each marker is mapped to, by every product of the mirrors
     images: Index
@@ -195,7 +195,7 @@ def _symmetric_parameters(
 
 
 def _products(robot: Robot) -> list[tuple[Index, Array]]:
-    """(marker permutation, signs (3,)) of every product of the robot's mirrors, identity first."""
+    """Marker permutation and signs (3,) of every product of the robot's mirrors, identity first."""
     mirrors = list(robot.symmetries.values())
     products = []
     for applied in itertools.product((False, True), repeat=len(mirrors)):

@@ -19,9 +19,9 @@ from retarget.quality import BAD, overall_rms, trouble
 from retarget.recording_checks import WRONG, violations_of
 from retarget.split import recording_of
 
-# [m/s] and slower
+# names of movements up to these speeds [m/s]
 SPEEDS = (("still", 0.15), ("walk", 0.9), ("trot", 1.6), ("canter", math.inf))
-# at any speed above standing
+# name of a turn at any speed above standing
 TURN = "turn"
 # [rad/s]
 TURNING = 0.3
@@ -29,7 +29,7 @@ KINDS = (*(name for name, _ in SPEEDS), TURN)
 WORST = 12
 # largest number of chunks of one recording, as they often share a problem
 PER_RECORDING = 2
-# with more motions the table has the worst
+# most rows of the table; with more motions it has the worst
 ROWS = 25
 
 

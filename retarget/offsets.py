@@ -18,11 +18,11 @@ from retarget.targets import Targets
 
 # frames from which the offsets are estimated, spread evenly over all clips
 _SAMPLE = 512
-# [m/s] frames with slower trunks (sitting, lying) are left out, if enough faster ones exist
+# least speed of the trunk, if enough such frames exist: not sitting or lying [m/s]
 _MOVING = 0.15
-# and with trunks further from the usual height [heights] (jumping, crouching)
+# largest deviation from the usual height of the trunk: not jumping or crouching [heights]
 _HEIGHT = 0.12
-# and with trunk ends further from their usual heights [trunk lengths]
+# largest deviation of the trunk's ends from their usual heights [trunk lengths]
 _TILT = 0.12
 # frames beyond this many median marker errors are left out after the first rounds
 _OUTLIER = 2.5

@@ -157,9 +157,9 @@ class Body:
     recorded: tuple[RecordedMarkers, ...]
     prepared: PreparedRobot
     scale: float
-    # (M,) [m] of the markers of standing feet
+    # (M,) heights of the markers of standing feet [m]
     heights: Array
-    # (P,) of the marker offsets
+    # (P,) parameters of the marker offsets
     theta: Array
 
 

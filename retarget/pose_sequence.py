@@ -31,12 +31,15 @@ from retarget.trajectory_optimization import Track, optimize
 
 # weight of a foot in the final poses; 1 in eq. 8, which determines the offsets
 _FOOT_WEIGHT = 100.0
-# largest number of steps of inverse kinematics for limbs, and step size [rad] that ends it
+# largest number of steps of inverse kinematics for limbs
 _STEPS = 12
+# step size that ends it [rad]
 _STILL = 2e-5
-# [m] deeper feet lift the trunk, within this time [s]
+# depth from which feet lift the trunk [m]
 _DEEP = 0.001
+# time within which they lift it [s]
 _LIFT_TIME = 0.3
+# largest number of lifts
 _LIFTS = 6
 # [m] feet that slowed legs drag deeper are lifted
 _SUNK = 0.002
@@ -45,7 +48,7 @@ _RAISES = 4
 _RAISE_TIME = 0.1
 # frames of soles solved together at most: 70 kB of memory each
 _TOGETHER = 8192
-# [rad] for no bound
+# angle that stands for no bound [rad]
 _FAR = 1e6
 # [m] arms deeper in other parts move away
 _TOUCH = 0.0005

@@ -22,9 +22,9 @@ from retarget.quality import OFF_FLOOR
 _LEG = 0.4968
 # c of eq. 8 for ANYmal B [m^2 / rad^2]
 _REGULARIZATION = 0.01
-# RMS marker error of five dog walks: 1.5 cm with a trunk of weight 1, 1.35 cm with 3; legs of 61
-# walks of people on OP3, with offsets: 7.2 degrees off with limbs of weight 1, 4.8 with 4
+# RMS marker error of five dog walks: 1.5 cm with 1, 1.35 cm with 3
 _TRUNK_WEIGHT = 3.0
+# legs of 61 walks of people on OP3, with offsets: 7.2 degrees off with 1, 4.8 with 4
 _LIMB_WEIGHT = 4.0
 
 
@@ -43,7 +43,7 @@ class PreparedRobot:
     soles: Points = field(repr=False)
     # (N,) points of other shapes that may touch the floor
     hull: Points = field(repr=False)
-    # (N,) [m] of the spheres about them
+    # (N,) radii of the spheres about the hull's points [m]
     hull_radius: Array = field(repr=False)
 
     @classmethod
@@ -87,7 +87,7 @@ class PreparedRobot:
 
     @property
     def carries(self) -> Bools:
-        """(F, J) joints between the root and each foot."""
+        """Whether each joint is between the root and each foot, (F, J)."""
         feet = self.soles.body[:: self.points_per_foot]
         out = np.zeros((len(feet), self.tree.num_joints), dtype=bool)
         for foot, body in enumerate(feet):
@@ -122,14 +122,14 @@ class PreparedRobot:
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)
-        # (trunk, F); the lower one of two at one place
+        # (trunk, F); the lower one of two at one position
         away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)
         away = away + 1e-6 * layout.height[trunk, None]
         return [int(trunk[k]) for k in np.argmin(away, axis=0)]
 
     @property
     def home_tops(self) -> Array:
-        """(F,) [m] height of those markers over the floor at home."""
+        """Height of the feet's markers above the floor in the home pose, (F,) [m]."""
         return self.layout.height[self.tops]
 
     def soles_at(self, qpos: Array) -> Array:
@@ -138,12 +138,12 @@ class PreparedRobot:
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> Bools:
-        """(T, F) feet on the floor at poses (T, 7 + J)."""
+        """Whether each foot is on the floor at poses (T, 7 + J), (T, F)."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
-        """(T,) [m] depth of the robot's lowest point below the floor at poses (T, 7 + J)."""
+        """Depth of the robot's lowest point below the floor at poses (T, 7 + J), (T,) [m]."""
         bodies = forward(self.tree, qpos)
         feet = self.robot.foot_radius - positions_of(self.soles, *bodies)[..., 2]
         rest = self.hull_radius - heights_of(self.hull, *bodies)
@@ -183,8 +183,8 @@ def hull_of(model: mujoco.MjModel, feet: Index) -> tuple[Points, Array]:
         local += [model.geom_pos[geom] + turn @ point for point in points]
         body += [on] * len(points)
         radius += [ball] * len(points)
-    places = np.array(local, dtype=np.float64).reshape(-1, 3)
-    return Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
+    positions = np.array(local, dtype=np.float64).reshape(-1, 3)
+    return Points(np.array(body, dtype=np.intp), positions), np.array(radius, dtype=np.float64)
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:

@@ -19,16 +19,16 @@ from retarget.prepared_robot import PreparedRobot
 from retarget.targets import RecordedMarkers
 
 _SIDES = ("L_", "R_")
-# from marker to marker, outwards
+# segments of limbs, each from marker to marker, outwards
 _LIMBS = (
     *(("hip", "knee"), ("knee", "foot"), ("foot", "toe"), ("foot", "heel")),
     *(("shoulder", "elbow"), ("elbow", "hand")),
 )
 # [m] a foot this much higher than the other has e times less weight in the body's height
 _LOW = 0.03
-# gap between soles side by side [lengths of both legs], and distance ahead from which feet may
-# cross [leg lengths]
+# gap between soles side by side [lengths of both legs]
 _APART = 0.025
+# distance ahead from which feet may cross [leg lengths]
 _PAST = 0.6
 
 

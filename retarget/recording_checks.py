@@ -21,16 +21,19 @@ from retarget.skeletons import Skeleton, is_person, marker_positions
 HIGH_RMS = 0.05
 # [m] beyond any correctly read pose; a dog with the wrong axis up has 15 cm
 MISREAD_RMS = 0.12
-# [m] a person's height, and a dog's at the shoulder; the usual ones
+# range of people's heights [m]
 PERSON = (1.0, 2.3)
+# range of dogs' heights at the shoulder [m]
 DOG = (0.2, 1.2)
+# range of usual heights of people [m]
 MOST_PERSONS = (1.4, 2.1)
+# range of usual heights of dogs at the shoulder [m]
 MOST_DOGS = (0.3, 0.8)
 # thigh and shank in a person's height [R: Drillis and Contini 1966]
 LEGS_SHARE = 0.491
-# greatest difference of left and right [limb lengths]; greatest height of a standing foot [body
-# sizes]
+# largest difference of left and right [limb lengths]
 ALIKE = 0.12
+# largest height of a standing foot [body sizes]
 ON_FLOOR = 0.15
 # beginning of the warning of a misread recording
 WRONG = "looks wrong"

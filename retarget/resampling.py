@@ -1,4 +1,4 @@
-"""Motions at another rate: cubic splines for places and joints, SQUAD for the root's rotation.
+"""Motions at another rate: cubic splines for positions and joints, SQUAD for the root's rotation.
 
 As Bohez et al. 2022 (arXiv 2203.17138) bring recordings to a robot's control rate. The first frame
 does not change; no frame is beyond the end of the motion. Shapes: T frames before, S after, J

@@ -21,7 +21,7 @@ from retarget.quality import QualityMeter
 
 # [m] body positions in a file may come from another simulator
 POSE_TOLERANCE = 0.02
-# in a message
+# most names in a message
 _MOST_NAMES = 3
 
 

@@ -75,14 +75,14 @@ class Origin:
     file: str
     # [start, stop) of the recording
     frames: tuple[int, int]
-    # of the recording
+    # frame rate of the recording [Hz]
     rate_hz: float
     # metres per unit, or the unit's name; None: the file's
     scale: float | str | None
     up: str
     # subject to select; None: the first
     subject: str | None = None
-    # as of `Clip` and `RobotMotion`
+    # `assumed` of `Clip` or `RobotMotion`
     assumed: tuple[str, ...] = ()
 
 
@@ -95,7 +95,7 @@ _WORDS = {
     "joint_names": "the documented robot's joints",
     "quaternion": "quaternions as x, y, z, w",
 }
-# of C3D
+# usual upward axis of C3D files
 _USUAL_UP = "z"
 
 
@@ -139,7 +139,7 @@ class Recordings:
     motions: list[ReferenceMotion] = field(default_factory=list)
     # origin of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
-    # its name in the file, by its name
+    # a clip's name in its file, by the clip's name
     entries: dict[str, str] = field(default_factory=dict)
     # the recordings that could not be read
     failures: list[Failure] = field(default_factory=list)
@@ -190,17 +190,17 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return [part for entry in source for part in excerpts(entry, start, stop)]
     text = str(source)
-    place, at, frames = text.rpartition("@")
+    pattern, at, frames = text.rpartition("@")
     if at and not _exists(text):
         # several entries, each with its own frames
-        if "," in text and not _exists(place):
+        if "," in text and not _exists(pattern):
             return excerpts(_parts(text), start, stop)
         if match := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
             first = int(match[1] or 0)
             last = int(match[2]) if match[2] else None
-            return [Excerpt(path, first, last) for path in files_of(place)]
-        if _exists(place):
-            expected = f"expected FILE@START:STOP, e.g. {place}@100:700"
+            return [Excerpt(path, first, last) for path in files_of(pattern)]
+        if _exists(pattern):
+            expected = f"expected FILE@START:STOP, e.g. {pattern}@100:700"
             raise InputError(f"{text!r}: {frames!r} are not frames, {expected}")
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
@@ -208,9 +208,9 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
 def files_below(folder: Path) -> list[Path]:
     """The files in a folder and below, without those in hidden folders (.git, .venv)."""
     files = []
-    for place, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(place, name) for name in names]
+        files += [Path(directory, name) for name in names]
     return sorted(file for file in files if file.is_file())
 
 

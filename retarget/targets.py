@@ -25,7 +25,7 @@ from retarget.resampling import frame_times
 from retarget.skeletons import Skeleton, marker_positions
 
 MIN_FRAMES = 8
-# [m] from the origin; larger coordinates are garbled numbers
+# largest distance from the origin; larger coordinates are garbled numbers [m]
 MAX_COORDINATE = 1e4
 # [m] range of trunk lengths; wrong units within it show as large errors
 TRUNK_LENGTHS = (1e-4, 1e3)
@@ -65,7 +65,7 @@ class Targets:
 
     # (S, M, 3) [m] the animal's markers
     raw: Array
-    # (S, M, 3) [m] with standing round feet held still and level
+    # (S, M, 3) markers with standing round feet held still and level [m]
     locked: Array
     # (S, M) [rad] of the animal, held through the stances of round feet; zero for other markers
     heading: Array
@@ -233,7 +233,10 @@ def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
 
 
 def _along(markers: Array, prepared: PreparedRobot) -> Array:
-    """(T, 3) [m] along the trunk, hind to front; for a wide one across it, turned to the front."""
+    """Vectors (T, 3) [m] along the trunk, hind to front.
+
+    For a wide trunk they are across it, turned to the front.
+    """
     layout = prepared.layout
     robot = prepared.robot
     x = layout.position[:, 0]

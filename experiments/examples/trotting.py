@@ -134,8 +134,8 @@ class TrotTeacher:
         )
         self.weight = float(robot.model().body_mass.sum()) * GRAVITY
         self.legs = _legs(robot, self.feet, self.home)
-        place, _ = self.feet.moving(self.home, torch.zeros_like(self.home))
-        self.stance = place[:, 0, :2]
+        position, _ = self.feet.moving(self.home, torch.zeros_like(self.home))
+        self.stance = position[:, 0, :2]
         left_fore, right_hind = (self.stance.sum(-1) * sign for sign in (1.0, -1.0))
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
@@ -179,8 +179,8 @@ class TrotTeacher:
         command = state.velocity + (task.commands.current - state.velocity).clamp(-most, most)
         robots = torch.arange(env.num_envs, device=env.device)
 
-        def ground(place: Tensor) -> Tensor:
-            return env.ground.height_at(place, robots)
+        def ground(position: Tensor) -> Tensor:
+            return env.ground.height_at(position, robots)
 
         # at phase 0 all feet are on the ground
         of_leg = (phase.unsqueeze(-1) + c.swing + self.later) % 1.0
@@ -245,11 +245,11 @@ class TrotTeacher:
         angle = command[:, 2:] * until
         cos, sin = torch.cos(angle), torch.sin(angle)
         x, y = (self.stance * self.stance.new_tensor([c.length, c.width])).unbind(-1)
-        place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
+        position = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
         goes = 0.5 * (forward + command[:, :2])
-        place = place + goes.unsqueeze(1) * until.unsqueeze(-1)
-        place = place + c.raibert_s * (forward - command[:, :2]).unsqueeze(1)
-        spot = state.root_pos[:, None, :2] + place @ turn
+        position = position + goes.unsqueeze(1) * until.unsqueeze(-1)
+        position = position + c.raibert_s * (forward - command[:, :2]).unsqueeze(1)
+        spot = state.root_pos[:, None, :2] + position @ turn
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
 
     def _swinging(
@@ -267,8 +267,8 @@ class TrotTeacher:
         height = lifted[..., 2] + lift * _smooth(share / c.rise)
         # into the ground
         height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)
-        place = lifted[..., :2] + (foothold - lifted)[..., :2] * along
-        return torch.cat((place, height.unsqueeze(-1)), -1)
+        position = lifted[..., :2] + (foothold - lifted)[..., :2] * along
+        return torch.cat((position, height.unsqueeze(-1)), -1)
 
     # --- stance ---
 
@@ -324,17 +324,19 @@ class TrotTeacher:
         rate = joints.new_zeros(3, 1, joints.shape[-1])
         for level, own in enumerate(self.legs.T):
             rate[level, 0, own] = 1.0
-        place, moved = self.feet.moving(joints.expand(3, -1, -1), rate.expand(-1, len(joints), -1))
-        return place[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
+        position, moved = self.feet.moving(
+            joints.expand(3, -1, -1), rate.expand(-1, len(joints), -1)
+        )
+        return position[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
 
     def _bent(self, aim: Tensor, joints: Tensor) -> Tensor:
         """Joint angles (n, nu) within limits that bring feet closest to points (n, 4, 3) in the
         root's frame, by Gauss-Newton."""
         for _ in range(3):
-            place, jacobian = self._legs_at(joints)
+            position, jacobian = self._legs_at(joints)
             across = jacobian.transpose(-1, -2)
             square = across @ jacobian + 1e-4 * self.eye
-            step = torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1)).squeeze(-1)
+            step = torch.linalg.solve(square, across @ (aim - position).unsqueeze(-1)).squeeze(-1)
             joints = joints.clone()
             joints[:, self.legs.flatten()] += step.clamp(-0.4, 0.4).flatten(1)
             joints = joints.clamp(self.low, self.high)

@@ -36,20 +36,20 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())
         sweep.check()
-        place = sweep.place(number)
+        job_folder = sweep.job_folder(number)
         command = command_of(sweep.verb)
         values = dict(sweep.configs[number])
         for task in tasks:
             run_named_task(task)
         # not the composed value: the folder may have been moved
         file = "" if command.in_folder else Path(str(values["out"])).name
-        values["out"] = str(place / file)
+        values["out"] = str(job_folder / file)
         # a previous attempt may still be ending
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
-            begun = (place / "config.yaml").is_file()
-            kept = any(place.glob("checkpoints/*.json"))
+            begun = (job_folder / "config.yaml").is_file()
+            kept = any(job_folder.glob("checkpoints/*.json"))
             if "resume" in values and begun and (kept or values["resume"] is None):
-                values["resume"] = str(place)
+                values["resume"] = str(job_folder)
             outcome.code = command.run(Job(command.name, command.keys, values))
     return outcome.code
 

@@ -17,7 +17,7 @@ from npmp.experiments.sweeping.sweep import Sweep
 from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import say
 
-# in the sweep's folder, for --config-dir
+# path of the best settings in the sweep's folder, for --config-dir
 BEST = Path("experiment", "best.yaml")
 
 

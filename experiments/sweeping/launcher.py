@@ -94,8 +94,8 @@ class SweepLauncher(HydraLauncher):
         with closing(workers_of(sweep)) as workers:
             sweep.add([job.values for job in jobs], swept)
             for i, config in enumerate(configs, initial_job_idx):
-                sweep.place(i).mkdir(exist_ok=True)
-                write_hydra(sweep.place(i), sweep.configs[i], config)
+                sweep.job_folder(i).mkdir(exist_ok=True)
+                write_hydra(sweep.job_folder(i), sweep.configs[i], config)
             code = run_sweep(sweep, workers, initial_job_idx)
         if code > USER_ERROR:
             raise Failed(code)

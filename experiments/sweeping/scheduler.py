@@ -21,8 +21,9 @@ from npmp.experiments.sweeping.sweep import (
 from npmp.experiments.sweeping.workers import Ended, Workers
 from npmp.experiments.terminal import OK, USER_ERROR, warn
 
-# seconds between checks of the jobs' processes, and of their metrics
+# time between checks of the jobs' processes [s]
 POLL_S = 0.1
+# time between checks of the jobs' metrics [s]
 LOOK_S = 2.0
 # exit codes of a job that would fail again: internal error, invalid input
 FAILURES = (1, 2)

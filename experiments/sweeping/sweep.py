@@ -61,7 +61,7 @@ class Launcher:
 class SweptJob:
     """One job and its progress."""
 
-    # also of its folder and its log
+    # name of the job, its folder and its log
     name: str
     # the settings that differ between jobs
     overrides: list[str]
@@ -138,9 +138,9 @@ class Sweep:
                 "it, or choose another out="
             )
         for job in jobs:
-            place = self.folder / job.name
-            if place.is_dir() and any(place.iterdir()):
-                raise InputError(f"{place} exists; choose another out=, or remove it")
+            job_folder = self.folder / job.name
+            if job_folder.is_dir() and any(job_folder.iterdir()):
+                raise InputError(f"{job_folder} exists; choose another out=, or remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.configs = [*self.configs, *configs]
         self.jobs = [*self.jobs, *jobs]
@@ -213,7 +213,7 @@ class Sweep:
             if job.state == FAILED
         ]
 
-    def place(self, i: int) -> Path:
+    def job_folder(self, i: int) -> Path:
         """The folder of job i."""
         return self.folder / self.jobs[i].name
 
@@ -223,7 +223,7 @@ class Sweep:
 
     def progress(self, i: int) -> SweepProgress:
         """The progress of job i, by its metrics.csv."""
-        path = self.place(i) / "metrics.csv"
+        path = self.job_folder(i) / "metrics.csv"
         return SweepProgress.of(path, self.launcher.score, self.configs[i].get("steps"))
 
 
@@ -251,11 +251,11 @@ class SweepProgress:
     """The progress of a training run."""
 
     env_steps: float | None = None
-    # in all
+    # number of steps of the whole run
     steps: float | None = None
-    # the latest
+    # latest score
     score: float | None = None
-    # without warm-up and compilation
+    # rate without warm-up and compilation [steps/s]
     steps_per_s: float | None = None
 
     @classmethod

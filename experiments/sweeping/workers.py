@@ -23,7 +23,7 @@ from npmp.experiments.sweeping.sweep import Launcher
 class Ended:
     """The end of an attempt at a job."""
 
-    # its exit code, below zero for a signal; None: unknown, as its worker was lost
+    # exit code, below zero for a signal; None: unknown, as the worker was lost
     code: int | None
     host: str
     reason: str = ""
@@ -113,10 +113,10 @@ def ray_task(
     """One attempt at a job, in a worker of Ray. Returns its exit code and the node's address."""
     import ray.util
 
-    for place, name in ((folder, "out="), (where, "the folder of the command")):
-        if not Path(place).is_dir():
+    for path, name in ((folder, "out="), (where, "the folder of the command")):
+        if not Path(path).is_dir():
             raise FileNotFoundError(
-                f"{place} is missing on this node: {name} must be on a disk that all nodes share"
+                f"{path} is missing on this node: {name} must be on a disk that all nodes share"
             )
     process = begin(Path(folder), number, Path(log), where=where, tasks=tasks)
     try:
@@ -156,8 +156,8 @@ class Ray:
         return min(fits, self.launcher.jobs or fits)
 
     def start(self, number: int, log: Path) -> None:
-        place = str(self.folder), number, str(log.resolve()), os.getcwd()
-        self._running[number] = self._task.remote(*place, [*plugins.loaded_tasks()])
+        arguments = str(self.folder), number, str(log.resolve()), os.getcwd()
+        self._running[number] = self._task.remote(*arguments, [*plugins.loaded_tasks()])
 
     def ended(self, number: int) -> Ended | None:
         done, _ = self._ray.wait([self._running[number]], timeout=0)

@@ -52,7 +52,7 @@ class Bone:
     length: float
     # (4,) the quaternion C
     axis: Array
-    # in which the angles are applied about fixed axes, e.g. "XYZ": x first
+    # order in which the angles are applied about fixed axes, e.g. "XYZ": x first
     order: str
     # names of its values in the AMC file, in order: "rx", "ry", "rz"; for the root also "tx", ...
     dofs: tuple[str, ...]

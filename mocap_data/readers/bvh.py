@@ -33,11 +33,11 @@ class Node:
     """A joint or End Site of a hierarchy."""
 
     name: str
-    # its parent's index, -1 for a root
+    # index of the parent, -1 for a root
     parent: int
     # OFFSET in the parent's frame
     offset: Array = field(default_factory=lambda: np.zeros(3))
-    # in lower case, e.g. "zrotation"
+    # channels in lower case, e.g. "zrotation"
     channels: list[str] = field(default_factory=list)
     # columns of its channels in a frame
     first_column: int = 0
@@ -103,7 +103,7 @@ def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
     """The lines before MOTION, the number of the line after it, and the bytes after it."""
     match = _MOTION.search(data)
     if match is None:
-        raise InputError(f"{path}: no MOTION block; the file is truncated or is not a BVH file")
+        raise InputError(f"{path}: no MOTION block; is it a complete BVH file?")
     before = data[: match.end()].splitlines()
     header = [line.decode("utf-8", "replace") for line in before[:-1]]
     newline = 2 if data[match.end() : match.end() + 2] == b"\r\n" else 1

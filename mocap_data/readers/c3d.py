@@ -31,8 +31,9 @@ _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL = 84
 # value of the header for more frames than it can count
 _UNCOUNTED = 0xFFFF
-# parameters of POINT that list a model's outputs, and the endings of their names
+# parameters of POINT that list a model's outputs
 _OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
+# endings of the names of these outputs
 _OUTPUT = re.compile(r"(Angle|Force|Moment|Power|GRF)s?$")
 
 
@@ -141,7 +142,7 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
 def _header(path: Path, data: bytes) -> _Header:
     """The header and the parameters used here, checked against the file's size."""
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
-        raise InputError(f"{path} is not a C3D file, or truncated")
+        raise InputError(f"{path} is truncated or of another format, expected a C3D file")
     start = _BLOCK * (data[0] - 1)
     try:
         if data[start + 3] != _INTEL:
@@ -150,7 +151,7 @@ def _header(path: Path, data: bytes) -> _Header:
         stop = start + _BLOCK * max(data[start + 2], 1)
         return _checked(path, data, _Parameters(data, start + 4, stop))
     except (struct.error, LookupError):
-        raise InputError(f"{path}: its parameters are damaged, or it is not C3D") from None
+        raise InputError(f"{path}: its parameters are damaged; is it a C3D file?") from None
 
 
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
@@ -222,20 +223,20 @@ class _Parameters:
             length, group = struct.unpack_from("<2b", data, at)
             if length == 0:
                 break
-            place = at + 2 + abs(length)
-            name = data[at + 2 : place].decode("latin-1").strip().upper()
-            (step,) = struct.unpack_from("<H", data, place)
+            name_end = at + 2 + abs(length)
+            name = data[at + 2 : name_end].decode("latin-1").strip().upper()
+            (step,) = struct.unpack_from("<H", data, name_end)
             if group < 0:
                 groups[-group] = name
             else:
-                kind, dimensions = struct.unpack_from("<bB", data, place + 2)
-                begin = place + 4 + dimensions
-                sizes = tuple(data[place + 4 : begin])
+                kind, dimensions = struct.unpack_from("<bB", data, name_end + 2)
+                begin = name_end + 4 + dimensions
+                sizes = tuple(data[name_end + 4 : begin])
                 end = begin + _SIZES[kind] * math.prod(sizes)
                 parameters.append((group, name, _Value(kind, sizes, data[begin:end])))
             if step == 0:
                 break
-            at = place + step
+            at = name_end + step
         if "POINT" not in groups.values():
             raise LookupError("POINT")
         self.values = {(groups[group], name): value for group, name, value in parameters}

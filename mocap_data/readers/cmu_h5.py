@@ -141,15 +141,20 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
     with open_hdf5(Path(path)) as file:
         opened = _File(path, file, _clip_name(path, file, clip))
         root = opened.array("position", 3)
-        places = opened.array("body_positions", 3 * len(BODY_NAMES))
+        positions = opened.array("body_positions", 3 * len(BODY_NAMES))
         turns = opened.array("body_quaternions", 4 * len(BODY_NAMES))
     turns = turns.reshape(len(root), -1, 4)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.linalg.norm(turns, axis=-1, keepdims=True)
     # tolerance of float32 rounding and of the fit
-    if not (np.abs(length - 1.0) < 0.02).all():
-        raise InputError(f"{opened.where}: a quaternion is not of length 1")
-    return Bodies(opened.clip, root, places.reshape(len(root), -1, 3), turns / length)
+    off = ~(np.abs(length - 1.0) < 0.02)
+    if off.any():
+        frame, body, _ = np.argwhere(off)[0]
+        raise InputError(
+            f"{opened.where}: body_quaternions: frame {frame}, {BODY_NAMES[body]}: length"
+            f" {length[frame, body, 0]:.4g}, expected 1"
+        )
+    return Bodies(opened.clip, root, positions.reshape(len(root), -1, 3), turns / length)
 
 
 def _walker(group: Any) -> h5py.Group | None:

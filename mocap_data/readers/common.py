@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000
 # memory per keypoint and frame at the peak of forward kinematics [bytes]
 BYTES_PER_KEYPOINT = 160
-# [Hz] of recordings; other rates are times in another unit
+# range of rates of recordings; others are times in another unit [Hz]
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
 CUT = "; the file is truncated"
@@ -90,9 +90,10 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     return number
 
 
-# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z
-# at rest, which becomes +X
+# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z at
+# rest, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
+# values of `up`
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
 
@@ -146,7 +147,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of keypoints in a file's units and axes.
 
-    assumed: the reader's options whose values are assumed.
+    assumed: options that the file does not set, so the reader's default is used.
 
     Raises:
       InputError: with the file, as `to_world` and `Clip`.
@@ -256,7 +257,7 @@ def line_breaks(text: bytes) -> int:
 
 
 def number_or_nan(word: bytes | str) -> float:
-    """A word as a number, nan for none."""
+    """A word as a number, nan if it is not one."""
     try:
         return float(word)
     except ValueError:

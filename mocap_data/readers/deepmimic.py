@@ -35,7 +35,7 @@ class CharacterJoint:
     name: str
     # index of its parent, -1 for the root
     parent: int
-    # [m] in its parent's frame
+    # position in the parent's frame [m]
     offset: tuple[float, float, float]
     # a key of `_SIZES`
     kind: str
@@ -61,8 +61,8 @@ HUMANOID = (
     *_side("right", 1.0, 3),
     *_side("left", -1.0, 9),
 )
-# more keypoints of its bodies: the middle of the head's ball, and the soles' ends at the floor (the
-# foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
+# more keypoints of its bodies: the middle of the head's ball, and the ends of the soles
+# A foot is a box of 0.177 x 0.055 m about (0.045, -0.0225).
 HUMANOID_POINTS = (
     CharacterJoint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     CharacterJoint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
@@ -150,7 +150,8 @@ def _frames(path: Path, document: Any) -> Array:
         raise InputError(f"{path}: 'Frames' of shape {frames.shape}, expected {expected}")
     finite = np.isfinite(frames).all(axis=1)
     if not finite.all():
-        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
+        frame = int(np.argmin(finite))
+        raise InputError(f"{path}: frame {frame} has nan or inf, expected finite numbers")
     return frames
 
 
@@ -224,9 +225,9 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     if not -1 <= parent < i:
         raise InputError(f"{joint}: Parent is {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
-        raise InputError(f"{joint}: AttachTheta (turned against its parent) is not supported")
+        raise InputError(f"{joint}: AttachTheta (a turn against the parent) must be 0")
     # the root's offset is ignored, as frames have its position
     x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite((x, y, z)).all():
-        raise InputError(f"{joint}: its offset is not finite")
+        raise InputError(f"{joint}: its offset is {(x, y, z)}, expected finite numbers")
     return CharacterJoint(name, parent, (x, y, z), kind)

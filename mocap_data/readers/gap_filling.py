@@ -57,7 +57,7 @@ def fill_recording(
         first = stretch.start + int(np.argmax(~missing[:, columns], axis=0).max())
         last = first + len(positions) - 1
         several = f"the longest of {len(stretches)} stretches with all markers"
-        reason = several if len(stretches) > 1 else "the others lack markers"
+        reason = several if len(stretches) > 1 else "the other frames lack markers"
         frames = f"frames {first} to {last} of {len(keypoints.positions):,} are used"
         remarks.append(f"{frames}: {reason}")
     parents = keypoints.parents if len(columns) == len(keypoints.names) else None

@@ -9,8 +9,9 @@ from pathlib import Path
 from mocap_data.arrays import Array
 from mocap_data.errors import check_available
 
-# least keypoints of a body, also as a share of the largest one's: props and helpers have fewer
+# fewest keypoints of a body; props and helpers have fewer
 _LEAST = 8
+# fewest keypoints of a body, as a share of the largest one's
 _SHARE = 0.5
 # bodies that a message lists
 _LISTED = 8
@@ -25,7 +26,7 @@ class Keypoints:
     # (T, M, 3) in the file's units
     positions: Array
     names: Sequence[str]
-    # as of `Clip`
+    # `Clip.parents`
     parents: Sequence[int] | None = None
     # about other subjects, a sentence each
     remarks: tuple[str, ...] = ()
@@ -47,8 +48,8 @@ def select_subject(path: Path, keypoints: Keypoints, subject: str | None) -> Key
     if len(columns) == count:
         return keypoints
     if parents is not None:
-        place = {column: i for i, column in enumerate(columns)}
-        parents = [place.get(parents[column], -1) for column in columns]
+        new_index = {column: i for i, column in enumerate(columns)}
+        parents = [new_index.get(parents[column], -1) for column in columns]
     selected = [names[column] for column in columns]
     return Keypoints(keypoints.positions[:, columns], selected, parents, remarks)
 

@@ -46,8 +46,9 @@ Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 REQUIRED = ("position_error", "velocity", "torque")
-# possible inputs of a model in addition to effort and velocity
+# inputs of a model in addition to effort and velocity
 CHANNELS = ("temperature", "voltage")
+# channels that a log may have in addition to position error, velocity and torque
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 # one number per joint of a recording
 CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")
@@ -55,12 +56,13 @@ TEXTS = ("licence", "source")
 FILE_KEYS = ("rate_hz", "actuators", *TEXTS)
 # largest absolute value of a log
 MAX_VALUE = 1e6
-# [Hz]
+# highest accepted rate of a log [Hz]
 MAX_RATE_HZ = 1e5
+# lowest accepted rate of a log [Hz]
 MIN_RATE_HZ = 20.0
-# samples of a recording
+# least length of a recording [samples]
 MIN_SAMPLES = 16
-# periods between two samples [D]
+# longest gap between two samples [periods] [D]
 MAX_GAP = 10.0
 
 
@@ -78,14 +80,15 @@ class Trace:
     torque: Float32s
     # (T,) each, of OPTIONAL
     others: Mapping[str, Float32s] = field(default_factory=dict)
-    # gains of the drive's own loop, in one unit of effort per rad and rad/s
+    # position gain of the drive's loop [effort / rad]
     kp: float = math.nan
+    # velocity gain of the drive's loop [effort s / rad]
     kd: float = math.nan
-    # limit of the effort
+    # largest effort of the drive's loop
     limit: float = math.nan
-    # [kg m^2] of a known pendulum on the joint
+    # inertia of a known pendulum on the joint [kg m^2]
     inertia: float = math.nan
-    # [Nm] its torque where it is level
+    # torque of the pendulum where it is level [Nm]
     gravity: float = math.nan
 
     def __len__(self) -> int:
@@ -123,8 +126,9 @@ class HeldOut:
 
     # share of every other trace, at its end
     share: float = 0.3
-    # names or patterns, "lift_*"
+    # names or patterns of recordings, "lift_*"
     recordings: list[str] = field(default_factory=list)
+    # names or patterns of actuators
     actuators: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -525,7 +529,7 @@ def _numbers(values: Any, where: str) -> Floats:
 
 
 def _table(values: Any, where: str) -> Floats:
-    """(T,) or (T, n) -> (T, n)."""
+    """A channel (T,) or (T, n) as a table (T, n)."""
     numbers = _numbers(values, where)
     if numbers.ndim not in (1, 2):
         raise InputError(f"{where} is {numbers.shape}, expected (T,) or (T, n)")
@@ -533,7 +537,7 @@ def _table(values: Any, where: str) -> Floats:
 
 
 def _constant(values: Any, samples: int, count: int, where: str) -> Floats:
-    """(), (n,) or, from a column of a CSV file, constant (T,) -> (n,)."""
+    """One value per actuator (n,), from (), (n,) or, of a CSV file, a constant column (T,)."""
     numbers = _numbers(values, where)
     if numbers.shape not in ((), (count,), (samples,)):
         raise InputError(f"{where} is {numbers.shape}, expected a number or one per actuator")

@@ -30,9 +30,9 @@ class Prediction:
     """Torques of one trace, (T,) [Nm]."""
 
     trace: Trace
-    # from the measured past torques
+    # predictions from the measured past torques
     one_step: Float32s
-    # from the model's own past torques
+    # predictions from the model's past predictions
     rollout: Float32s
     # errors of the best constant gains
     baseline: Float32s

@@ -23,25 +23,26 @@ from npmp.actuators.actuator_log import (
     resample,
 )
 
-# at 12 V; larger currents in the log do not correspond to torques
+# stall torque at 12 V; larger currents in the log do not correspond to torques
 STS3215_STALL_NM = 2.94
 # the log's torques are multiples of one count of the servo's current register
 STS3215_NM_PER_COUNT = 0.022814
 STS3215_A_PER_COUNT = 0.0065
-# the jaw's positions and commands are shares of its range, in steps of 1 / 1523; other joints' are
-# encoder counts, 4096 a turn; its velocities are in rad/s
+# the joint whose positions and commands are shares of its range, in steps of 1 / 1523
+# Those of other joints are encoder counts, 4096 a turn. Its velocities are in rad/s.
 SO101_JAW = "Jaw"
+# range of the jaw [rad]
 SO101_JAW_RAD = 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
-# counts per rad, kp's divisor, full load
+# share of the full load per rad and unit of kp: counts per rad, divisor of kp, full load
 XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0
 # rate of the network in its published use
 ANYDRIVE_HZ = 200.0
-# [kg m^2] of a swinging shank and a loaded leg [D]
+# inertia of a swinging shank and of a loaded leg [kg m^2] [D]
 ANYDRIVE_INERTIA = (0.03, 1.0)
 ANYDRIVE_JOINTS = 16
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
-# [s] window of a pendulum's acceleration fit: encoders resolve 0.09 degrees
+# window of the fit of a pendulum's acceleration; encoders resolve 0.09 degrees [s]
 SMOOTHED_S = 0.08
 
 
@@ -204,7 +205,7 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
         net.load_state_dict({key: torch.tensor(values) for key, values in weights.items()})
         out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
+        raise InputError(f"{path}: expected the network of an ANYdrive: {error}") from error
     memory: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @torch.no_grad()

@@ -44,12 +44,13 @@ KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
 MAX_DELAY = 8
 # samples in the convolutions' input [robot-NPMP]
 WINDOW = 8
-# of an effort
+# value of an effort limit that means none
 NO_LIMIT = 1e6
 # standard deviations of velocity that are 1 for a hybrid's network [D]
 SPEED_SCALE = 10.0
-# standard deviation of the latents' means before a fit, and their log-std [D]
+# standard deviation of the latents' means before a fit [D]
 LATENT_SPREAD = 0.3
+# log of the latents' standard deviation before a fit [D]
 LATENT_LOG_STD = -2.0
 
 
@@ -75,7 +76,7 @@ class ActuatorContract:
     """A model's sizes, scales and training data; actuator.json beside its weights."""
 
     kind: str
-    # rate of its samples, and of the physics that uses it
+    # rate of the samples, and of the physics that uses the model
     rate_hz: float
     actuators: list[str]
     # further inputs after effort and velocity
@@ -90,17 +91,17 @@ class ActuatorContract:
     torque_scale: float
     # a, b, c of torque = a position error - b velocity + c, the best constant gains
     baseline: list[float]
-    # gains of most of the log, in its unit of effort per rad
+    # position gain of most of the log [effort / rad]
     kp: float = 1.0
-    # per rad/s
+    # velocity gain of most of the log [effort s / rad]
     kd: float = 0.0
-    # limit of the effort
+    # largest effort of the drive's loop
     limit: float = NO_LIMIT
     # [Nm] largest torque of the log, a bound of mlp, vae and conv
     largest: float = NO_LIMIT
     # [A]; 0: the model predicts no current
     current_scale: float = 0.0
-    # as `baseline`; empty: the model predicts no current
+    # `baseline` of the current; empty: the model predicts none
     current_baseline: list[float] = field(default_factory=list)
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""
@@ -240,11 +241,12 @@ class ActuatorModel(nn.Module, ABC):
         output, kept = self.law(window, memory.kept, memory.latent)
         return output, Memory(window, kept, memory.latent)
 
-    def within(self, torque: Tensor) -> Tensor:
-        """A network's scaled torques, bounded by the log's largest with a straight-through
+    def clamp_straight_through(self, scaled_torque: Tensor) -> Tensor:
+        """A network's scaled torques, clamped to the log's largest with a straight-through
         gradient."""
-        most = self.contract.largest / self.contract.torque_scale
-        return torque.detach().clamp(-most, most) + (torque - torque.detach())
+        largest = self.contract.largest / self.contract.torque_scale
+        value = scaled_torque.detach()
+        return value.clamp(-largest, largest) + (scaled_torque - value)
 
     @abstractmethod
     def law(self, window: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
@@ -308,7 +310,9 @@ class MLP(ActuatorModel):
     def predict(self, inputs: Tensor, latent: Tensor) -> Tensor:
         """Scaled torques (N,) of scaled inputs (N, lags, C) at the lags, the latest first, and
         latents (N, d)."""
-        return self.within(self.layers(torch.cat((inputs.flatten(1), latent), -1)).squeeze(-1))
+        return self.clamp_straight_through(
+            self.layers(torch.cat((inputs.flatten(1), latent), -1)).squeeze(-1)
+        )
 
     def law(self, window: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`; `kept` stays."""
@@ -374,7 +378,7 @@ class Convolutions(ActuatorModel):
         for layer in self.pairs:
             x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
         output = self.head(x[:, 0])
-        torque = self.within(kept[:, -1:] + output[:, :1])
+        torque = self.clamp_straight_through(kept[:, -1:] + output[:, :1])
         return torch.cat((torque, output[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
 
 

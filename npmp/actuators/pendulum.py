@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from npmp.actuators.actuator_log import ActuatorLog, Floats, Trace
 from npmp.actuators.models import ActuatorContract, gains_of, reference
 
-# [rad/s] of a simulated pendulum
+# largest speed of a simulated pendulum [rad/s]
 MAX_SPEED = 100.0
 
 
@@ -54,7 +54,10 @@ class Pendulums:
         return reference(error, v, kp, kd, limit, self.feedforward[t])
 
     def acceleration(self, torque: Floats, q: Floats, armature: Any) -> Floats:
-        """(..., N) [rad/s^2] under torques [Nm] at positions [rad], with a rotor [kg m^2]."""
+        """Accelerations (..., N) [rad/s^2] under torques [Nm] at positions [rad].
+
+        armature: inertia of the rotor [kg m^2].
+        """
         return (torque - self.gravity * np.sin(q)) / (self.inertia + armature)
 
     def errors(

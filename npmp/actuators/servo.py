@@ -34,7 +34,7 @@ class PDParameters:
     damping: float
     # [Nm]
     offset: float = 0.0
-    # [s] of a first-order lag
+    # time constant of a first-order lag [s]
     lag_s: float = 0.0
     # [Nm] motor torque at rest
     limit: float = 1e6
@@ -50,7 +50,7 @@ class PDParameters:
     load: float = 0.0
     # additional friction per Nm at rest
     load_at_rest: float = 0.0
-    # [kg m^2] of the rotor at the joint
+    # inertia of the rotor at the joint [kg m^2]
     armature: float = 0.0
 
 

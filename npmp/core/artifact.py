@@ -163,12 +163,12 @@ def _read(
     if missing := sorted(key for key in [*required, "weights_sha256"] if key not in content):
         raise InputError(f"'{description}' lacks {', '.join(missing)}")
     if sha256(regular_file(weights)) != content["weights_sha256"]:
-        raise InputError(f"'{weights}' does not fit its {description.name}: its checksum differs")
+        raise InputError(f"'{weights}': sha256 differs from that in {description.name}")
     tensors = read_tensors(weights)
     with reading(weights):
         for key, value in tensors.items():
             if value.is_floating_point() and not bool(torch.isfinite(value.float()).all()):
-                raise InputError(f"'{weights}': tensor '{key}' is not finite")
+                raise InputError(f"'{weights}': '{key}' has nan or inf, expected finite numbers")
     return content, tensors
 
 

@@ -109,10 +109,12 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
         for key in ("step", "sha256", "values")
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
-        raise InputError(f"{description.name} is not a checkpoint's description")
+        raise InputError(
+            f"{description.name}: expected an integer step, sha256 and a mapping values"
+        )
     require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
     if sha256(path) != digest:
-        raise InputError(f"{path.name}: its checksum differs")
+        raise InputError(f"{path.name}: sha256 differs from that in {description.name}")
     return step, read_tensors(path), values
 
 

@@ -11,10 +11,10 @@ from mocap_data.input_files import read_json, read_text
 
 @dataclass(frozen=True)
 class Registry:
-    """The artefacts of a kind, one in each folder of `place`."""
+    """The artefacts of a kind, one in each subfolder of `folder`."""
 
-    place: Path
-    # its name in messages, "skill module"
+    folder: Path
+    # name of the kind in messages, "skill module"
     kind: str
     # file of the contract, "module.json"
     contract: str
@@ -25,14 +25,14 @@ class Registry:
 
     def names(self) -> tuple[str, ...]:
         """The names of the shipped artefacts, sorted."""
-        return tuple(sorted(path.parent.name for path in self.place.glob(f"*/{self.contract}")))
+        return tuple(sorted(path.parent.name for path in self.folder.glob(f"*/{self.contract}")))
 
     def find(self, artefact: str | Path) -> Path:
         """The folder of an artefact by its path or shipped name; a local folder with a contract has
         precedence. Raises InputError."""
         folder = Path(artefact)
         if str(artefact) in self.names() and not (folder / self.contract).is_file():
-            return self.place / str(artefact)
+            return self.folder / str(artefact)
         if folder.is_dir():
             return folder
         shipped = ", ".join(self.names()) or "none"

@@ -25,9 +25,9 @@ T = TypeVar("T")
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
 OF_THE_PROCESS = ("out", "resume", "device", "engine", "threads", "torch_threads")
-# metadata of a field that holds a part's settings, a dataclass. In mappings the part's keys may
-# stand without its name, {"terrain": "stairs"} for {"ground": {"terrain": "stairs"}}; `to_plain`,
-# and with it run folders and the command line, have the first
+# metadata of a field that holds a part's settings, a dataclass
+# In mappings the part's keys may stand without its name: {"terrain": "stairs"} for
+# {"ground": {"terrain": "stairs"}}. `to_plain`, run folders and the command line have this form.
 PART = {"part": True}
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()
@@ -35,10 +35,10 @@ _show.maxstring = _show.maxother = 80
 
 
 class _TypeMismatch(InputError):
-    """A value whose type differs from its annotation. place: its dotted key."""
+    """A value whose type differs from its annotation. key: its dotted key."""
 
-    def __init__(self, place: str, value: object, expected: str):
-        super().__init__(f"{place} must be {expected}, got {format_value(value)}")
+    def __init__(self, key: str, value: object, expected: str):
+        super().__init__(f"{key} must be {expected}, got {format_value(value)}")
 
 
 @functools.cache
@@ -193,8 +193,8 @@ def _dataclass(
             raise InputError(f"{at} {unknown_setting(str(key), plain_fields(cls))}")
     for key, value in _with_parts(cls, values).items():
         if key not in ignore:
-            place = at if key in _parts(cls) else f"{at}.{key}"
-            arguments[key] = from_value(hints[key], value, place, defaults[key])
+            dotted = at if key in _parts(cls) else f"{at}.{key}"
+            arguments[key] = from_value(hints[key], value, dotted, defaults[key])
     missing = [
         name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING
     ]

@@ -31,12 +31,15 @@ VERSION = 3
 CONTRACT = "bundle.json"
 GRAPH = "policy.onnx"
 GOLDEN = "golden.npz"
-# largest size of a file, usually 2 MB, and of the unpacked golden.npz, usually 6 MB [bytes]
+# largest size of a file; usual are 2 MB [bytes]
 MAX_BYTES = 1 << 30
+# largest size of the unpacked golden.npz; usual are 6 MB [bytes]
 MAX_GOLDEN_BYTES = 1 << 28
-# steps and resets of golden.npz; all steps are checked before a robot starts [D]
+# most steps of golden.npz; all are checked before a robot starts [D]
 MAX_STEPS = 20_000
+# fewest steps of golden.npz [D]
 MIN_STEPS = 100
+# fewest resets of golden.npz [D]
 MIN_RESETS = 2
 
 
@@ -64,7 +67,7 @@ class Bundle:
         with reading(path):
             described = parse_json(_bytes(path).decode(), str(path))
         if not isinstance(described, dict) or described.get("schema") != SCHEMA:
-            raise InputError(f"'{path}': schema is not '{SCHEMA}'; is it another kind of file?")
+            raise InputError(f"'{path}': expected schema='{SCHEMA}'; is it another kind of file?")
         if (version := described.get("version")) != VERSION:
             raise InputError(
                 f"'{path}': version={version!r:.20}, expected {VERSION}; export the policy again"

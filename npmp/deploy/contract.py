@@ -21,16 +21,19 @@ CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
 # Bounds for every robot [D]
 # lowest control rate and highest physics rate [Hz]
 RATES_HZ = (10.0, 1e5)
-# torque limit [Nm], velocity limit [rad/s] and absolute angle [rad] of a joint
+# largest torque limit of a joint [Nm]
 MAX_TORQUE = 1000.0
+# largest velocity limit of a joint [rad/s]
 MAX_VELOCITY = 100.0
+# largest absolute angle of a joint [rad]
 MAX_ANGLE = 4.0 * math.pi
 # position error at which kp reaches the torque limit [rad]; shipped robots: 0.2 to 2.2
 SATURATION_RAD = (0.005, 50.0)
 # kd / kp, a drive's time constant [s]; shipped robots: up to 0.064
 MAX_DAMPING_S = 1.0
-# absolute velocity command [m/s], [rad/s]; other commands in their units
+# largest absolute velocity command [m/s, rad/s]
 MAX_SPEED = 10.0
+# largest absolute value of other commands, in their units
 MAX_COMMAND = 100.0
 # units by the last part of a command's name
 UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
@@ -102,10 +105,11 @@ class JointSpec:
     """
 
     name: str
-    # the body it moves, and that body's parent
+    # the body that the joint moves
     body: str
+    # parent of this body
     parent: str
-    # (3,) in the root frame in the zero pose
+    # (3,) axis in the root frame in the zero pose
     axis: list[float]
     # (3,) a point on the axis, in the root frame in the zero pose [m]
     anchor: list[float]
@@ -113,8 +117,9 @@ class JointSpec:
     home: float
     # [low, high] [rad]
     range: list[float]
-    # stiffness and damping of the drive in training [Nm/rad], [Nm s/rad]
+    # stiffness of the drive in training [Nm/rad]
     kp: float
+    # damping of the drive in training [Nm s/rad]
     kd: float
     # [Nm]
     torque_limit: float
@@ -163,7 +168,7 @@ class Command:
 
     name: str
     unit: str
-    # [low, high] in training
+    # range [low, high] in training
     range: list[float]
     # frame and sign
     meaning: str = ""
@@ -196,17 +201,17 @@ class BundleContract:
 
     robot: str
     model_sha256: str
-    # in the order of all arrays
+    # joints in the order of all arrays
     joints: list[JointSpec]
     control_rate_hz: float
     physics_rate_hz: float
     # interpolation of targets between control steps, one of HOLDS
     hold: str
-    # its definition, one of ACCELEROMETERS
+    # definition of the accelerometer, one of ACCELEROMETERS
     accelerometer: str
-    # (3,) in the root frame [m]
+    # (3,) the IMU's position in the root frame [m]
     imu_position: list[float]
-    # [name, width, unit, frame] in order
+    # inputs of the policy in order, each [name, width, unit, frame]
     observation: list[tuple[str, int, str, str]]
     commands: list[Command]
     # widths of the recurrent state by name
@@ -223,10 +228,12 @@ class BundleContract:
     golden: dict[str, Any]
     versions: dict[str, str]
     conventions: dict[str, str]
-    # inputs after the command: sine and cosine of a clock of period clock_s that starts with the
-    # episode; ground_FOOT_X_Y_m, the ground's height X ahead and Y left of a foot in the heading
-    # frame, above the floor under a robot in its home pose [m]; depth_ROW_COLUMN_m, along the
-    # optical axis of `camera`, from the top left, delayed as `camera` says [m]
+    # inputs after the command:
+    # - sine and cosine of a clock of period clock_s, which starts with the episode
+    # - ground_FOOT_X_Y_m: height of the ground X ahead and Y left of a foot in the heading frame.
+    #   It is relative to the floor under a robot in its home pose [m].
+    # - depth_ROW_COLUMN_m: depth along the optical axis of `camera`, from the top left [m].
+    #   The delay is that of `camera`.
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None
     # these heights on level ground for a robot that walks as in training [m]
@@ -279,12 +286,12 @@ class BundleContract:
 
     @property
     def command_range(self) -> FloatArray:
-        """(2, c) lowest and highest value of each command."""
+        """Lowest and highest value of each command, (2, c)."""
         return np.array([command.range for command in self.commands]).reshape(-1, 2).T
 
     @property
     def home_pose(self) -> FloatArray:
-        """(nu,) [rad]."""
+        """Joint angles of the home pose, (nu,) [rad]."""
         return self.per_joint("home")
 
     @property
@@ -307,7 +314,7 @@ class BundleContract:
         return command
 
     def per_joint(self, name: str) -> FloatArray:
-        """(nu,) a field of each joint."""
+        """A field of all joints, (nu,)."""
         return np.array([getattr(joint, name) for joint in self.joints], np.float64)
 
     def in_graph(self) -> str:

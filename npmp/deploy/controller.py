@@ -390,7 +390,7 @@ class _Loop:
             if state is None:
                 return None, ""
             if not isinstance(state, State):
-                raise TypeError(f"read() returned {type(state).__name__}, not a State or None")
+                raise TypeError(f"read() returned {type(state).__name__}, expected State or None")
             time_s, *parts = state
             arrays = [None if part is None else np.array(part, np.float64) for part in parts]
             return State(float(time_s), *arrays), ""  # type: ignore[arg-type]

@@ -38,16 +38,19 @@ from npmp.deploy.robot import driver_class
 SILENCE_S = 0.1
 # time without a response of the process [s] [D]
 HUNG_S = 0.5
-# time-outs: until the process is connected to the robot, until it has ended [s] [D]
+# longest time until the process is connected to the robot [s] [D]
 READY_S = 20.0
+# longest time until the process has ended [s] [D]
 END_S = 5.0
 # period of the damping commands [s] [D]
 REPEAT_S = 0.005
-# from the loop: it is alive, or has damped the robot itself
+# sent by the loop: it is alive
 BEAT = b"."
+# sent by the loop: it has damped the robot
 RELEASE = b"-"
-# from the process: it can damp, or has damped the robot; it answers a beat by a beat
+# sent by the process: it can damp; it answers a beat by a beat
 READY = b"+"
+# sent by the process: it has damped the robot
 TAKEN = b"!"
 # raises an error instead of SIGPIPE if the process has ended; not on every system
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -57,8 +60,8 @@ class Deadman:
     """The loop's side: `wait` before the first write, `beat` with every write, `release` once the
     robot is damped. Without a release the process damps."""
 
-    def __init__(self, place: str, contract: BundleContract, interface: str, damping_s: float):
-        """place, interface: the robot, as of `npmp deploy run`. damping_s: duration of damping once
+    def __init__(self, robot: str, contract: BundleContract, interface: str, damping_s: float):
+        """robot, interface: the robot, as of `npmp deploy run`. damping_s: duration of damping once
         the loop's process has ended [s]."""
         own, other = socket.socketpair()
         path = os.pathsep.join(sys.path)
@@ -76,7 +79,7 @@ class Deadman:
         # reason that the loop must not write any more
         self.reason = ""
         settings = {
-            "place": place,
+            "robot": robot,
             "interface": interface,
             "damping_s": damping_s,
             "contract": asdict(contract),
@@ -156,7 +159,7 @@ def damper(settings: dict[str, Any]) -> Callable[[], None]:
         from npmp.deploy.unitree import unitree_damper
 
         return unitree_damper(contract, settings["interface"])
-    stop: Callable[[], None] = driver_class(settings["place"]).damper(contract)
+    stop: Callable[[], None] = driver_class(settings["robot"]).damper(contract)
     return stop
 
 

@@ -96,8 +96,8 @@ class DrakeRobot(SimulatedRobot):
         self._context = plant.GetMyMutableContextFromRoot(self._simulator.get_mutable_context())
         plant.get_actuation_input_port(instance).FixValue(self._context, np.zeros(len(joints)))
 
-    def place(self, crouch: float = 1.0) -> None:
-        super().place(crouch)
+    def reset(self, crouch: float = 1.0) -> None:
+        super().reset(crouch)
         positions = np.empty(len(self._qpos))
         positions[self._qpos] = self.data.qpos
         self._plant.SetPositions(self._context, positions)

@@ -44,11 +44,13 @@ from npmp.skills.skill_module import SkillContract, SkillModule
 
 # the exporter's lowest; onnxruntime supports it since 1.14
 OPSET = 18
-# episodes with random readings and memory, which exercise weights that walking leaves idle, and
-# their steps; standard deviation of the readings relative to the rollout's, and of the memory [D]
+# episodes with random readings and memory, which exercise weights that walking leaves idle [D]
 EXCITED = 100
+# steps of such an episode [D]
 EXCITED_STEPS = 4
+# standard deviation of their readings, relative to the rollout's [D]
 SPREAD = 2.0
+# standard deviation of their memory [D]
 MEMORY_SPREAD = 0.5
 _PLACE = "of the heading frame, from the root's origin; measured"
 MEANINGS = {
@@ -122,7 +124,8 @@ def contract_of(
         drive = training.get("actuator", {"name": IDEAL})
         if drive["name"] != IDEAL and "sha256" not in drive:
             raise InputError(
-                f"trained with actuator={drive['name']}: only joint angles can be exported"
+                f"actuator={drive['name']} in training: its actions are no joint angles; only joint"
+                " angles can be exported"
             )
     if (own.camera or {}).get("eyes"):
         raise InputError("the policy estimates depths from images, which cannot be exported")
@@ -220,8 +223,8 @@ def _gains(
     if drives is None:
         if IDEAL not in checksums:
             raise InputError(
-                f"trained with actuator={name}, whose gains differ from the robot's; give its "
-                "folder as actuator="
+                f"actuator: not set; the policy was trained with '{name}', whose gains differ from"
+                " the robot's; set actuator=FOLDER"
             )
         return module.kp, module.kd
     if artifact.sha256(Path(drives) / "actuator.safetensors") not in checksums:
@@ -257,10 +260,10 @@ def _level_depths(task: Task) -> list[float]:
     camera = task.part(DepthCamera)
     if camera is None:
         return []
-    place = torch.zeros(1, 3)
+    position = torch.zeros(1, 3)
     level = torch.eye(3)[None]
-    place[0, 2] = float(task.robot.home_qpos[2])
-    depths = camera.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
+    position[0, 2] = float(task.robot.home_qpos[2])
+    depths = camera.depths(position, level, lambda at: torch.zeros(at.shape[:-1]))[0]
     return [round(depth, 4) for depth in depths.tolist()]
 
 
@@ -408,7 +411,7 @@ def _one_after_another(rows: list[_Row]) -> _Row:
 
 
 def _in_order(state: CompositionState) -> Tensor:
-    """(n, m) z, then hidden state and cell of the policy, then of the decoder."""
+    """The memory (n, m): z, then hidden state and cell of the policy, then of the decoder."""
     return torch.cat((state.z, *state.upper, *state.lower), -1)
 
 

@@ -53,7 +53,7 @@ MESSAGES: dict[str, list[tuple[str, int, str]]] = {
         ("data_location", 14, "int64"),
     ],
 }
-# repeated fields
+# fields of ONNX messages that are lists
 REPEATED = {
     "training_info",
     "functions",
@@ -95,7 +95,7 @@ def check_graph(graph: bytes, name: str) -> None:
 
     if model.functions or model.training_info or model.graph.sparse_initializer:
         raise InputError(
-            f"'{name}': functions, training info and sparse weights are not allowed in a bundle"
+            f"'{name}': expected a graph without functions, training info and sparse weights"
         )
     constants = {tensor.name for tensor in weights} | {b""}
     for node in model.graph.node:

@@ -38,8 +38,9 @@ class ChannelDifference:
 
     channel: str
     unit: str
-    # quantiles of each log, as QUANTILES
+    # `QUANTILES` of the first log
     first: tuple[float, ...]
+    # `QUANTILES` of the second log
     second: tuple[float, ...]
     # Kolmogorov-Smirnov statistic, 0 to 1
     ks: float

@@ -33,14 +33,22 @@ TERMS = {
 PER_JOINT = ("joint_pos", "actions")
 # calls per control step if targets are interpolated; a G1 falls with targets held for 20 ms
 CALLS = 4
-# additional recurrent state: velocity of the IMU in the root frame at the last control step [m/s],
-# sum of the gyro's readings since [rad/s], calls until the next control step, actions of the last
-# control step and of this one [rad]
-ADDED = ("imu_velocity", "gyro_sum", "wait", "action_before", "action_held")
-VELOCITY, GYRO_SUM, WAIT, BEFORE, ACTION = ADDED
+# additional recurrent state
+# velocity of the IMU in the root frame at the last control step [m/s]
+VELOCITY = "imu_velocity"
+# sum of the gyro's readings since the last control step [rad/s]
+GYRO_SUM = "gyro_sum"
+# calls until the next control step
+WAIT = "wait"
+# action of the last control step [rad]
+BEFORE = "action_before"
+# action of this control step [rad]
+ACTION = "action_held"
+ADDED = (VELOCITY, GYRO_SUM, WAIT, BEFORE, ACTION)
 # ONNX nodes: operator, inputs, output
-# whether a control step is due (`now`), whether it is not the first (`begun`, as the state is 0
-# then), and the mean of the gyro
+# now: whether a control step is due
+# begun: whether it is not the first, at which the state is 0
+# gyro: mean of the gyro's readings
 TIME = (
     ("Less", [WAIT, "half"], ["now"]),
     ("ReduceL1", [ACTION], ["action_norm"]),

@@ -22,8 +22,9 @@ from npmp.deploy.robot import FloatArray
 TOLERANCE = 3.0
 # largest `Parity.in_rollout`. Some states amplify rounding, those of anymal_b_dribble to 8e-7
 ROLLOUT_TOLERANCE = 1e-5
-# bounds of `Golden.rounding`; the lower one is half a unit in the last place of 1 [D]
+# lower bound of `Golden.rounding`: half a unit in the last place of 1 [D]
 MIN_ROUNDING = 6e-8
+# upper bound of `Golden.rounding` [D]
 MAX_ROUNDING = 6e-7
 # an option of onnxruntime
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -116,16 +117,18 @@ class OnnxPolicy:
             "obs": np.concatenate(parts).astype(np.float32)[None],
             "command": command_array.astype(np.float32)[None],
         }
-        if not all(np.isfinite(values).all() for values in feed.values()):
-            raise ValueError("readings or command: a value is not finite")
+        for key, entry in feed.items():
+            if not np.isfinite(entry).all():
+                raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         outputs = ["action", *(f"{name}_next" for name in memory)]
         action, *after = self._session.run(outputs, feed | memory)
-        if not all(np.isfinite(output).all() for output in (action, *after)):
-            raise ValueError("the policy's output is not finite")
+        for key, output in zip(outputs, (action, *after), strict=True):
+            if not np.isfinite(output).all():
+                raise ValueError(f"{key}: has nan or inf, expected finite numbers")
         return self._home + action[0], dict(zip(memory, after, strict=True))
 
     def _extra_inputs(self) -> FloatArray:
-        """(e,) the clock at this step, and level ground."""
+        """The extra inputs (e,): the clock at this step, and level ground."""
         contract = self.contract
         depths = contract.level_depths_m
         heights = np.full(len(contract.extra_inputs) - len(depths), contract.level_m)
@@ -190,8 +193,8 @@ class Golden(NamedTuple):
 class Parity(NamedTuple):
     """Differences of a policy's outputs from the golden ones."""
 
-    # (nu + m,) RMS error of each target [rad] and state, relative to the RMS of golden values above
-    # 1; over the episodes from random states, or over all if there are none
+    # (nu + m,) RMS error of each target [rad] and state, relative to the golden RMS if above 1
+    # Only over the episodes from random states, if there are any.
     error: FloatArray
     # largest ratio of the error to that at the export
     times_rounding: float

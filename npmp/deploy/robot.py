@@ -26,9 +26,11 @@ class State(NamedTuple):
 
     # measurement time of the oldest reading, on the controller's clock (time.monotonic)
     time_s: float
-    # (nu,) [rad], [rad/s], [Nm]
+    # (nu,) [rad]
     joint_pos: FloatArray
+    # (nu,) [rad/s]
     joint_vel: FloatArray
+    # (nu,) [Nm]
     joint_torque: FloatArray
     # (3,) angular velocity in the root frame, mean over the last control period [rad/s]
     gyro: FloatArray
@@ -36,7 +38,7 @@ class State(NamedTuple):
     accelerometer: FloatArray
     # (3,) the world's vertical in the root frame
     up: FloatArray
-    # (nu,) of the motors [degrees Celsius]; None if not measured
+    # (nu,) temperatures of the motors [degrees Celsius]; None if not measured
     temperature: FloatArray | None = None
 
 
@@ -71,28 +73,28 @@ class RobotInterface(Protocol):
         """Damp: kp 0, kd only. The robot accepts no targets after it."""
 
 
-def driver_class(place: str) -> type[Any]:
+def driver_class(robot: str) -> type[Any]:
     """The class named by FILE.py:CLASS or package.module:CLASS: a `RobotInterface` whose only
     argument is the bundle's contract.
 
     Raises:
       InputError: if the class does not exist or does not fit, or its module cannot be imported.
     """
-    source, _, name = place.rpartition(":")
+    source, _, name = robot.rpartition(":")
     if not source or not name.isidentifier():
-        raise InputError(f"robot={place}: expected sim, FILE.py:CLASS or package.module:CLASS")
+        raise InputError(f"robot={robot}: expected sim, FILE.py:CLASS or package.module:CLASS")
     try:
         driver = getattr(_module(source), name)
     except Exception as error:  # whatever a user's file raises
-        raise InputError(f"robot={place}: {type(error).__name__}: {error}") from error
+        raise InputError(f"robot={robot}: {type(error).__name__}: {error}") from error
     methods = ("read", "write", "stop")
     if not isinstance(driver, type) or not all(callable(getattr(driver, m, None)) for m in methods):
-        raise InputError(f"robot={place}: expected a class with the methods {', '.join(methods)}")
+        raise InputError(f"robot={robot}: expected a class with the methods {', '.join(methods)}")
     try:
         inspect.signature(driver).bind("contract")
     except TypeError as error:
         raise InputError(
-            f"robot={place}: expected a constructor that takes only the bundle's contract: {error}"
+            f"robot={robot}: expected a constructor that takes only the bundle's contract: {error}"
         ) from error
     return driver
 

@@ -35,9 +35,9 @@ from npmp.deploy.robot import FloatArray, State
 
 SCHEMA = "npmp-deploy-log"
 VERSION = 1
-# in a run's folder
+# name of the log in a run's folder
 FILE = "log.h5"
-# beside it during the run: the attributes as a line of JSON, then a row of float64 per step
+# file of a run in progress: the attributes as a line of JSON, then a row of float64 per step
 JOURNAL = "log.part"
 READINGS = State._fields[1:]
 
@@ -60,7 +60,7 @@ class DeployLog:
     rate_hz: float
     # "sim", a driver's class, or a simulator
     source: str
-    # (T, width) by name, as `layout`
+    # channels (T, width) by name, as in `layout`
     columns: Mapping[str, FloatArray]
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def read_log(path: Path | str) -> DeployLog:
 def _from_attributes(path: Path, attributes: Any) -> DeployLog:
     """A log without steps. Raises InputError for attributes of another file."""
     if not isinstance(attributes, dict) or attributes.get("schema") != SCHEMA:
-        raise InputError(f"{path}: schema is not {SCHEMA!r}; is it a log of npmp deploy?")
+        raise InputError(f"{path}: expected schema={SCHEMA!r}; is it a log of npmp deploy?")
     if (version := attributes.get("version")) != VERSION:
         raise InputError(f"{path}: version={version!r:.20}, expected {VERSION}")
     try:

@@ -30,28 +30,33 @@ AHEAD_S = 0.05
 ROUNDING = 1e-13
 # time for which IMU readings may be equal; those of a live IMU are noisy [s] [D]
 FROZEN_S = 0.5
-# time for which an angle may be equal [s] while its target, or its velocity over the last TURNED_S
-# [s], has moved it by STUCK_RAD [rad] [D]
+# movement that a constant angle contradicts, of its target or integrated velocity [rad] [D]
 STUCK_RAD = 0.1
+# time over which the velocity is integrated [s] [D]
 TURNED_S = 1.0
+# time for which an angle may be constant during this movement [s] [D]
 STUCK_S = 0.2
 # tolerance of the time between two readings, for jumps of an angle [s] [D]
 JUMP_S = 0.002
-# largest temperature rise of a motor [degrees Celsius] within WARMER_S, sampled every
-# WARMTH_EVERY_S [s] [D]
+# largest temperature rise of a motor within WARMER_S [degrees Celsius] [D]
 WARMER = 15.0
+# time of this rise [s] [D]
 WARMER_S = 5.0
+# time between two samples of the temperature [s] [D]
 WARMTH_EVERY_S = 0.5
-# readings that trip at once: multiples of a joint's velocity and torque limit, any axis of the gyro
-# [rad/s] (IMUs measure up to 2000 degrees/s) and of the accelerometer [g] [D]
+# multiple of a joint's velocity or torque limit that trips at once [D]
 IMPOSSIBLE_JOINT = 3.0
+# gyro reading that trips at once, on any axis; IMUs measure up to 2000 degrees/s [rad/s] [D]
 IMPOSSIBLE_GYRO = 35.0
+# accelerometer reading that trips at once, on any axis [g] [D]
 IMPOSSIBLE_ACCELEROMETER = 20.0
-# consistency of the IMU in running means over IMU_S [s]: largest errors of the accelerometer [m/s2]
-# (no robot gains 5 m/s in a second) and of the gyro [rad/s], and relative to the gyro [D]
+# time of the running means in which the IMU must be consistent [s] [D]
 IMU_S = 1.0
+# largest error of the accelerometer; no robot gains 5 m/s in a second [m/s2] [D]
 MAX_ACCELERATION = 5.0
+# largest error of the gyro [rad/s] [D]
 MAX_TURN = 0.3
+# largest error of the gyro relative to its reading [D]
 MAX_TURN_SHARE = 0.75
 
 
@@ -236,7 +241,11 @@ class Watchdog:
             values = getattr(state, name)
             if np.shape(values) != (width,) or not np.isfinite(values).all():
                 return f"{name}: expected {width} finite numbers"
-        return "" if math.isfinite(state.time_s) else "time_s is not finite"
+        return (
+            ""
+            if math.isfinite(state.time_s)
+            else f"time_s={state.time_s}: expected a finite number"
+        )
 
     def _timing(self, age: float, missed: int) -> str:
         if not age <= self.config.state_age_s:

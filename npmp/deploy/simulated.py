@@ -19,8 +19,8 @@ MAX_GAIN = 2.0
 MAX_DURATION_S = 1.0
 # share, or rad, by which a bundle may differ from its robot's description [D]
 SAME = 1e-3
-# smallest ratio of damping, kd plus the joint's own, to kp [s]. Go2 0.05, OP3 0.05 (joints only),
-# ANYmal B 0.02 [D]
+# least ratio of damping, kd plus the joint's, to kp [s] [D]
+# A Go2 has 0.05, an OP3 0.05 (of joints only), ANYmal B 0.02.
 MIN_DAMPING_S = 1e-3
 _DIVERGENCE = tuple(
     getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}") for name in ("QPOS", "QVEL", "QACC", "CTRL")
@@ -31,13 +31,13 @@ class SimulatedRobot:
     """One robot on flat ground. Commands are clipped to the robot's own limits."""
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
-        """accelerometer: its definition, as in a bundle. crouch: as of `place`."""
+        """accelerometer: its definition, as in a bundle. crouch: as of `reset`."""
         self.robot = robot
         self.model = robot.on_floor().compile()
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
-        self.place(crouch)
+        self.reset(crouch)
         # a robot with four feet starts lying, one with two is held by its servos
         limp = len(robot.foot_bodies) >= 4
         if limp:
@@ -50,7 +50,7 @@ class SimulatedRobot:
             self.target = self.start
             self.damped = False
 
-    def place(self, crouch: float = 1.0) -> None:
+    def reset(self, crouch: float = 1.0) -> None:
         """At rest with servos on and the lowest foot on the ground. crouch: factor of the home
         pose's joint angles."""
         robot = self.robot
@@ -111,7 +111,7 @@ class SimulatedRobot:
 
     @property
     def broken(self) -> bool:
-        """Whether the simulation has diverged since `place`; MuJoCo then resets its state."""
+        """Whether the simulation has diverged since `reset`; MuJoCo then resets its state."""
         return any(self.data.warning[int(kind)].number for kind in _DIVERGENCE)
 
     def _advance(self, setpoint: FloatArray) -> None:
@@ -175,7 +175,10 @@ def check_limits(contract: BundleContract, robot: Robot) -> None:
     """
     if set(contract.joint_names) != set(robot.joint_names):
         other = sorted(set(contract.joint_names) ^ set(robot.joint_names))[0]
-        raise InputError(f"the bundle's joints are not those of '{robot.name}': {other!r:.40}")
+        raise InputError(
+            f"joint_names: joint {other!r:.40} is only in the bundle or only in robot"
+            f" '{robot.name}'; expected equal joints"
+        )
     for name in ("control_rate_hz", "physics_rate_hz"):
         value = getattr(contract, name)
         expected = getattr(robot, name)

@@ -80,7 +80,7 @@ def episodes(
     for episode in range(count):
         commands = sample_commands(contract, steps, seed, episode)
         achieved = list[list[float]]()
-        robot.place()
+        robot.reset()
         policy.reset()
         state = robot.sense(0.0)
         fell = False

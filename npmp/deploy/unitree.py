@@ -42,15 +42,16 @@ MOTORS = {
         + [f"{side}_{part}_joint" for side in ("left", "right") for part in _ARM],
     ),
 }
-# interface of Unitree's simulators, which send no checksums and offer no services; robots are in
-# DDS domain 0
+# interface of Unitree's simulators, which send no checksums and offer no services
 LOOPBACK = "lo"
+# DDS domain of Unitree's simulators; robots are in domain 0
 SIMULATED_DOMAIN = 1
 # values of `mode_machine` of a G1 with 29 moving joints [R: unitree_ros, g1_description]; others
 # have 23, or a locked waist
 FULL_G1 = (2, 5, 11, 13, 15)
-# bits in bytes 2 and 3 of the remote; either button damps the robot
+# bit of Select in byte 2 of the remote; it damps the robot
 SELECT = 0x08
+# bit of B in byte 3 of the remote; it damps the robot
 B = 0x02
 # offsets of the remote's sticks in bytes, floats from -1 to 1: forward, right, clockwise
 STICKS = {"forward": 20, "right": 4, "clockwise": 8}
@@ -58,8 +59,9 @@ STICKS = {"forward": 20, "right": 4, "clockwise": 8}
 STICK_COMMANDS = 3
 # below this a stick is at rest [D]
 STICK_DEADBAND = 0.05
-# duration of `observe`, and its polling period [s] [D]
+# duration of `observe` [s] [D]
 OBSERVE_S = 2.0
+# polling period of `observe` [s] [D]
 POLL_S = 0.005
 # longest extrapolation of a setpoint between two writes [s] [D]
 MAX_WRITE_S = 0.02
@@ -67,17 +69,20 @@ MAX_WRITE_S = 0.02
 DRIFT = 1e-4
 # largest jump of the robot's clock between two states [s] [D]
 JUMP_S = 0.1
-# DDS queue length [messages], and longest blocking of a write [ns] [D]
+# length of the DDS queue [messages] [D]
 QUEUE = 64
+# longest blocking of a write [ns] [D]
 MAX_BLOCKING_NS = 1_000_000
 SWITCHER = "motion_switcher"
 CHECK_MODE = 1001
 RELEASE_MODE = 1003
-# time-out of a service call; attempts to release the onboard controller and the pause after each;
-# DDS discovery [s] [D]
+# time-out of a service call [s] [D]
 RESPONSE_S = 2.0
+# attempts to release the onboard controller [D]
 RELEASES = 5
+# pause after each attempt [s] [D]
 RELEASE_S = 1.0
+# time for DDS discovery [s] [D]
 DISCOVERY_S = 0.2
 # mode of a driven motor
 ENABLED = 1
@@ -271,7 +276,7 @@ class UnitreeRobot:
         self.driven_since = np.inf  # [s]
         # whether the motors have reported ENABLED
         self.enabled = False
-        # [s], and messages that the motors had lost by then (nu,)
+        # time [s], and the number of messages that the motors had lost by then (nu,)
         self.lost: tuple[float, FloatArray] | None = None
         # onboard controller that drives the robot
         self.onboard = ""
@@ -344,9 +349,9 @@ class UnitreeRobot:
         return state
 
     def _motor_values(self, values: tuple[Any, ...], name: str, index: int = 0) -> FloatArray:
-        """(nu,) a field of the motors' states; index: of an array field."""
-        place = self.state.at[f"motor_state.{name}"]
-        every = values[place.start + index : place.stop : place.step]
+        """A field of the motors' states (nu,). index: entry of an array field."""
+        columns = self.state.at[f"motor_state.{name}"]
+        every = values[columns.start + index : columns.stop : columns.step]
         return np.array(every, np.float64)[self.order]
 
     def _check_motors(self, values: tuple[Any, ...], now: float) -> None:

@@ -2,7 +2,7 @@
 
 Along a bearing the steepest elevation of the ground up to a distance (the horizon) never decreases.
 A ray ends at the first distance whose horizon is as steep as the ray. An image costs heights at
-`BEARINGS` times `DISTANCES` places and a binary search, not a march along each ray. Objects
+`BEARINGS` times `DISTANCES` points and a binary search, not a march along each ray. Objects
 narrower than 8 % of their distance may be missed.
 """
 
@@ -28,12 +28,18 @@ from npmp.core.settings import from_mapping, to_plain
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
 
-BEARINGS = 64  # at least; two per column of an image
-DISTANCES = 64  # a power of 2
-MOST_PIXELS = 256  # columns or rows of an image
-CHUNK = 8  # images rendered at once, so that they fit into the CPU's cache
-HALVINGS = 3  # bisections between the two distances at a ray's end
-_FIRST_M = 0.05  # the shortest distance
+# least number of bearings; an image has two per column
+BEARINGS = 64
+# sampled distances per bearing, a power of 2
+DISTANCES = 64
+# largest number of columns or rows of an image
+MOST_PIXELS = 256
+# images rendered at once, so that they fit into the CPU's cache
+CHUNK = 8
+# bisections between the two distances at a ray's end
+HALVINGS = 3
+# shortest sampled distance
+_FIRST_M = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,9 @@ class CameraConfig:
     pitch_deg: float = 35.0
     # nearest and farthest depth [m]
     range_m: tuple[float, float] = (0.2, 4.0)
-    # standard deviation of a depth: stereo, times its square [1/m]; time of flight, times depth
+    # standard deviation of the depth of a stereo camera over the squared depth [1/m]
     noise_stereo: float = 0.004
+    # standard deviation of the depth of a time-of-flight camera over the depth
     noise_flight: float = 0.0
     # share of pixels without a reading, which get the farthest depth
     holes: float = 0.02
@@ -77,7 +84,7 @@ class CameraConfig:
             raise ValueError("fov_deg must be below 170, range_m must be [nearest, farthest]")
 
 
-# by name [D: the manufacturers' data sheets]
+# settings of cameras by name [D: the manufacturers' data sheets]
 CAMERAS = {
     "stereo": CameraConfig(),
     "flight": CameraConfig(
@@ -161,7 +168,7 @@ class DepthCamera(Sensor):
         self.delay = round(c.delay_s / dt)
         self.rays = self.rays.to(device)
         self.distances = self.distances.to(device)
-        self.place = torch.tensor(c.place_m, device=device)
+        self.position = torch.tensor(c.place_m, device=device)
         self.age = torch.zeros(n, dtype=torch.long, device=device)
         images = -(-self.delay // self.period) + 1
         require_images(n, images, c.size)
@@ -229,10 +236,10 @@ class DepthCamera(Sensor):
 
         Args:
           position: (B, 3) of the root [m]. rotation: (B, 3, 3).
-          height: ground height (B, k) [m] at places (B, k, 2) [m].
+          height: ground height (B, k) [m] at points (B, k, 2) [m].
         """
         rays = self.rays @ rotation.mT
-        at = position + rotation @ self.place
+        at = position + rotation @ self.position
         flat = torch.linalg.vector_norm(rays[..., :2], dim=-1).clamp(min=1e-6)
         slope = rays[..., 2] / flat
         yaw = geometry.yaw_of(rotation).unsqueeze(-1)
@@ -243,8 +250,8 @@ class DepthCamera(Sensor):
         d = self.distances
         angle = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
         along = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        place = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
-        rise = height(place.flatten(1, 2)).view(place.shape[:-1]) - at[:, 2, None, None]
+        points = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
+        rise = height(points.flatten(1, 2)).view(points.shape[:-1]) - at[:, 2, None, None]
         horizon = (rise / d).cummax(-1).values
         column = ((bearing / half + 1.0) / 2.0 * (count - 1)).round().long()
         first = _first_at_least(horizon, column, slope)

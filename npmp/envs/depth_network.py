@@ -50,7 +50,7 @@ class DepthNetwork(nn.Module):
     as multiples of the level floor's. Raises ValueError unless channels are a multiple of `GROUPS`.
     """
 
-    place: Tensor
+    coordinates: Tensor
 
     def __init__(self, contract: DepthNetworkContract):
         super().__init__()
@@ -66,8 +66,8 @@ class DepthNetwork(nn.Module):
         self.out = nn.Sequential(_Residual(c), _Residual(c), nn.Conv2d(c, 2, 1))
         sides = [torch.linspace(-1.0, 1.0, FINER * k) for k in (rows, columns)]
         up, across = torch.meshgrid(*sides, indexing="ij")
-        place = torch.stack((up, across, torch.ones_like(up)))[None]
-        self.register_buffer("place", place, persistent=False)
+        coordinates = torch.stack((up, across, torch.ones_like(up)))[None]
+        self.register_buffer("coordinates", coordinates, persistent=False)
 
     def forward(self, images: Tensor, level: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -87,8 +87,8 @@ class DepthNetwork(nn.Module):
         other = before[:, :-1]
         base = before[:, -1:]
         other = torch.where(other < 0.0, other, other / strong)
-        place = self.place.expand(len(x), -1, -1, -1)
-        x = torch.cat((x / strong, level[:, None], place, other, base), 1)
+        coordinates = self.coordinates.expand(len(x), -1, -1, -1)
+        x = torch.cat((x / strong, level[:, None], coordinates, other, base), 1)
         x = self.coarse(torch.relu(self.into(x)))
         around = nn.functional.interpolate(self.around(x), x.shape[-2:])
         log, spread = self.out(self.both(torch.cat((x, around), 1))).float().unbind(1)

@@ -61,32 +61,32 @@ class Feet(nn.Module):
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
         """Poses as `Kinematics` takes them -> centres in the world, (..., F, K, 3) [m]."""
-        place, _ = self.moving(joint_pos, torch.zeros_like(joint_pos))
-        world = place.flatten(-3, -2) @ root_rot.transpose(-1, -2)
+        position, _ = self.moving(joint_pos, torch.zeros_like(joint_pos))
+        world = position.flatten(-3, -2) @ root_rot.transpose(-1, -2)
         return world.unflatten(-2, self.shape) + root_pos[..., None, None, :]
 
     def moving(self, joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
         """Centres in the root's frame (..., F, K, 3) [m] of joints at (..., nu) [rad], and how fast
         they move there [m/s] under the joints' velocities (..., nu) [rad/s]."""
         feet, points = self.shape
-        # (levels, F, n) each
+        # angles and velocities of the legs' joints, (levels, F, n) each
         of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]
         angle, rate = (v.repeat(1, 1, points).unsqueeze(-1) for v in of_legs)  # (levels, F, K n, 1)
         sine, versine = (v.repeat(1, 1, 2, 1) for v in (torch.sin(angle), 1.0 - torch.cos(angle)))
-        place = self._point.repeat_interleave(of_legs[0].shape[-1], 1)  # (F, K n, 3)
-        moved = torch.zeros_like(place)
+        position = self._point.repeat_interleave(of_legs[0].shape[-1], 1)  # (F, K n, 3)
+        moved = torch.zeros_like(position)
         hinges = zip(self._cross, self._anchor.unsqueeze(-2), strict=True)
         for level, (cross, anchor) in enumerate(hinges):
-            both = torch.cat((place - anchor, moved), 1)
+            both = torch.cat((position - anchor, moved), 1)
             across = both @ cross
             # Rodrigues
             both = both + sine[level] * across + versine[level] * (across @ cross)
             arm, turned = both.chunk(2, 1)
-            place = arm + anchor
+            position = arm + anchor
             moved = turned + rate[level] * (arm @ cross)
         shape = (feet, points, *joint_pos.shape[:-1], 3)
-        place, moved = (v.view(shape).movedim((0, 1), (-3, -2)) for v in (place, moved))
-        return place, moved
+        position, moved = (v.view(shape).movedim((0, 1), (-3, -2)) for v in (position, moved))
+        return position, moved
 
     def heights(self, qpos: np.ndarray) -> np.ndarray:
         """Heights above 0 of the lowest points of the feet in poses (T, 7 + nu): (T, F) [m]."""
@@ -148,26 +148,26 @@ def stepping(
     """The loss on the feet (B,) over H control steps, states (H, B, ...) dt [s] apart.
 
     Args:
-      ground: its height [m] at places (B, ..., 3); None: flat, at 0.
+      ground: its height [m] at positions (B, ..., 3); None: flat, at 0.
     """
     c = config
     free = config.swing_height_m
     weighs = c.drag_weight or c.press_weight or c.lift_weight
     if not weighs or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
-    place = feet(states.root_pos, states.root_rot, states.joint_pos)
-    middle = 0.5 * (place[1:] + place[:-1])
+    position = feet(states.root_pos, states.root_rot, states.joint_pos)
+    middle = 0.5 * (position[1:] + position[:-1])
     height = middle[..., 2] - feet.radius
     if ground is not None:
         height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
-    dragged = dragging(place[:-1], place[1:], height, free, dt)
+    dragged = dragging(position[:-1], position[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     # the worst foot, as a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
     loss = c.drag_weight * worst + c.press_weight * pressed.mean(0)
     if c.lift_weight:
         # distance of the feet, not of the root, which does not move while a robot turns
-        moved = (place[-1] - place[0])[..., :2].mean(-2)
+        moved = (position[-1] - position[0])[..., :2].mean(-2)
         travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
         loss = loss + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
     return loss

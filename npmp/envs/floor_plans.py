@@ -19,13 +19,14 @@ from npmp.envs.camera import CameraConfig, DepthCamera
 from npmp.sim.rooms import WALL_M
 from npmp.sim.terrain import Terrain
 
-SIDE = 128  # size of a texture [pixels]
+# [pixels]
+TEXTURE_SIZE = 128
 BUILTIN = mujoco.mjtBuiltin
 MARK = mujoco.mjtMark
 PATTERNS = (BUILTIN.mjBUILTIN_CHECKER, BUILTIN.mjBUILTIN_GRADIENT, BUILTIN.mjBUILTIN_FLAT)
 MARKS = (MARK.mjMARK_NONE, MARK.mjMARK_RANDOM, MARK.mjMARK_EDGE)
-PLANE = mujoco.mjtTexture.mjTEXTURE_2D
-CUBE = mujoco.mjtTexture.mjTEXTURE_CUBE
+PLANE_TEXTURE = mujoco.mjtTexture.mjTEXTURE_2D
+CUBE_TEXTURE = mujoco.mjtTexture.mjTEXTURE_CUBE
 
 
 @cache
@@ -50,7 +51,7 @@ class FloorPlanRenderer:
     def __init__(self, config: CameraConfig, fine: DepthCamera):
         """fine: from `npmp.envs.images.finer`. Raises InputError where MuJoCo has no renderer."""
         self.config = config
-        self.place = fine.place.cpu()
+        self.position = fine.position.cpu()
         self.size = fine.config.size
         self.floor_plans = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
         along, right, down = fine.axes
@@ -69,7 +70,7 @@ class FloorPlanRenderer:
             if field not in self.floor_plans:
                 self.floor_plans[field] = self._build(terrain, field)
             turned = rotation[i].cpu()
-            at = (position[i].cpu() + turned @ self.place).numpy().astype(float)
+            at = (position[i].cpu() + turned @ self.position).numpy().astype(float)
             at -= [*terrain.corner[field].tolist(), float(terrain.heights.min())]
             self._draw(pixels[i], self.floor_plans[field], at, turned.numpy().astype(float))
         return torch.from_numpy(pixels[:, ::-1].copy()).to(position) / 255.0
@@ -114,13 +115,13 @@ def floor_plan(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator)
     """A floor, walls on occupied cells (rows by y, columns by x), random materials and lights."""
     spec = mujoco.MjSpec()
     side = cell * len(stands)
-    for name, kind in (("floor", PLANE), ("wall", CUBE)):
+    for name, kind in (("floor", PLANE_TEXTURE), ("wall", CUBE_TEXTURE)):
         first, second = rng.uniform(0.1, 0.95, (2, 3))
         spec.add_texture(
             name=name,
             type=kind,
-            width=SIDE,
-            height=SIDE if kind == PLANE else 6 * SIDE,
+            width=TEXTURE_SIZE,
+            height=TEXTURE_SIZE if kind == PLANE_TEXTURE else 6 * TEXTURE_SIZE,
             builtin=rng.choice(PATTERNS),
             rgb1=first,
             rgb2=second if rng.random() < 0.5 else 0.7 * first + 0.3 * second,
@@ -141,8 +142,8 @@ def floor_plan(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator)
     tall = WALL_M / 2.0
     for low, high in boxes(stands):
         size = 0.5 * cell * (high - low)[::-1]
-        place = 0.5 * cell * (low + high - 1)[::-1]
-        world.add_geom(type=box, size=[*size, tall], pos=[*place, tall], material="wall")
+        middle = 0.5 * cell * (low + high - 1)[::-1]
+        world.add_geom(type=box, size=[*size, tall], pos=[*middle, tall], material="wall")
     for _ in range(rng.integers(1, 4)):
         world.add_light(
             pos=rng.uniform([0.0, 0.0, 2.0], [side, side, 3.5]),

@@ -31,12 +31,12 @@ class FreeBody:
 
     @property
     def position(self) -> Tensor:
-        """(n, 3) [m], world frame."""
+        """Positions in the world, (n, 3) [m]."""
         return self._sim.qpos[:, self._q : self._q + 3].float()
 
     @property
     def velocity(self) -> Tensor:
-        """(n, 3) [m/s], world frame."""
+        """Velocities in the world, (n, 3) [m/s]."""
         return self._sim.qvel[:, self._v : self._v + 3].float()
 
     def apply(self, force: Tensor) -> None:

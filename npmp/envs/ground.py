@@ -22,8 +22,9 @@ from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainL
 
 # starts on rough ground: at its gentlest points, or at the foot of a climb
 STARTS = ("gentle", "uphill")
-# the critic's height samples, forwards and to the left of the robot [m]
+# the critic's height samples, forwards of the robot [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
+# the critic's height samples, to the left of the robot [m]
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
 AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
 # the world model's height samples about a foot, which moves less far in a control step [m]
@@ -37,7 +38,7 @@ class GroundConfig:
 
     # a name of `terrain.TERRAINS`, or several joined by "+"
     terrain: str = "flat"
-    # from flat at 0 to `terrain_height` and `terrain_limits` at 1
+    # scale of the terrain: flat at 0, `terrain_height` and `terrain_limits` at 1
     terrain_level: float = 1.0
     # height of Perlin noise, from the lowest to the highest point [m]
     terrain_height: float = 0.3
@@ -46,7 +47,7 @@ class GroundConfig:
     # number of fields over which robots are distributed
     terrain_fields: int = 128
     terrain_seed: int = 0
-    # a name of `STARTS`
+    # where episodes start: gentle, or uphill (before slopes and stairs)
     terrain_starts: str = "gentle"
     # sizes of the other kinds at level 1
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
@@ -90,7 +91,7 @@ class Ground:
         """Allocate state for a `TaskEnv` whose robots exist."""
         self.env = env
 
-    def place(self, ids: Tensor, generator: torch.Generator) -> None:
+    def move_to_field(self, ids: Tensor, generator: torch.Generator) -> None:
         """Move robots ids (k,) from flat ground to the start of an episode."""
 
     def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
@@ -122,19 +123,19 @@ class Ground:
         [m], clamped to 1; (n, 0) if flat."""
         return state.root_pos[:, :0]
 
-    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
-        """Height of the ground under k robots, (k, ...) [m], at places (k, ..., 2) as of
+    def height_at(self, position: Tensor, robots: Tensor) -> Tensor:
+        """Height of the ground under k robots, (k, ...) [m], at positions (k, ..., 2) as of
         `integrated`. robots: (k,) indices."""
-        return place.new_zeros(place.shape[:-1])
+        return position.new_zeros(position.shape[:-1])
 
-    def height_in_world(self, place: Tensor) -> Tensor:
-        """Height of the ground (...) [m] at places (..., 2) in the simulation."""
-        return place.new_zeros(place.shape[:-1])
+    def height_in_world(self, position: Tensor) -> Tensor:
+        """Height of the ground (...) [m] at positions (..., 2) in the simulation."""
+        return position.new_zeros(position.shape[:-1])
 
-    def above(self, place: Tensor, patch: Tensor) -> Tensor:
-        """Height of the ground at places (B, ..., 2 or 3) above patches (B, 2), (B, ...) [m]. It
+    def above(self, position: Tensor, patch: Tensor) -> Tensor:
+        """Height of the ground at positions (B, ..., 2 or 3) above patches (B, 2), (B, ...) [m]. It
         has no gradient, as a blind robot does not choose its footholds."""
-        return place.new_zeros(place.shape[:-1])
+        return position.new_zeros(position.shape[:-1])
 
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
         """Height of the ground at `ABOUT_FEET` of F feet above the patch (B, 2), (B, 5 F) [m],
@@ -188,7 +189,7 @@ class RoughGround(Ground):
 
     def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
         """uphill: start on slopes and stairs at `Terrain.foot`, facing up; otherwise at a gentle
-        place, in any heading."""
+        position, in any heading."""
         self.terrain = terrain
         self.uphill = uphill
         self.curriculum = curriculum
@@ -215,10 +216,10 @@ class RoughGround(Ground):
 
     # --- episodes ---
 
-    def place(self, ids: Tensor, generator: torch.Generator) -> None:
+    def move_to_field(self, ids: Tensor, generator: torch.Generator) -> None:
         """Move robots ids (k,) from flat ground onto a field, the lowest foot on the ground."""
         draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
-        fields = len(self.terrain.places)
+        fields = len(self.terrain.starts)
         if self.spread:
             field = ids * fields // self.env.num_envs
         else:
@@ -226,15 +227,15 @@ class RoughGround(Ground):
                 self._promote(ids, draw[3])
             low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
             field = low + (draw[0] * (high - low)).long()
-        spot = (draw[1] * self.terrain.places.shape[1]).long()
-        place = self.terrain.places[field, spot]
+        spot = (draw[1] * self.terrain.starts.shape[1]).long()
+        position = self.terrain.starts[field, spot]
         yaw = 2.0 * math.pi * draw[2]
         if self.uphill:
             up = self._climbs[field]
-            place = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), place)
+            position = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), position)
             yaw = torch.where(up, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)
-        self.env.robots.carry(ids, place, geometry.yaw_matrix(yaw))
-        lift = torch.zeros(len(ids), 3, device=place.device)
+        self.env.robots.carry(ids, position, geometry.yaw_matrix(yaw))
+        lift = torch.zeros(len(ids), 3, device=position.device)
         lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
         self.env.robots.shift(ids, lift)
         self.field = self.field.index_copy(0, ids, field)
@@ -291,8 +292,8 @@ class RoughGround(Ground):
         return self.around(state).mean(-1)
 
     def integrated(self, state: RobotState) -> RobotState:
-        place = torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
-        return state._replace(root_pos=place)
+        root_pos = torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
+        return state._replace(root_pos=root_pos)
 
     def local(self, state: RobotState) -> RobotState:
         return self.integrated(state).above(self.level(state))
@@ -304,28 +305,28 @@ class RoughGround(Ground):
         heights = self.around(state)
         return (heights - heights.mean(-1, keepdim=True)).clamp(-1.0, 1.0)
 
-    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
-        return self._height(place, self.field[robots])
+    def height_at(self, position: Tensor, robots: Tensor) -> Tensor:
+        return self._height(position, self.field[robots])
 
-    def height_in_world(self, place: Tensor) -> Tensor:
-        return self.terrain.height_at(place)
+    def height_in_world(self, position: Tensor) -> Tensor:
+        return self.terrain.height_at(position)
 
-    def _height(self, place: Tensor, field: Tensor) -> Tensor:
-        """Height of periodic fields (k,) at places (k, ..., 2), (k, ...) [m]."""
+    def _height(self, position: Tensor, field: Tensor) -> Tensor:
+        """Height of periodic fields (k,) at positions (k, ..., 2), (k, ...) [m]."""
         corner = self.terrain.corner[field]
-        corner = corner.view(len(corner), *([1] * (place.dim() - 2)), 2)
-        return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
+        corner = corner.view(len(corner), *([1] * (position.dim() - 2)), 2)
+        return self.terrain.height_at(corner + (position.to(corner) - corner) % PERIOD_M)
 
-    def above(self, place: Tensor, patch: Tensor) -> Tensor:
+    def above(self, position: Tensor, patch: Tensor) -> Tensor:
         level, field = patch.unbind(-1)
-        height = self._height(place[..., :2].detach(), field.long())
+        height = self._height(position[..., :2].detach(), field.long())
         return height - level.view(-1, *([1] * (height.dim() - 1)))
 
     @torch.no_grad()
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, self._about_feet, feet)
-        return self.above(place, patch).transpose(-1, -2).flatten(-2)
+        points = points_around(state, self._about_feet, feet)
+        return self.above(points, patch).transpose(-1, -2).flatten(-2)
 
     def figures(self) -> dict[str, float]:
         """With a curriculum `terrain_level`, the mean level of the robots' fields."""
@@ -343,7 +344,7 @@ class RoughGround(Ground):
         """As `Ground.load_state_dict`; also raises for fields and levels that do not exist."""
         if "field" not in state:
             raise ValueError("the checkpoint is of flat ground, expected rough ground")
-        for name, count in (("field", len(self.terrain.places)), ("row", self._rows)):
+        for name, count in (("field", len(self.terrain.starts)), ("row", self._rows)):
             if not ((state[name] >= 0) & (state[name] < count)).all():
                 raise ValueError(f"{name}: must be below {count}")
         for key, name in self.saved.items():
@@ -361,15 +362,15 @@ def make_ground(config: GroundConfig) -> Ground:
     )
 
 
-def points_around(state: RobotState, offsets: Tensor, place: Tensor | None = None) -> Tensor:
+def points_around(state: RobotState, offsets: Tensor, centres: Tensor | None = None) -> Tensor:
     """Points (..., g, 2) [m] in the world at `offsets` (g, 2) [m] forwards and to the left of
-    robots; with place (..., F, 2) around these points, (..., F, g, 2)."""
+    robots; with centres (..., F, 2) around these, (..., F, g, 2)."""
     yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
     cosine = torch.cos(yaw)
     sine = torch.sin(yaw)
     ahead = offsets[:, 0]
     aside = offsets[:, 1]
     turned = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
-    if place is None:
+    if centres is None:
         return state.root_pos[..., None, :2] + turned
-    return place.unsqueeze(-2) + turned.unsqueeze(-3)
+    return centres.unsqueeze(-2) + turned.unsqueeze(-3)

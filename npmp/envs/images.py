@@ -150,7 +150,7 @@ def render_images(
     ):
         depth = fine.depths(where, turned, terrain.height_at)
         ray = fine.rays @ turned.mT
-        origin = where + turned @ fine.place
+        origin = where + turned @ fine.position
         point = origin[:, None] + depth[..., None] * ray
         colours.append(Appearances(numbers).paint(point, ray, depth, terrain))
     appearances = Appearances(uniform)
@@ -177,7 +177,7 @@ def level_of(fine: DepthCamera, up: Tensor, height: float) -> Tensor:
     """
     columns, rows = fine.config.size
     # a fallen robot's camera may be below the floor
-    above = (height + up @ fine.place).clamp(min=0.05)
+    above = (height + up @ fine.position).clamp(min=0.05)
     down = -up @ fine.rays.T / above.unsqueeze(-1)
     return down.clamp(min=0.0).unflatten(1, (rows, columns))
 
@@ -203,13 +203,13 @@ def compared(fine: DepthCamera, now: View, earlier: View, level: Tensor) -> Tens
     along, right, down = torch.tensor(fine.axes, dtype=torch.float32, device=level.device)
     half = [math.tan(math.radians(fov / 2.0)) for fov in fine.config.fov_deg]
     moved = (now.position - earlier.position) * torch.tensor([1.0, 1.0, 0.0], device=level.device)
-    origin = now.rotation @ fine.place + moved
-    apart = torch.linalg.vector_norm((origin - earlier.rotation @ fine.place)[:, :2], dim=-1)
+    origin = now.rotation @ fine.position + moved
+    apart = torch.linalg.vector_norm((origin - earlier.rotation @ fine.position)[:, :2], dim=-1)
     floor = fine.rays @ now.rotation.mT / level.clamp(min=1.0 / REACH_M).flatten(1)[..., None]
     image = earlier.image.movedim(-1, 1)
     differences = []
     for share in SHARES:
-        ray = (origin[:, None] + share * floor) @ earlier.rotation - fine.place
+        ray = (origin[:, None] + share * floor) @ earlier.rotation - fine.position
         away = ray @ along
         at = torch.stack((ray @ right / half[0], ray @ down / half[1]), -1)
         at = at / away.clamp(min=0.05)[..., None]
@@ -302,7 +302,8 @@ class ImageCamera(DepthCamera):
         pose = torch.cat((now.position, now.rotation.flatten(1)), -1)
         image = (255.0 * now.image).round().byte()
         cameras = [
-            (at[:, :3] + at[:, 3:].view(-1, 3, 3) @ self.place)[:, :2] for at in (pose, poses[:, 1])
+            (at[:, :3] + at[:, 3:].view(-1, 3, 3) @ self.position)[:, :2]
+            for at in (pose, poses[:, 1])
         ]
         first = poses[:, 1, 0].isnan()
         new = first | (torch.linalg.vector_norm(cameras[0] - cameras[1], dim=-1) >= BASE_M)

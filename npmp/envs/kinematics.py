@@ -58,7 +58,7 @@ class Kinematics(nn.Module):
         for b in range(1, nbody):
             if parent[b] < 0:
                 raise InputError(
-                    f"body '{model.body(b + 1).name}' is not part of the tree of the free root"
+                    f"body '{model.body(b + 1).name}' hangs from the world, expected the free root"
                 )
             depth[b] = depth[parent[b]] + 1
         # the order of evaluation: level by level, the root first
@@ -152,7 +152,7 @@ def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.nda
     cross = np.cross(axis[:, None], np.eye(3)).swapaxes(-1, -2)
     turns = (fixed @ cross, fixed @ cross @ cross)
     anchor = model.jnt_pos[hinge][..., None]
-    places = (model.body_pos[bodies + 1][..., None], *(-turn @ anchor for turn in turns))
-    parts = zip((fixed, *turns), places, strict=True)
+    offsets = (model.body_pos[bodies + 1][..., None], *(-turn @ anchor for turn in turns))
+    parts = zip((fixed, *turns), offsets, strict=True)
     joint = np.where(hinge < 0, model.nq, model.jnt_qposadr[hinge]) - 7
     return *(np.concatenate(part, -1)[..., None] for part in parts), joint

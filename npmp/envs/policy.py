@@ -19,9 +19,9 @@ class Observation(NamedTuple):
     """A policy's observation at a control step, leading shape (...). Trees leave out fields that
     are None."""
 
-    # (..., o) as `npmp.envs.features.proprioception`
+    # (..., o) `npmp.envs.features.proprioception`
     proprioception: Tensor
-    # (..., c) as `Task.observe`, unscaled; for a lower policy the upper one's command
+    # (..., c) `Task.observe`, unscaled; for a lower policy the command of the upper one
     task: Tensor
     # (...) bool: an episode begins with this step
     is_first: Tree = None
@@ -31,7 +31,7 @@ class Observation(NamedTuple):
     free: Tree = None
     # (..., d) the latent of the step before; 0 at an episode's start
     z_before: Tree = None
-    # (..., f) as `Prior.observe`
+    # (..., f) `Prior.observe`
     prior: Tree = None
     # (..., d) standard normal, to sample latents; None: their mean, or the policy's generator
     noise: Tree = None

@@ -1,6 +1,6 @@
 """A batch of simulated robots: physics, drives, pushes and sensors, independent of the task.
 
-It computes the next observation from an action, in imitation and reuse. Tasks place robots, set
+It computes the next observation from an action, in imitation and reuse. Tasks reset robots, set
 commands and end episodes.
 """
 
@@ -115,7 +115,7 @@ class RobotBatch:
         device: torch.device | str = "cpu",
         engine: str = "",
     ):
-        """All simulations in the model's default state; `place` them before use.
+        """All simulations in the model's default state; `reset` them before use.
 
         Args:
           device: of all tensors.
@@ -266,7 +266,7 @@ class RobotBatch:
         squares = None if self.sim.drives is None else self.sim.drives.current_squares
         return None if squares is None else squares.to(self.device)
 
-    def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
+    def reset(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Reset robots ids (k,): new physics, a start state, no push, and a constant history."""
         self.randomizer.sample(ids, generator)
         self.sim.set_state(ids, *self._whole(start))
@@ -295,22 +295,22 @@ class RobotBatch:
         qvel[:, self._v] = start.qvel.to(qvel)
         return qpos, qvel
 
-    def carry(self, ids: Tensor, place: Tensor, turn: Tensor) -> None:
+    def carry(self, ids: Tensor, position: Tensor, turn: Tensor) -> None:
         """Move robots ids (k,) in the horizontal plane; physics on flat ground does not change.
 
         Args:
-          place: (k, 2) new positions [m]. turn: (k, 3, 3) rotation about the vertical of robots and
-            velocities.
+          position: (k, 2) new positions [m].
+          turn: (k, 3, 3) rotation about the vertical of robots and velocities.
         """
-        position = torch.cat((place, self.state.root_pos[ids, 2:]), -1)
+        root_pos = torch.cat((position, self.state.root_pos[ids, 2:]), -1)
         self.state = self.state._replace(
-            root_pos=self.state.root_pos.index_copy(0, ids, position),
+            root_pos=self.state.root_pos.index_copy(0, ids, root_pos),
             root_rot=self.state.root_rot.index_copy(0, ids, turn @ self.state.root_rot[ids]),
         )
         qpos = self.sim.qpos[ids]
         qvel = self.sim.qvel[ids]
         robot, speed = turned(geometry.yaw_of(turn), qpos[:, self._q], qvel[:, self._v])
-        robot[:, :2] = place.to(qpos)
+        robot[:, :2] = position.to(qpos)
         qpos[:, self._q] = robot
         qvel[:, self._v] = speed
         self.sim.move(ids, qpos, qvel)
@@ -439,7 +439,10 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
         for name in robot.joint_names
     ]
     if addresses != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
-        raise ValueError(f"the joints of '{robot.name}' are not contiguous in the scene")
+        raise ValueError(
+            f"the joints of robot '{robot.name}' have addresses {addresses} in the scene, expected"
+            f" consecutive ones from {(q + 7, v + 6)}"
+        )
     if model.nu not in (nu, 2 * nu):  # two muscles per joint
         raise ValueError(
             f"the scene has {model.nu} drives, expected the {nu} of robot '{robot.name}'"

@@ -81,8 +81,8 @@ class StartSampler:
         rate = (self._failures + 0.05) / (self._visits + 1.0)
         # segments, then one of their frames: as sampling among all frames, but faster
         segment = torch.multinomial(rate * self._mass, n, replacement=True, generator=generator)
-        place = torch.rand(n, generator=generator, device=uniform.device) * self._allowed[segment]
-        weighted = self._first[segment] + place.long().clamp(max=self._allowed[segment] - 1)
+        offset = torch.rand(n, generator=generator, device=uniform.device) * self._allowed[segment]
+        weighted = self._first[segment] + offset.long().clamp(max=self._allowed[segment] - 1)
         chance = torch.rand(n, generator=generator, device=uniform.device)
         frame = torch.where(chance < self.uniform_share, uniform, weighted)
         return self._clip_of_frame[frame], frame
@@ -94,8 +94,8 @@ class StartSampler:
             return torch.randint(len(self._frames), (n,), generator=generator, device=device)
         share = torch.rand(n, generator=generator, dtype=torch.float64, device=device)
         share = share * self._cumulative[-1]
-        place = torch.searchsorted(self._cumulative, share, right=True)
-        return place.clamp(max=len(self._frames) - 1)
+        index = torch.searchsorted(self._cumulative, share, right=True)
+        return index.clamp(max=len(self._frames) - 1)
 
     @property
     def counts(self) -> Tensor:

@@ -70,8 +70,8 @@ class StartPoses:
             yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
         turn = geometry.yaw_matrix(yaw)
         state = RobotState.unpack(states[row])
-        place = geometry.to_world(turn, state.root_pos)
-        state = state._replace(root_pos=place, root_rot=turn @ state.root_rot)
+        root_pos = geometry.to_world(turn, state.root_pos)
+        state = state._replace(root_pos=root_pos, root_rot=turn @ state.root_rot)
         start = Start(*turned(yaw, qpos[row], qvel[row]), state)
         if self.tilt or self.speed:
             start = disturbed(start, self.tilt, self.speed, self._feet, generator)

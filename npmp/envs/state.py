@@ -84,9 +84,9 @@ class RobotState(NamedTuple):
 
     def above(self, height: Tensor) -> RobotState:
         """The state with heights relative to `height` (...) [m]."""
-        place = self.root_pos[..., :2]
+        position = self.root_pos[..., :2]
         up = self.root_pos[..., 2:] - height.unsqueeze(-1)
-        return self._replace(root_pos=torch.cat((place, up), -1))
+        return self._replace(root_pos=torch.cat((position, up), -1))
 
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
         """This state where mask (n,) bool is true, the other elsewhere."""
@@ -213,8 +213,10 @@ def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
     none = torch.zeros_like(half)
     yaw_quat = torch.stack((torch.cos(half), none, none, torch.sin(half)), -1)
     quat = geometry.multiply_quat(yaw_quat, qpos[:, 3:7])
-    place, speed = (geometry.to_world(turn, part[:, :3].to(turn)) for part in (qpos, qvel))
-    return torch.cat((place, quat, qpos[:, 7:]), -1), torch.cat((speed.to(qvel), qvel[:, 3:]), -1)
+    position, speed = (geometry.to_world(turn, part[:, :3].to(turn)) for part in (qpos, qvel))
+    return torch.cat((position, quat, qpos[:, 7:]), -1), torch.cat(
+        (speed.to(qvel), qvel[:, 3:]), -1
+    )
 
 
 def pose_from_qpos(qpos: Tensor) -> Pose:

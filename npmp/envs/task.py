@@ -25,7 +25,7 @@ from npmp.envs.state import RobotState
 from npmp.robots import Robot
 
 P = TypeVar("P", bound="Part")
-# of states (..., ) and goals (..., g)
+# function of states (...) and goals (..., g)
 Measure = Callable[[RobotState, Tensor], Tensor]
 
 
@@ -35,7 +35,7 @@ class Start(NamedTuple):
     qpos: Tensor  # (k, 7 + nu) of the robot
     qvel: Tensor  # (k, 6 + nu) of the robot
     state: RobotState  # (k, ...) the same as a `RobotState`
-    # (k, nq), (k, nv) of the whole scene; the robot's columns are overwritten
+    # qpos (k, nq) and qvel (k, nv) of the whole scene; the robot's columns are overwritten
     others: tuple[Tensor, Tensor] | None = None
 
 
@@ -201,10 +201,10 @@ class Term:
       InputError: for a value that is no function, or a function without a name.
     """
 
-    # of a `RobotState` and a goal; differentiable where it is learned in imagination
+    # function of a `RobotState` and a goal; differentiable if it is learned in imagination
     value: Measure
     weight: float = 1.0
-    # by default the function's
+    # name of the term; by default that of the function
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -246,10 +246,11 @@ class Figures:
     of: Callable[[Trial], dict[str, Any]] = lambda trial: {}
     # figures that a training run logs
     logged: tuple[str, ...] = ()
-    # names and units of the channels of `traced`: two metrics, command and achieved
+    # names and units of the channels of `traced`
     channels: tuple[tuple[str, str], ...] = ()
+    # two metrics: the command and the achieved value
     traced: tuple[str, str] = ("command", "achieved")
-    # length of a trial [s]
+    # duration of an evaluation [s]
     trial_s: float = 60.0
 
 
@@ -262,7 +263,7 @@ class Parts:
     starts: Starts
     # the inputs of the policy: functions of state and goal, then sensors
     observations: Sequence[Inputs | Sensor]
-    # their names are the objectives
+    # reward terms; their names are the objectives
     rewards: Sequence[Term]
     # an episode fails where one is true, or its simulation diverges
     terminations: Sequence[Measure] = ()
@@ -274,14 +275,14 @@ class Parts:
     imaginable: bool = True
     error: Measure = lambda state, goal: torch.zeros_like(state.root_pos[..., 0])
     error_name: str = "error"
-    # for figures and plots, by name
+    # measures for figures and plots, by name
     metrics: Mapping[str, Measure] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
     # other parts with state: filters, clocks
     memory: Sequence[Part] = ()
-    # sets the commands after all other parts
+    # part that sets the commands after all other parts
     planner: Part | None = None
-    # if they differ from the commands
+    # the goals, if they differ from the commands
     goals: Goals | None = None
     # the terrain
     ground: GroundConfig = field(default_factory=GroundConfig)
@@ -312,7 +313,7 @@ class Task:
     policies_of: ClassVar[tuple[str, ...]] = ()
 
     env: Any  # the `TaskEnv` of `bind`
-    # of `with_rewards`: the terms that `Parts.loss` does not stand for
+    # terms of `with_rewards`, which `Parts.loss` does not stand for
     added_rewards: Sequence[Term] = ()
     # the factor of `Parts.loss`, by the weight of the one term that it stands for
     loss_scale: float = 1.0
@@ -535,7 +536,7 @@ class Task:
     @property
     @final
     def extra_inputs(self) -> dict[str, tuple[float, float]]:
-        """(low, high) of each column of the sensors by its name."""
+        """Lowest and highest value of each column of the sensors, by name."""
         return {name: pair for extra in self.extras for name, pair in extra.ranges.items()}
 
     @property

@@ -64,7 +64,7 @@ class TaskEnv(Generic[T]):
         self.task = task
         self.robot = task.robot
         self.ground = make_ground(task.parts.ground)
-        self._place: dict[str, Any] = {
+        self._device_options: dict[str, Any] = {
             "num_threads": num_threads,
             "device": device,
             "engine": engine,
@@ -72,7 +72,9 @@ class TaskEnv(Generic[T]):
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
-        self.robots = batch = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
+        self.robots = batch = RobotBatch(
+            task.robot, self._scene(), num_envs, config, **self._device_options
+        )
         self.num_envs = num_envs
         self.num_threads = num_threads
         self.device = batch.device
@@ -97,7 +99,9 @@ class TaskEnv(Generic[T]):
 
     def for_task(self, task: Task, *, seed: int) -> TaskEnv[Any]:
         """An environment of another task with the same robots, device and engine."""
-        return TaskEnv(task, self.num_envs, robots=self.robots.config, seed=seed, **self._place)
+        return TaskEnv(
+            task, self.num_envs, robots=self.robots.config, seed=seed, **self._device_options
+        )
 
     @cached_property
     def feet(self) -> Feet:
@@ -134,8 +138,8 @@ class TaskEnv(Generic[T]):
         ids = torch.nonzero(chosen).squeeze(-1)
         if len(ids) == 0:
             return self.state
-        self.robots.place(ids, self.task.start(ids, self.generator, **where), self.generator)
-        self.ground.place(ids, self.generator)
+        self.robots.reset(ids, self.task.start(ids, self.generator, **where), self.generator)
+        self.ground.move_to_field(ids, self.generator)
         self.task.begin(ids, self.generator)
         self.age = self.age.index_fill(0, ids, 0)
         return self.state

@@ -20,7 +20,7 @@ from npmp.core.settings import flat, read_run_settings
 from npmp.core.tables import read_table, to_float
 
 FloatArray = npt.NDArray[np.float64]
-# by dotted key, values as text
+# values as text, by dotted key
 Settings = dict[str, str]
 
 # settings that do not change a run's result, or only its seed
@@ -99,8 +99,9 @@ class Statistic:
     mean: float
     low: float
     high: float
-    # runs that have the value, and all runs
+    # number of runs that have the value
     count: int
+    # number of all runs
     of: int
 
     @classmethod
@@ -127,20 +128,20 @@ class Statistic:
 # --- reading
 
 
-def find_runs(places: Sequence[str]) -> list[Path]:
+def find_runs(paths: Sequence[str]) -> list[Path]:
     """The run folders among folders, folders of runs (a sweep's) and patterns, without duplicates.
 
     Raises:
-      InputError: for a place without a run.
+      InputError: for a path without a run.
     """
     folders: dict[Path, Path] = {}
-    for place in places:
-        path = Path(place).expanduser()
+    for text in paths:
+        path = Path(text).expanduser()
         matches = [str(path)] if path.exists() else sorted(glob.glob(str(path), recursive=True))
         runs = [run for match in matches for run in _runs_in(Path(match))]
         if not runs:
             raise InputError(
-                f"no run at '{place}'; expected a folder with config.yaml and metrics.csv,"
+                f"'{text}': no run; expected a folder with config.yaml and metrics.csv,"
                 " or a folder of such"
             )
         folders |= {run.resolve(): run for run in runs if run.resolve() not in folders}

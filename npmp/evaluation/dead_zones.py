@@ -19,8 +19,9 @@ AXES = ("forward", "lateral", "yaw")
 MAGNITUDES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # [m/s, rad/s] [D]
 ROBOTS_PER_COMMAND = 4  # [D]
 MIN_RESPONSE = 0.2  # share of a command that must be achieved [gaitkeeper 0.5]
-# duration of a trial, and its last part, which is measured [D]
+# duration of a trial [s] [D]
 SECONDS = 12.0
+# length of its last part, which is measured [s] [D]
 LAST_S = 5.0
 
 
@@ -59,16 +60,16 @@ def find_dead_zones(
     command_range: CommandRange,
     *,
     seed: int = 0,
-    **place: Any,
+    **device_options: Any,
 ) -> list[DeadZone]:
     """Both directions of each axis within the policy's range, on the ground of `config`.
 
-    place: as of `TaskEnv`.
+    device_options: as of `TaskEnv`.
     """
     commands = axis_commands(command_range).repeat_interleave(ROBOTS_PER_COMMAND, 0)
     if not len(commands):
         return []
-    env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **place)
+    env = TaskEnv(Walk(robot, config), len(commands), robots=robots, seed=seed, **device_options)
     trial = run_trial(policy, env, seconds=SECONDS, seed=seed, commands=commands.unsqueeze(0))
     return dead_zones_of(trial, commands)
 

@@ -29,8 +29,9 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 CONTACT_M = 0.005
 # speed of the base above which the robot walks [m/s]
 MOVING_MPS = 0.1
-# trial of a module that tracks recordings: robots, and duration [s]
+# robots in the trial of a module that tracks recordings
 TRACKED_ROBOTS = 64
+# duration of this trial [s]
 TRACKED_S = 20.0
 # shorter swings are bounces
 MIN_SWING_S = 0.06
@@ -223,14 +224,14 @@ def worst_foot(trial: Trial) -> dict[str, float]:
 
 
 def module_foot_motion(
-    skill: SkillModule, robot: Robot, motions: MotionSet, *, seed: int, **place: Any
+    skill: SkillModule, robot: Robot, motions: MotionSet, *, seed: int, **device_options: Any
 ) -> tuple[FootMotion, Floats]:
     """Foot motion of a module that tracks recordings from random frames, and its mean velocities
-    over the half second around each step (T, n, 3). place: as of `TaskEnv`."""
+    over the half second around each step (T, n, 3). device_options: as of `TaskEnv`."""
     frames = skill.contract.context_horizon
     config = ImitationConfig(uniform_starts=1.0, future_frames=frames)
     task = Imitation(robot, config, motions)
-    env = TaskEnv(task, TRACKED_ROBOTS, seed=seed, **place)
+    env = TaskEnv(task, TRACKED_ROBOTS, seed=seed, **device_options)
     trial = run_trial(tracking(skill), env, seconds=TRACKED_S, seed=seed)
     motion = foot_motion(trial, slice(None), ~(trial.fell | trial.metrics["is_first"]))
     return motion, smoothed(trial.metrics["velocity"].double().numpy(), 1.0 / trial.dt)

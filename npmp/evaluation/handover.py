@@ -24,16 +24,19 @@ from npmp.skills.high_level_policy import load_policy
 from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig
 
-# A robot is down if it leans by more than FALLEN_DEG [deg], or its feet are less deep below the
-# root than LOW times the standing height, for FALLEN_S [s].
+# tilt from which a robot is down [deg]
 FALLEN_DEG = 55.0
+# depth of the feet below the root, over the standing height, below which a robot is down
 LOW = 0.5
+# time after which such a robot is down [s]
 FALLEN_S = 0.1
-# It stands if it leans by less than STEADY_DEG [deg], the feet are deeper than HIGH times the
-# standing height, and all joints are within STEADY_RAD [rad] of the home pose, for STEADY_S [s].
+# largest tilt of a standing robot [deg]
 STEADY_DEG = 15.0
+# least depth of a standing robot's feet below the root, over the standing height
 HIGH = 0.85
+# largest deviation of a standing robot's joints from the home pose [rad]
 STEADY_RAD = 0.35
+# time after which such a robot stands [s]
 STEADY_S = 0.4
 
 

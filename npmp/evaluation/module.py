@@ -38,15 +38,15 @@ class TrackingTrial:
         *,
         starts: int,
         seed: int,
-        **place: Any,
+        **device_options: Any,
     ):
         """Args:
         future_frames: of the reference that the modules observe, `context_horizon`.
-        place: `engine`, `device` and `num_threads` of the environment.
+        device_options: `engine`, `device` and `num_threads` of the environment.
         """
         config = ImitationConfig(uniform_starts=1.0, future_frames=future_frames)
         self.env = TaskEnv(
-            Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
+            Imitation(robot, config, motions), starts, robots=robots, seed=seed, **device_options
         )
         # sampled on the CPU: the same starts on every device
         sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
@@ -91,20 +91,22 @@ def evaluate_module(
     """
     skill.check_robot(robot)
     like = like or RobotBatchConfig().like(skill)
-    place: dict[str, Any] = {"device": device, "num_threads": threads, "engine": engine}
+    device_options: dict[str, Any] = {"device": device, "num_threads": threads, "engine": engine}
     frames = skill.contract.context_horizon
     env = TaskEnv(
         Imitation(robot, ImitationConfig(future_frames=frames), motions),
         len(motions.motions),
         robots=like,
         seed=seed,
-        **place,
+        **device_options,
     )
     skill.to(env.device)
     clip = torch.arange(env.num_envs, device=env.device)
     result = track(skill, env, clip, env.task.tracking.reference.start[clip])
     clips = write_rollouts(out / "rollouts.h5", result, env, motions)
-    trial = TrackingTrial(robot, motions, like, frames, starts=starts, seed=seed + 1000, **place)
+    trial = TrackingTrial(
+        robot, motions, like, frames, starts=starts, seed=seed + 1000, **device_options
+    )
     return {
         "robot": robot.name,
         "seed": seed,

@@ -48,7 +48,7 @@ class PolicyEvaluationConfig:
     robots: int = 64
     # duration of the main trial; None: the task's
     seconds: float | None = None
-    # also trials with constant commands, over a grid of the range: gait, error, falls
+    # whether to add trials with constant commands, over a grid of the range: gait, error, falls
     grid: bool = False
     # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()
@@ -67,7 +67,7 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Metrics of a policy, and the main trial."""
 
-    # figures of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
+    # figures of the task, effort and gait, and the rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task
@@ -122,7 +122,7 @@ def evaluate_policy(
     *,
     motions: MotionSet | None = None,
     seed: int = 0,
-    **place: Any,
+    **device_options: Any,
 ) -> PolicyEvaluation:
     """Evaluate a policy at a task.
 
@@ -131,7 +131,7 @@ def evaluate_policy(
       robots: drives, sensors, physics and pushes; by default ideal robots, with the hold of the
         module's training.
       motions: recordings; their gait and that of the module tracking them are added to the grid.
-      place: sim, device and num_threads, as of `TaskEnv`.
+      device_options: engine, device and num_threads, as of `TaskEnv`.
 
     Raises:
       InputError: for a policy of another task, and for a grid, pushes or grounds of a task without
@@ -140,24 +140,24 @@ def evaluate_policy(
     task = make_task()
     robots = robots or RobotBatchConfig().like(policy.lower)
     policy.upper.check_task(task)
-    place = {"seed": seed, **place, "robots": robots}
+    env_options = {"seed": seed, **device_options, "robots": robots}
     if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
             f"grid, pushes and grounds need a task with velocity commands; '{task.name}' has none"
         )
-    env = TaskEnv(task, config.robots, **place)
+    env = TaskEnv(task, config.robots, **env_options)
     trial = run_trial(policy, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
         commands = command_grid(task.commands.config.range)
-        env = TaskEnv(make_task(), len(commands) * config.robots, **place)
+        env = TaskEnv(make_task(), len(commands) * config.robots, **env_options)
         figures["grid"] = evaluate_commands(
             policy, env, commands, seconds=config.short_s, seed=seed
         )
         if motions is not None:
-            add_references(figures["grid"], policy.lower, task.robot, motions, **place)
+            add_references(figures["grid"], policy.lower, task.robot, motions, **env_options)
     if config.pushes:
-        calm = place | {"robots": replace(robots, pushes=PushConfig())}
+        calm = env_options | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
         figures["pushes"] = evaluate_pushes(
             policy, env, config.pushes, seconds=config.short_s, seed=seed
@@ -166,7 +166,7 @@ def evaluate_policy(
         kind: Any = type(task)
 
         def make_env(settings: Any) -> TaskEnv[Any]:
-            return TaskEnv(kind(task.robot, settings), config.robots, **place)
+            return TaskEnv(kind(task.robot, settings), config.robots, **env_options)
 
         figures["grounds"] = evaluate_terrains(
             policy, make_env, task.config, seconds=config.short_s, seed=seed
@@ -266,7 +266,7 @@ def add_references(
     motions: MotionSet,
     *,
     seed: int = 0,
-    **place: Any,
+    **device_options: Any,
 ) -> None:
     """Add gait metrics at about each row's command to the rows of `evaluate_commands`: `module`, of
     the module tracking recordings, and `recorded`; None if too few steps have that velocity."""
@@ -274,7 +274,9 @@ def add_references(
     sources = {"recorded": gait.recorded_foot_motion(robot, motions)}
     if skill.contract.decoder == "lstm":
         skill.check_encoder(robot)
-        sources["module"] = gait.module_foot_motion(skill, robot, motions, seed=seed, **place)
+        sources["module"] = gait.module_foot_motion(
+            skill, robot, motions, seed=seed, **device_options
+        )
     for row in rows:
         for name, (motion, velocity) in sources.items():
             row[name] = gait.metrics_at_command(motion, velocity, row["command"], pairs)

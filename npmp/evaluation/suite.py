@@ -93,9 +93,9 @@ class SuccessConfig:
 
     # time over which the velocity is averaged
     last_s: float = 3.0
-    # largest error, but at most half the commanded speed, so that standing still fails
+    # largest error of the speed, but at most half the commanded speed, so that standing still fails
     velocity_mps: float = 0.25
-    # likewise, at most half the commanded yaw rate
+    # largest error of the yaw rate, but at most half the commanded one
     yaw_rate_rps: float = 0.25
 
     def __post_init__(self) -> None:
@@ -226,13 +226,13 @@ def run_scenario(
     trials: int,
     seed: int = 0,
     recovery: Recovery | None = None,
-    **place: Any,
+    **device_options: Any,
 ) -> ScenarioResult:
     """Run all trials of a scenario. On slopes and stairs they start facing up.
 
     Args:
       recovery: the recovery policy, for fallen starts.
-      place: sim, device and num_threads, as of `TaskEnv`.
+      device_options: engine, device and num_threads, as of `TaskEnv`.
 
     Raises:
       InputError: for fallen starts without a recovery policy, or one with other actuation.
@@ -244,7 +244,7 @@ def run_scenario(
         raise InputError("a scenario with fallen starts needs a recovery policy: recovery=NAME")
     else:
         task = WalkOn(robot, setup.task, recovery.task)
-    env = TaskEnv(task, trials, robots=setup.robots, seed=seed, **place)
+    env = TaskEnv(task, trials, robots=setup.robots, seed=seed, **device_options)
     acting = policy
     if recovery is not None and scenario.fallen:
         acting = Handover(policy, recovery.policy, env)

@@ -24,9 +24,11 @@ from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import JointDecoder
 from npmp.skills.skill_module import SkillModule
 
-# fit of a behaviour prior: control steps per robot, action noise [rad], updates [D]
+# control steps per robot for the fit of a behaviour prior [D]
 BEHAVIOR_STEPS = 256
+# action noise during these steps [rad] [D]
 BEHAVIOR_NOISE = 0.03
+# updates of this fit [D]
 BEHAVIOR_UPDATES = 3000
 
 

@@ -41,7 +41,7 @@ class Demonstration(NamedTuple):
     before: Tensor  # (T, n, s) packed state before the step
     proprioception: Tensor  # (T, n, o) before the step
     z_before: Tensor  # (T, n, d)
-    # (T, n, d) of the encoder's distribution; for a module on its prior, the latents
+    # (T, n, d) means of the encoder's distribution; for a module on its prior, the latents
     mean: Tensor
     std: Tensor  # (T, n, d) likewise; zero of a module on its prior
     is_first: Tensor  # (T, n) bool
@@ -214,8 +214,9 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# fit of a behaviour prior: samples per update, share of held-out robots [D]
+# samples per update in the fit of a behaviour prior [D]
 PRIOR_BATCH = 1024
+# share of held-out robots in this fit [D]
 HELD_OUT = 0.1
 
 

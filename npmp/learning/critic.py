@@ -29,5 +29,5 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value_head.bias)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(..., size) -> (..., K)."""
+        """Values (..., K) of the K objectives, from observations (..., size)."""
         return self.value_head(self.body(self.scale(observation)))

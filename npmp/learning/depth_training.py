@@ -30,8 +30,9 @@ from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
 BATCH = 64
 LR = 1e-3
-# distances to walls [m], a little less than planners keep: of the body, of the camera
+# least distance of the body from walls, slightly less than planners keep [m]
 BODY_M = 0.35
+# least distance of the camera from walls [m]
 CAMERA_M = 0.1
 NUM_EXAMPLES = 12
 NEAR_M = 2.5  # depths that a planner needs first
@@ -83,7 +84,7 @@ class Scenes:
         self.camera.allocate(1, 1.0, cpu)
 
     def _roots(self, xy: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
-        """Root positions (k, 3) and rotations (k, 3, 3) at places (k, 2) with yaws (k,)."""
+        """Root positions (k, 3) and rotations (k, 3, 3) at positions (k, 2) with yaws (k,)."""
         noise = torch.randn(3, len(xy), generator=self.generator)
         floor = self.terrain.heights.min()
         height = floor + self.height - 0.01 + 0.03 * noise[0]
@@ -95,7 +96,7 @@ class Scenes:
         """Whether robot and camera are clear of walls, (k,)."""
         angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 6.0)
         ring = torch.stack((angle.cos(), angle.sin()), -1)
-        camera = (position + rotation @ self.camera.place)[:, None, :2]
+        camera = (position + rotation @ self.camera.position)[:, None, :2]
         points = torch.cat((position[:, None, :2] + BODY_M * ring, camera + CAMERA_M * ring), 1)
         return self.terrain.height_at(points).amax(-1) < self.terrain.heights.min() + 0.1
 

@@ -79,11 +79,12 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "mo_vmpo": ImitationVMPOConfig,
     "ppo": ImitationPPOConfig,
 }
-# by default [D]
+# default number of robots by algorithm [D]
 NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}
 
-# figures of evaluations logged by a run: nominal physics, and the run's if it is randomized
+# figures of evaluations in nominal physics that a run logs
 NOMINAL = ("tracked_fraction", "tracked_s")
+# figures in the run's randomized physics
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
 

@@ -22,8 +22,9 @@ METRICS = (
 )
 # seconds between updates on a terminal
 TICK_S = 0.5
-# seconds between lines if stderr is not a terminal; for a new phase
+# time between lines if stderr is not a terminal [s]
 PLAIN_S = 10.0
+# time before the line of a new phase [s]
 PHASE_S = 2.0
 
 

@@ -74,7 +74,7 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
     unroll: int = 24
     passes: int = 3
     minibatches: int = 2
-    # for advantages of standard deviation 1
+    # weight of the KL, for advantages of standard deviation 1
     beta: float = 0.01
 
     def learner(self, agent: Agent, env: TaskEnv[Any], critic_width: int) -> PPO:

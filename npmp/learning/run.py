@@ -50,7 +50,7 @@ class RunSettings:
     algo: Any  # an instance of one of the `algorithms`
     num_envs: int | None = None  # robots simulated at once; None: the algorithm's default
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)
-    # of the task's reward terms by name, where they differ
+    # weights of the task's reward terms by name, where they differ from its defaults
     weights: Mapping[str, float] = field(default_factory=dict)
     steps: int  # environment steps in all
     evaluate_every: int = 50  # iterations
@@ -403,7 +403,7 @@ def _silence_mujoco() -> None:
 
 def _remove_temporary_files(folder: Path) -> None:
     """Remove the files that `atomic_path` left in a run folder when its process was killed."""
-    for place in (folder, *(entry for entry in folder.iterdir() if entry.is_dir())):
+    for directory in (folder, *(entry for entry in folder.iterdir() if entry.is_dir())):
         for suffix in ("safetensors", "json", "csv", "yaml"):
-            for path in place.glob(f".*-????????.{suffix}"):
+            for path in directory.glob(f".*-????????.{suffix}"):
                 path.unlink(missing_ok=True)

@@ -286,7 +286,7 @@ class ScriptedTeacher:
     `config_type`. Raises InputError for a file or class that does not exist."""
 
     reference: str
-    # of its `config_type`
+    # settings of the teacher's `config_type`
     settings: Mapping[str, Any]
 
     def __post_init__(self) -> None:

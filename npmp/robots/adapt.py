@@ -29,10 +29,10 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots.description import (
     MODEL,
+    BodyPoint,
     Description,
     DrivesEntry,
     Gain,
-    Place,
     match_names,
     one_of,
 )
@@ -44,7 +44,7 @@ _OPTIONS = (
     *("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance"),
     *("disableflags", "enableflags"),
 )
-# [m] of a foot's shape from the point in robot.yaml, at most
+# largest distance of a foot's shape from the point in robot.yaml [m]
 _NEAR = 2e-3
 
 
@@ -58,7 +58,7 @@ class Drive:
     kd: float | None = None
     # [Nm]
     torque_limit: float | None = None
-    # [kg m2] of the rotor, at the joint
+    # inertia of the rotor at the joint [kg m2]
     armature: float | None = None
 
 
@@ -84,12 +84,12 @@ def adapt(spec: mujoco.MjSpec, description: Description, path: Path, where: str)
         joint: _drive(entry, joint, joints, model_gains, f"{where}: drives") for joint in joints
     }
 
-    for name, place in description.feet.at.items():
+    for name, point in description.feet.at.items():
         at = f"{where}: feet.at.{name}"
         if name in bodies:
             raise InputError(f"{at}: the model has a body of that name; it needs no entry here")
-        one_of(place.body, bodies, "body", f"{at}.body")
-        _add_foot(spec, name, place, description.feet.radius, model)
+        one_of(point.body, bodies, "body", f"{at}.body")
+        _add_foot(spec, name, point, description.feet.radius, model)
     _set_contacts(spec, description.feet.bodies)
     if description.imu is not None:
         one_of(description.imu.body, bodies, "body", f"{where}: imu.body")
@@ -172,22 +172,22 @@ def _add_drive(spec: mujoco.MjSpec, joint: str, drive: Drive) -> None:
 
 
 def _add_foot(
-    spec: mujoco.MjSpec, name: str, place: Place, radius: float, model: mujoco.MjModel
+    spec: mujoco.MjSpec, name: str, point: BodyPoint, radius: float, model: mujoco.MjModel
 ) -> None:
     """Add a foot's body, aligned with the base, and move the shapes near its origin there; a sphere
     where the compiled model has none."""
-    parent = spec.body(place.body)
-    parent_id = model.body(place.body).id
+    parent = spec.body(point.body)
+    parent_id = model.body(point.body).id
     parent_turn = posed(model).xquat[parent_id]
     body = parent.add_body(
-        name=name, pos=place.position, quat=_rounded_turn(rotations.conjugate(parent_turn))
+        name=name, pos=point.position, quat=_rounded_turn(rotations.conjugate(parent_turn))
     )
     if parent.explicitinertial:
         body.explicitinertial = True
         body.mass = 0.0
         body.inertia = [0.0, 0.0, 0.0]
 
-    offsets = model.geom_pos - place.position
+    offsets = model.geom_pos - point.position
     near = (model.geom_bodyid == parent_id) & (np.linalg.norm(offsets, axis=-1) <= _NEAR)
     near &= (model.geom_contype != 0) | (model.geom_conaffinity != 0)
     near &= model.geom_type != mujoco.mjtGeom.mjGEOM_MESH

@@ -36,19 +36,21 @@ HUMANOID_MARKERS = (
 MASS_KG = (0.5, 500.0)
 # largest to smallest inertia about a joint, and of a body's principal axes
 INERTIA_RATIO = 1e6
-# [rad] of a leg's joint, at least: less is probably a limit in another unit
+# least range of a leg's joint; a smaller one is probably in another unit [rad]
 RANGE_RAD = 0.1
 # random poses for the mirrors
 POSES = 32
-# [m] and [rad] error of mirrored poses, unless the symmetry has a tolerance
+# largest error of mirrored poses [m, rad], unless the symmetry has a tolerance
 EXACT = 1e-6
 # largest distance of a foot point from the floor at home
 FLAT_M = 0.003
-# share of its height that a standing base may sink, its tilt, its drift: with the usual 20 Nm/rad a
-# Go2 sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
+# share of its height that a standing base may sink; with the usual 20 Nm/rad a Go2 sinks by 24 %
 SINK = 0.3
+# largest tilt of a standing base [deg]; this Go2 tilts by 8 degrees
 TILT_DEG = 10.0
+# largest drift of a standing base [m]; this Go2 drifts by 0.106 m
 DRIFT_M = 0.11
+# duration of the test of standing [s]
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' test in the air
 STILL_RPS = 0.5
@@ -117,7 +119,7 @@ def check(robot: Robot) -> tuple[Check, ...]:
         _mass(robot, air),
         _joints(robot, air),
         # the loader checks that they divide
-        Check("rates", True, f"{rates}: {robot.substeps} steps each"),
+        Check("rates", True, f"{rates}: {robot.substeps} physics steps per control step"),
         _axes(robot, air),
         *(symmetries or [Check("symmetry", True, "none: motions cannot be mirrored")]),
         _markers(robot),
@@ -215,8 +217,10 @@ def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
 
 
 def sides(name: str) -> tuple[int, int]:
-    """(front, left) of a name ("LF_FOOT", "FL_calf", "l_foot"): +1, or -1 for hind and right; 0
-    where the name says neither."""
+    """The sides (front, left) of a name ("LF_FOOT", "FL_calf", "l_foot").
+
+    +1, or -1 for hind and right; 0 where the name says neither.
+    """
     front = left = 0
     for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name):
         ahead, aside = _SIDES.get(word.lower(), (0, 0))
@@ -291,7 +295,7 @@ def mirror_error(
 
 
 def _marker_points(robot: Robot, data: mujoco.MjData) -> Array:
-    """(M, 3) [m]."""
+    """Positions of the markers, (M, 3) [m]."""
     points = [in_world(data, marker.body, marker.position) for marker in robot.markers.values()]
     return np.array(points).reshape(-1, 3)
 
@@ -320,8 +324,9 @@ class Touch:
 
     pair: Pair
     joint: str
-    # [rad] of the joint, nearest to home, and its distance from home
+    # angle of the joint nearest to home [rad]
     angle: float
+    # distance of this angle from home [rad]
     away: float
     # share of the joint's range in which they touch
     share: float

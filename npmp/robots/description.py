@@ -43,7 +43,7 @@ class JointEntry:
 
 
 @dataclass(frozen=True)
-class Place:
+class BodyPoint:
     """A point [m] in the frame of a body."""
 
     body: str
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class MarkerEntry(Place):
+class MarkerEntry(BodyPoint):
     """A point that recordings are matched to."""
 
     # weight of its error in retargeting, relative to the other markers
@@ -71,8 +71,8 @@ class FeetEntry:
     offset: Point
     # points of soles, equally many for every foot
     points: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
-    # feet that are only shapes in the model, and the places of these
-    at: Mapping[str, Place] = field(default_factory=dict)
+    # feet that are only shapes in the model, and the positions of these
+    at: Mapping[str, BodyPoint] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "radius")
@@ -108,7 +108,7 @@ class DrivesEntry:
     kp: Gain = MODEL
     kd: Gain = MODEL
     torque_limit: Gain = MODEL
-    # [kg m2] of the rotors, at the joints
+    # inertia of the rotors at the joints [kg m2]
     armature: Gain = MODEL
 
 
@@ -131,8 +131,8 @@ class Description:
     # position control of a model to adapt (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None
     physics_rate_hz: float | None = None
-    # place of the site to add where the model has none
-    imu: Place | None = None
+    # position of the site to add where the model has none
+    imu: BodyPoint | None = None
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "control_rate_hz", "physics_rate_hz")

@@ -45,7 +45,7 @@ def read_spec(path: Path) -> mujoco.MjSpec:
     except InputError:
         raise
     except (ValueError, MemoryError) as error:
-        raise InputError(f"{path}: not a valid MJCF: {one_line(error)}") from error
+        raise InputError(f"{path}: MuJoCo cannot read the model: {one_line(error)}") from error
     for mesh in spec.meshes:
         _check_asset(asset_paths(spec, mesh.file, spec.meshdir))
     for texture in spec.textures:
@@ -154,9 +154,8 @@ def hinge_names(model: mujoco.MjModel, path: Path) -> tuple[str, ...]:
     for i in range(1, model.njnt):
         if model.jnt_type[i] != HINGE:
             name = model.joint(i).name
-            raise InputError(
-                f"{path}: joint '{name}' is not a hinge; only hinges may follow the root"
-            )
+            kind = mujoco.mjtJoint(model.jnt_type[i]).name
+            raise InputError(f"{path}: joint '{name}' has type {kind}, expected a hinge")
     return tuple(model.joint(i).name for i in range(1, model.njnt))
 
 

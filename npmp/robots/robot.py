@@ -54,11 +54,11 @@ class Robot:
     joint_names: tuple[str, ...]
     body_names: tuple[str, ...]
     foot_bodies: tuple[str, ...]
-    # [m]
+    # radius of the contact spheres [m]
     foot_radius: float
-    # (3,) in the foot body's frame [m]: centre of its sphere; for a sole, the middle of its points
+    # (3,) centre of a foot's sphere, or middle of a sole's points, in the foot body's frame [m]
     foot_offset: Array
-    # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
+    # (F, K, 3) centres of K contact spheres of foot_radius per foot, in the foot bodies' frames [m]
     foot_points: Array
     markers: Mapping[str, Marker]
     imu_site: str

@@ -32,10 +32,11 @@ _FLOOR = "floor of the self-collision check"
 _OUT_OF_REACH = 100.0
 # [m] depth of an overlap
 _DEEP = 1e-3
-# random poses, and the share of them from which an overlap within one limb is by design
+# number of random poses
 _POSES = 64
+# share of these poses from which an overlap within one limb is by design
 _MOST = 0.5
-# [kg] of a body that only carries a hinge
+# largest mass of a body that only carries a hinge [kg]
 _NO_MASS = 1e-9
 
 

@@ -51,8 +51,9 @@ _REPORTED = {
 _UNREPORTED = ("keys", "sensors", "actuators", "excludes", "lights", "cameras")
 # [rad] range below which a joint without an actuator is locked
 _BACKLASH = 0.1
-# [kg], [kg m2] of bodies that only carry a hinge; MuJoCo refuses moving bodies of 1e-15
+# mass of bodies that only carry a hinge [kg]; MuJoCo refuses moving bodies of 1e-15
 _LINK_MASS = 1e-12
+# inertia of such bodies [kg m2]
 _LINK_INERTIA = 1e-13
 # mesh formats that MuJoCo reads
 _MESH_SUFFIXES = (".stl", ".obj", ".msh")
@@ -200,7 +201,7 @@ def _keep_one_robot(spec: mujoco.MjSpec, path: Path) -> tuple[list[str], list[Ch
     joint = next((j for j in root.joints if j.type == FREE), None) or root.add_freejoint()
     if any(other.name == ROOT_JOINT and other.type != FREE for other in spec.joints):
         raise InputError(
-            f"{path}: joint '{ROOT_JOINT}' is not the free one; that name is the free joint's"
+            f"{path}: joint '{ROOT_JOINT}': expected only the free joint of this name; rename it"
         )
     joint.name = ROOT_JOINT
     # only the pose of a reset without keyframe
@@ -270,9 +271,9 @@ def _wrap_in_trunk(
       InputError: for a single tree, or a world without such shapes.
     """
     limbs = [tree for tree in trees if _hinges(tree)]
-    places = np.array([limb.pos for limb in limbs])
-    middle = places.mean(axis=0)
-    reach = 2.0 * float(np.linalg.norm(places - middle, axis=-1).max())
+    positions = np.array([limb.pos for limb in limbs])
+    middle = positions.mean(axis=0)
+    reach = 2.0 * float(np.linalg.norm(positions - middle, axis=-1).max())
     flat = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
     shapes = [
         geom

@@ -49,14 +49,14 @@ class Symmetry:
     # (B, 4) wxyz from body frames to the images of their partners', in their own frames; the
     # identity where bodies are aligned with the base at zero joints
     body_turns: Array
-    # (B, 3) [m] likewise of origins; 0 where they are mirror images
+    # (B, 3) displacements of origins from the images of their partners; 0 for mirror images [m]
     body_shifts: Array
-    # [m] of a model that is only nearly symmetric
+    # tolerance for a model that is only nearly symmetric [m]
     tolerance: float
 
     @property
     def reflection(self) -> Array:
-        """(3,) diagonal of S."""
+        """Diagonal of the reflection S, (3,)."""
         return 1.0 - 2.0 * self.normal
 
     def mirror_points(self, points: ArrayLike) -> Array:
@@ -88,7 +88,7 @@ class Symmetry:
         return np.asarray(joints, dtype=np.float64)[..., self.joint_permutation] * self.joint_sign
 
     def mirror_qpos(self, qpos: ArrayLike) -> Array:
-        """(..., 7 + J) [m | unit quaternion wxyz | rad]."""
+        """The mirror images of qpos (..., 7 + J) [m | unit quaternion wxyz | rad]."""
         position, quaternion, joints = np.split(np.asarray(qpos, dtype=np.float64), [3, 7], axis=-1)
         image = (
             self.mirror_points(position),
@@ -123,8 +123,9 @@ def make_symmetry(
     joints = _name_permutation(joint_names, partners, "joint", where)
     body_names = [model.body(i).name for i in range(1, model.nbody)]
     bodies = _name_permutation(body_names, partners, "body", where)
-    # of each body (B, 4) S A'^T S A, and (B, 3) [m] from its origin to the image of its partner's,
-    # in its own frame; exactly zero where only rounding differs
+    # rotations (B, 4): S A'^T S A of each body
+    # offsets (B, 3) [m]: from its origin to the image of its partner's, in its own frame
+    # They are exactly zero where only rounding differs.
     frames = zero.xmat[1:].reshape(-1, 3, 3)
     origins = zero.xpos[1:]
     mirror = np.diag(reflection)

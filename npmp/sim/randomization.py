@@ -74,7 +74,7 @@ class JointPhysics:
 class PhysicsConfig:
     """Parameters sampled at every reset; by default none."""
 
-    # by joint: nominal parameters, around which samples vary
+    # nominal parameters by joint, around which samples vary
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
     # friction cones of contacts, elliptic or pyramidal; None: the model's
     cone: str | None = None
@@ -87,7 +87,7 @@ class PhysicsConfig:
     contact_s: tuple[float, float] | None = None
     # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
-    # [kg] on the root body, added to its scaled mass; None or (0, 0): none
+    # mass added to the scaled mass of the root body [kg]; None or (0, 0): none
     payload: tuple[float, float] | None = None
     # shift of the root body's centre of mass along each axis, at most [m]
     com_trunk: float = 0.0
@@ -95,11 +95,11 @@ class PhysicsConfig:
     com_links: float = 0.0
     # calibration error of each joint's encoder, at most [rad]
     joint_offset: float = 0.0
-    # of joints
+    # scale of the armature of joints
     armature: Spread = field(default_factory=Spread)
     # scale of the damping of drives and joints
     damping: Spread = field(default_factory=Spread)
-    # of joints
+    # scale of the friction of joints
     friction_loss: Spread = field(default_factory=Spread)
     # stiffness of the drives
     gain: Spread = field(default_factory=Spread)
@@ -134,13 +134,13 @@ class PushConfig:
     horizontal plane; duration and gap are exponential.
     """
 
-    # at most [N]
+    # largest force [N]
     force: float = 0.0
     # least force as a share of `force`; 1: all are equally strong
     least: float = 0.0
-    # mean [s]
+    # mean duration of a push [s]
     duration_s: float = 0.1
-    # mean [s]
+    # mean time between two pushes [s]
     gap_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -261,10 +261,10 @@ class PhysicsRandomizer:
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
         # the device of the simulator's model fields
-        self._place = next((values.device for values in self._fields.values()), sim.device)
-        self._foot_geoms = self._foot_geoms.to(self._place)
-        self._touching = self._touching.to(self._place)
-        self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._place)
+        self._device = next((values.device for values in self._fields.values()), sim.device)
+        self._foot_geoms = self._foot_geoms.to(self._device)
+        self._touching = self._touching.to(self._device)
+        self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._device)
         self._trunk = bodies[0]
         self._targets = list[Tensor]()
         if varied:
@@ -323,7 +323,7 @@ class PhysicsRandomizer:
             shift.append((shape, shifts if name == "body_ipos" else []))
         self._targets = [_component(self._fields[name], at).flatten(1) for name, at, _ in varied]
         self._nominal = torch.cat(self._targets, -1).double()
-        self._terms = [_terms(entries, self._place) for entries in (whole, each, shift)]
+        self._terms = [_terms(entries, self._device) for entries in (whole, each, shift)]
 
     def _has(self, kind: str) -> bool:
         """Whether any value that a spread scales is not zero in the robot's model."""
@@ -364,14 +364,14 @@ class PhysicsRandomizer:
             offset = unit[:, self.columns["joint_offset"]].float()
             self.joint_offset[ids] = self._offset + c.joint_offset * offset
         if self._sim.drives is not None and c.actuators > 0:
-            place = self._sim.drives.device
-            latent = normal_of(unit[:, self.columns["actuators"]].to(place))
+            device = self._sim.drives.device
+            latent = normal_of(unit[:, self.columns["actuators"]].to(device))
             shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
-            self._sim.drives.set_latent(ids.to(place), c.actuators * latent.view(shape))
+            self._sim.drives.set_latent(ids.to(device), c.actuators * latent.view(shape))
         if not self._fields or not len(ids):
             return
-        rows = ids.to(self._place)
-        samples = unit.to(self._place, torch.float64)
+        rows = ids.to(self._device)
+        samples = unit.to(self._device, torch.float64)
         if self._targets:
             whole, each, shift = (term(samples) for term in self._terms)
             values = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
@@ -430,7 +430,7 @@ _Variation = tuple[Tensor, float, slice]
 _Entry = tuple[tuple[int, int], list[_Variation]]
 
 
-def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor], Tensor]:
+def _terms(entries: Iterable[_Entry], device: torch.device) -> Callable[[Tensor], Tensor]:
     """A function from samples (k, P) to half-width times sample of each value, (k, m); zero for
     values that do not vary."""
     widths = []
@@ -445,8 +445,8 @@ def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor],
                 column[parts] = index.view(min(len(index), len(parts)), -1)
         widths.append(width.flatten())
         columns.append(column.flatten())
-    whole = torch.cat(widths).to(place)
-    at = torch.cat(columns).to(place)
+    whole = torch.cat(widths).to(device)
+    at = torch.cat(columns).to(device)
     return lambda samples: whole * samples.index_select(1, at)
 
 

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 WALL_M = 0.8
 THICK_M = 0.15
-# width of a door, least side of a room [m]
+# width of a door [m]
 DOOR_M = 1.5
+# least side of a room [m]
 ROOM_M = 2.4
-# number of boxes, range of their sides [m]
+# number of boxes in a room
 CLUTTER = 5
+# range of their sides [m]
 BOX_M = (0.25, 0.6)
 # least distance of a box to walls and boxes [m]
 BESIDE_M = 1.1

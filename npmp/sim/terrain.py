@@ -31,13 +31,13 @@ from npmp.sim.scene import FLOOR
 FloatArray = NDArray[np.floating[Any]]
 PERIOD_M = 8.0
 MARGIN_M = 1.0
-# Grid spacing [m]. The coarse one serves smooth terrain: fewer triangles per foot, less work for
-# the contact solver.
+# grid spacing of terrain with edges [m]
 _FINE = 0.05
+# grid spacing of smooth terrain [m]: fewer triangles per foot, less work for the contact solver
 _COARSE = 0.1
-# start places per field, sampled from the flattest 4 * _PLACES points
-_PLACES = 32
-# half the side of the square around a place in which heights are compared [m]
+# start positions per field, sampled from the flattest 4 * _STARTS points
+_STARTS = 32
+# half the side of the square around a start in which heights are compared [m]
 _START_HALF = 0.6
 # length of floor before and after a slope or stairs [m], half of that between two of them
 _FLAT_M = 0.7
@@ -51,7 +51,7 @@ class TerrainLimits:
 
     # amplitude of heights at points 0.2 m apart
     noise_m: float = 0.05
-    # heights of blocks and depths of pits, at most
+    # largest height of a block and depth of a pit
     obstacle_m: float = 0.2
     # width of gaps around squares of 1.6 m
     gap_m: float = 0.3
@@ -249,7 +249,7 @@ class Terrain:
     """F fields side by side, centred about the origin of the world.
 
     `kinds` and `levels` are those of each field; `first` (rows + 1,) the first field of each level;
-    `corner` (F, 2) [m] where a field's period begins; `places` (F, S, 2) [m] start places;
+    `corner` (F, 2) [m] where a field's period begins; `starts` (F, S, 2) [m] start positions;
     `heights` (R, C) [m] of all points. Tensors are float32.
     """
 
@@ -275,7 +275,7 @@ class Terrain:
         self._half = (size - 1) * self.cell / 2.0
         heights = np.zeros((size[1], size[0]))
         corners = []
-        places = []
+        starts = []
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
             field = height_field(kind, grid, level, config, rng)
@@ -286,19 +286,19 @@ class Terrain:
             heights[y : y + slot, x : x + slot] = np.pad(field, margin, "wrap")
             corner = np.array([x + margin, y + margin]) * self.cell - self._half
             corners.append(corner)
-            places.append(corner + gentle_places(field, grid, rng) * self.cell)
+            starts.append(corner + gentle_starts(field, grid, rng) * self.cell)
         # of the whole height field, along x and y: half widths [m], last points
         self.half = torch.tensor(self._half)
         self.last = torch.tensor([heights.shape[1] - 1, heights.shape[0] - 1])
         self.first = torch.tensor(first)
         self.heights = torch.tensor(heights, dtype=torch.float32)
         self.corner = torch.tensor(np.array(corners), dtype=torch.float32)
-        self.places = torch.tensor(np.array(places), dtype=torch.float32)
+        self.starts = torch.tensor(np.array(starts), dtype=torch.float32)
 
     def to(self, device: torch.device) -> Terrain:
         """A copy on a device."""
         moved = copy.copy(self)
-        for name in ("half", "last", "first", "heights", "corner", "places"):
+        for name in ("half", "last", "first", "heights", "corner", "starts"):
             setattr(moved, name, getattr(self, name).to(device))
         return moved
 
@@ -323,13 +323,15 @@ class Terrain:
         column, row = at.round().long().tolist()
         return self.heights[row : row + points + 1, column : column + points + 1]
 
-    def height_at(self, place: Tensor) -> Tensor:
-        """Height of the ground (...) [m] at places (..., 2) [m], on MuJoCo's triangles; beyond the
-        fields that of the edge."""
+    def height_at(self, position: Tensor) -> Tensor:
+        """Height of the ground (...) [m] at positions (..., 2) [m], on MuJoCo's triangles.
+
+        Beyond the fields it is that of the edge.
+        """
         columns = self.heights.shape[1]
-        half = self.half.to(place)
-        last = self.last.to(place)
-        at = torch.minimum(((place + half) / self.cell).clamp(min=0.0), last).nan_to_num(0.0)
+        half = self.half.to(position)
+        last = self.last.to(position)
+        at = torch.minimum(((position + half) / self.cell).clamp(min=0.0), last).nan_to_num(0.0)
         low = torch.minimum(at.floor(), last - 1)
         x, y = (at - low).unbind(-1)
         column, row = low.long().unbind(-1)
@@ -341,7 +343,7 @@ class Terrain:
         return torch.where(x >= y, below, above)
 
     def foot(self, field: Tensor, uniform: Tensor) -> Tensor:
-        """Start places (k, 2) [m] before slopes or stairs that rise along x, 0.4 to 0.9 m ahead.
+        """Start positions (k, 2) [m] before slopes or stairs that rise along x, 0.4 to 0.9 m ahead.
 
         Args:
           field: (k,). uniform: (2, k) in [0, 1).
@@ -352,17 +354,17 @@ class Terrain:
         along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * uniform[0]
         return corner + torch.stack((along, half + uniform[1] - 0.5), -1)
 
-    def way_back(self, place: Tensor, field: Tensor) -> Tensor:
-        """Displacement (k, 2) [m] by whole periods that moves places (k, 2) into the period of
-        fields (k,); 0 for places inside."""
-        return -PERIOD_M * torch.floor((place - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
+    def way_back(self, position: Tensor, field: Tensor) -> Tensor:
+        """Displacement (k, 2) [m] by whole periods that moves positions (k, 2) into the period of
+        fields (k,); 0 for positions inside."""
+        return -PERIOD_M * torch.floor((position - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
 
 
-def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
+def gentle_starts(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
     """Points (S, 2), column and row, sampled from those with the flattest surroundings."""
     from scipy.ndimage import maximum_filter, minimum_filter  # slow to import
 
     side = 2 * grid.of(_START_HALF) + 1
     spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
-    gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]
-    return gentle[rng.integers(0, len(gentle), _PLACES)]
+    gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _STARTS)[4 * _STARTS])[:, ::-1]
+    return gentle[rng.integers(0, len(gentle), _STARTS)]

@@ -73,7 +73,7 @@ class WarpSim:
         self.num_envs = num_envs
         # with an index, which Warp needs
         self.device = torch.empty(0, device=device).device
-        self._place = warp.device_from_torch(self.device)
+        self._warp_device = warp.device_from_torch(self.device)
         self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
         driven = any(actuator is not None for actuator in actuators)
         self.drives = Drives(actuators, model, num_envs, self.device) if driven else None
@@ -107,7 +107,7 @@ class WarpSim:
         self._initial_qpos = self.qpos[:1].clone()
         # controls of each physics step
         shape = self.substeps, num_envs, self.model.nu
-        self._targets = warp.zeros(shape, dtype=float, device=self._place)
+        self._targets = warp.zeros(shape, dtype=float, device=self._warp_device)
         self._targets_torch = warp.to_torch(self._targets)
         # weight of the new controls at each physics step of a first-order hold
         steps = torch.arange(1, self.substeps + 1, device=self.device)
@@ -123,7 +123,7 @@ class WarpSim:
         rows = 2 * (int(model.geom_condim.max(initial=1)) - 1)
         constraints = 6 * model.neq + model.nv + model.njnt + max(1, rows) * _CONTACTS
         try:
-            with self._warp.ScopedDevice(self._place), warnings.catch_warnings():
+            with self._warp.ScopedDevice(self._warp_device), warnings.catch_warnings():
                 # of frictions that are too small for float32
                 warnings.simplefilter("ignore")
                 put = self._mjw.put_model(model)
@@ -136,7 +136,7 @@ class WarpSim:
             ) from error
         # reported by `broken` and `warnings`
         put.opt.warn_overflow = 0
-        if self._place.is_cuda:
+        if self._warp_device.is_cuda:
             put.opt.graph_conditional = self._warp.is_conditional_graph_supported()
         return put, data
 
@@ -191,8 +191,8 @@ class WarpSim:
 
         Warp's stream and torch's default stream wait for each other: both are blocking.
         """
-        with self._warp.ScopedDevice(self._place):
-            if not self._place.is_cuda:
+        with self._warp.ScopedDevice(self._warp_device):
+            if not self._warp_device.is_cuda:
                 function()
                 return
             name = function.__name__
@@ -208,7 +208,7 @@ class WarpSim:
             part.copy_(values)
         self._overflow.zero_()
         torch.cuda.synchronize(self.device)
-        with self._warp.ScopedCapture(device=self._place) as capture:
+        with self._warp.ScopedCapture(device=self._warp_device) as capture:
             function()
         return capture.graph
 
@@ -248,7 +248,7 @@ class WarpSim:
         if len(shared) == self.num_envs:
             return shared
         shape = (self.num_envs, *field.shape[1:])
-        own = self._warp.empty(shape, dtype=field.dtype, device=self._place)
+        own = self._warp.empty(shape, dtype=field.dtype, device=self._warp_device)
         setattr(self._model, name, own)
         # graphs use the arrays of their capture
         self._graphs.clear()

@@ -49,7 +49,7 @@ class PolicyContract:
     module_sha256: str
     latent_dim: int
     alpha: float  # alpha of the AR(1) prior; initial value of theta
-    # [name, width] in order, before normalization: the module's proprioception
+    # the module's proprioception before normalization, each [name, width], in order
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained

@@ -38,7 +38,7 @@ from npmp.skills.unroll import unroll_lstm
 
 SCHEMA = "npmp-skill"
 VERSION = 1
-# from latents to joint targets: learned skills, a scale only, or a walking policy
+# kinds of decoders from latents to joint targets: learned skills, a scale, a walking policy
 DECODERS = ("lstm", "joints", "commands")
 _WIDTHS = ("encoder_width", "decoder_width", "lstm_width")
 # dtypes of the networks' weights on disk

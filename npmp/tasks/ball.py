@@ -31,7 +31,7 @@ LOW_M = 0.2  # geoms above this height in the home pose touch no ball [D]
 class Ball(NamedTuple):
     """Balls on flat ground, n of them."""
 
-    place: Tensor  # (n, 2) of the centre [m], world
+    position: Tensor  # (n, 2) of the centre [m], world
     velocity: Tensor  # (n, 2) [m/s]
     radius: Tensor  # (n,) [m]
     mass: Tensor  # (n,) [kg]
@@ -43,7 +43,7 @@ class Shapes(NamedTuple):
     with a single nonzero side."""
 
     # (..., L, K, 3) of the centres [m], world
-    place: Tensor
+    position: Tensor
     # (..., L, K, 3, 3) shape to world
     turn: Tensor
     # (L, K, 3) of the sides, without the edges [m]
@@ -59,7 +59,7 @@ class Legs(nn.Module):
     """
 
     _body: Tensor
-    _place: Tensor
+    _centre: Tensor
     _turn: Tensor
     _half: Tensor
     _radius: Tensor
@@ -78,7 +78,7 @@ class Legs(nn.Module):
         rows = [[*leg, *[leg[-1]] * (most - len(leg))] for leg in legs]
         columns = [np.array([[shape[i] for shape in row] for row in rows]) for i in range(5)]
         self.register_buffer("_body", torch.from_numpy(columns[0]), persistent=False)
-        for name, column in zip(("_place", "_turn", "_half", "_radius"), columns[1:], strict=True):
+        for name, column in zip(("_centre", "_turn", "_half", "_radius"), columns[1:], strict=True):
             self.register_buffer(name, torch.from_numpy(column).float(), persistent=False)
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Shapes:
@@ -86,9 +86,9 @@ class Legs(nn.Module):
         poses = self.kinematics(root_pos, root_rot, joint_pos)
         chosen = self._body.flatten()
         turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape)
-        place = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape)
-        place = place + geometry.to_world(turn, self._place)
-        return Shapes(place, turn @ self._turn, self._half, self._radius)
+        position = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape)
+        position = position + geometry.to_world(turn, self._centre)
+        return Shapes(position, turn @ self._turn, self._half, self._radius)
 
 
 def _shapes(
@@ -132,10 +132,10 @@ def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
     speed = torch.sqrt(ball.velocity.square().sum(-1) + 1e-6)
     slower = 1.0 + ball.drag * speed * dt / (INERTIA * ball.mass)
     velocity = ball.velocity * (torch.relu(1.0 - ROLLING * dt / speed) / slower).unsqueeze(-1)
-    place = ball.place + velocity * dt
-    centre = torch.cat((place, ball.radius.unsqueeze(-1)), -1)[:, None, None]
+    position = ball.position + velocity * dt
+    centre = torch.cat((position, ball.radius.unsqueeze(-1)), -1)[:, None, None]
     # from the nearest point of each shape
-    seen = geometry.to_local(legs.turn, centre - legs.place)
+    seen = geometry.to_local(legs.turn, centre - legs.position)
     away = geometry.to_world(legs.turn, seen - seen.clamp(-legs.half, legs.half))
     gap = torch.sqrt(away.square().sum(-1) + 1e-8)
     room = ball.radius[:, None, None] + legs.radius - gap
@@ -147,4 +147,4 @@ def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
     way = away[..., :2].gather(-2, deepest.unsqueeze(-1).expand(*deepest.shape, 2)).squeeze(-2)
     push = (depth / distance * way).sum(-2)
     # no gradient through the kick: with 1 / dt it would favour a jerk in a single step over a push
-    return ball._replace(place=place + push, velocity=velocity + push.detach() / dt)
+    return ball._replace(position=position + push, velocity=velocity + push.detach() / dt)

@@ -80,7 +80,7 @@ def with_range(
         return replace(config, command_range=command_range_from_motions(motions))
     if "command_range" not in training:
         raise InputError(
-            "command_range: missing in the module's training record; give data=FILE.h5 or"
+            "command_range: missing in the module's training record; set data=FILE.h5 or"
             " task.command_range=[[low,high],[low,high],[low,high]]"
             " (forward m/s, lateral m/s, yaw rad/s)"
         )
@@ -239,7 +239,7 @@ class Commands(Goals):
         self._recorded: RecordedVelocities | None = None
         if config.commands == "recorded":
             if motions is None:
-                raise InputError("task.commands=recorded: needs recordings; give data=FILE.h5")
+                raise InputError("task.commands=recorded: needs recordings; set data=FILE.h5")
             self._recorded = RecordedVelocities.of(motions).within(config.range)
         self.fixed: Tensor | None = None  # (T, n, 3) in a trial
         self._step = 0  # step of the schedule

@@ -177,7 +177,7 @@ class BallGoal(NamedTuple):
         return BallGoal(ball, velocity, target, radius, mass, drag, offset)
 
     def pack(self) -> Tensor:
-        """(..., 11)."""
+        """All fields in one tensor, (..., 11)."""
         physics = torch.stack((self.radius, self.mass, self.drag), -1)
         return torch.cat((self.ball, self.velocity, self.target, physics, self.offset), -1)
 
@@ -245,27 +245,27 @@ class BallTargets(Goals):
 
     @property
     def ball_velocity(self) -> Tensor:
-        """(n, 3) [m/s], world."""
+        """Velocities of the balls in the world, (n, 3) [m/s]."""
         return self.body.velocity
 
     @property
     def ball_speed(self) -> Tensor:
-        """(n,) [m/s]."""
+        """Speeds of the balls, (n,) [m/s]."""
         return torch.linalg.vector_norm(self.ball_velocity, dim=-1).nan_to_num(0.0)
 
     @property
     def radius(self) -> Tensor:
-        """(n,) [m]."""
+        """Radii of the balls, (n,) [m]."""
         return _between(self.config.radius_m, self.unit[:, 0])
 
     @property
     def mass(self) -> Tensor:
-        """(n,) [kg]."""
+        """Masses of the balls, (n,) [kg]."""
         return _between(self.config.mass_kg, self.unit[:, 1])
 
     @property
     def drag(self) -> Tensor:
-        """(n,) c of the force c |v| v [N s^2/m^2]."""
+        """Coefficients c (n,) of the force c |v| v [N s^2/m^2]."""
         return _between(self.config.drag, self.unit[:, 2])
 
     @property
@@ -380,7 +380,7 @@ class BallTargets(Goals):
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
         c = BallGoal.of(goal)
         ball = rolled(Ball(c.ball, c.velocity, c.radius, c.mass, c.drag), legs, self.env.dt)
-        return c._replace(ball=ball.place, velocity=ball.velocity).pack()
+        return c._replace(ball=ball.position, velocity=ball.velocity).pack()
 
 
 class BallStarts(Part):
@@ -421,11 +421,11 @@ class BallStarts(Part):
         ahead = foot[:, 0] + radius + self.robot.foot_radius + _between(AT_FEET_M, uniform[4])
         near = torch.stack((ahead, foot[:, 1]), -1)
         around = _polar(_between(AROUND_M, uniform[5]), 2.0 * math.pi * uniform[6])
-        place = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
-        place = where.get("ball", place).to(place)
+        position = torch.where((uniform[7] < self.config.at_feet).unsqueeze(-1), near, around)
+        position = where.get("ball", position).to(position)
         turn = geometry.yaw_matrix(geometry.yaw_of(begun.state.root_rot))[:, :2, :2]
-        place = begun.state.root_pos[:, :2] + geometry.to_world(turn, place)
-        scenes = balls.body.scenes(torch.cat((place, radius.unsqueeze(-1)), -1))
+        position = begun.state.root_pos[:, :2] + geometry.to_world(turn, position)
+        scenes = balls.body.scenes(torch.cat((position, radius.unsqueeze(-1)), -1))
         return begun._replace(others=scenes)
 
 

@@ -171,8 +171,10 @@ class Tracking(Goals):
         state = self.env.state
         turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
         turn = torch.where(rejoins, turn, 0.0)
-        place = torch.where(rejoins.unsqueeze(-1), target.root_pos[:, :2], state.root_pos[ids, :2])
-        self.env.robots.carry(ids, place, geometry.yaw_matrix(turn))
+        position = torch.where(
+            rejoins.unsqueeze(-1), target.root_pos[:, :2], state.root_pos[ids, :2]
+        )
+        self.env.robots.carry(ids, position, geometry.yaw_matrix(turn))
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """Advance to the next frame, and record failures of tracking robots for the sampling of
@@ -275,7 +277,9 @@ class Tracking(Goals):
     @clip_lengths.setter
     def clip_lengths(self, lengths: Tensor) -> None:
         if lengths.tolist() != self.reference.length.tolist():
-            raise ValueError("the clips' lengths differ from the checkpoint's")
+            raise ValueError(
+                "the clips' lengths differ from those in the checkpoint; set the data= of the run"
+            )
 
     @property
     def tracked(self) -> Tensor:

@@ -66,7 +66,7 @@ class Clock(Sensor):
 
 
 @dataclass(frozen=True)
-class MapConfig:
+class HeightMapErrors:
     """Errors of a height map. Raises ValueError out of range."""
 
     # standard deviation of each height at each reading
@@ -93,7 +93,7 @@ class GroundMap(Sensor):
     drift: Tensor  # (n, 3) offset of the map in the world [m]
     past: Tensor  # (n, D + 1, F g) heights now and in the D control steps before, the latest first
 
-    def __init__(self, robot: Robot, config: MapConfig):
+    def __init__(self, robot: Robot, config: HeightMapErrors):
         self.config = config
         self.home_m = float(robot.home_qpos[2])
         self.ranges = dict.fromkeys(ground_names(robot), HEIGHT_RANGE)
@@ -127,14 +127,14 @@ class GroundMap(Sensor):
     ) -> Tensor:
         """Heights on a map at a drift (..., 3) [m] around robots (...), (..., F g) [m].
 
-        height: of the ground at places (..., F g, 2).
+        height: of the ground at positions (..., F g, 2).
         """
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
-        place = place - drift[..., None, :2]
-        heights = height(place)
+        position = points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
+        position = position - drift[..., None, :2]
+        heights = height(position)
         if self.config.ground_hidden:
-            heights = heights.masked_fill(_occluded(state, place, heights, height), math.nan)
+            heights = heights.masked_fill(_occluded(state, position, heights, height), math.nan)
         return heights + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
 
     def read(self) -> Tensor:
@@ -163,13 +163,15 @@ class GroundMap(Sensor):
 
 
 def _occluded(
-    state: RobotState, place: Tensor, heights: Tensor, height: Callable[[Tensor], Tensor]
+    state: RobotState, position: Tensor, heights: Tensor, height: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Whether ground at places (..., k, 2) and heights (..., k) [m] is occluded from robots (...),
-    (..., k) bool."""
-    origin = state.root_pos + state.root_rot @ torch.tensor(SIGHT_ORIGIN_M, device=place.device)
-    share = torch.arange(1, SIGHT_POINTS, device=place.device) / SIGHT_POINTS
-    points = origin[..., None, None, :2].lerp(place.unsqueeze(-2), share.unsqueeze(-1))
+    """Whether robots (...) see ground at positions (..., k, 2) and heights (..., k) [m] occluded.
+
+    Returns: (..., k) bool.
+    """
+    origin = state.root_pos + state.root_rot @ torch.tensor(SIGHT_ORIGIN_M, device=position.device)
+    share = torch.arange(1, SIGHT_POINTS, device=position.device) / SIGHT_POINTS
+    points = origin[..., None, None, :2].lerp(position.unsqueeze(-2), share.unsqueeze(-1))
     ground = height(points.flatten(-3, -2)).unflatten(-1, points.shape[-3:-1])
     sight = origin[..., None, 2:].lerp(heights.unsqueeze(-1), share)
     return (ground > sight + OCCLUSION_M).any(-1)

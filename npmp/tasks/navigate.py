@@ -36,13 +36,15 @@ INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # per field
 NEAR_M = 0.5  # distance at which a goal is reached
 CELL_M = 0.1  # cell of the planner's map
-# height above the floor of an obstacle, and of free floor
+# height of an obstacle above the floor [m]
 OBSTACLE_M = 0.2
+# largest height of free floor [m]
 FLOOR_M = 0.05
-# evidence in a map: of free floor by a depth network, which errs, of an occupied cell, and the
-# limit
+# evidence of free floor by a depth network, which errs
 FREE_EVIDENCE = 0.25
+# evidence of an occupied cell
 OCCUPIED = 2.0
+# largest absolute evidence of a cell
 MAX_EVIDENCE = 4.0
 _AHEAD_M = (0.3, 0.6)  # radii at which the planner compares distances to the goal
 _BODY_M = 0.45  # least distance of ANYmal's centre from walls
@@ -79,15 +81,15 @@ class Routes(NamedTuple):
 
 
 def routes_of(terrain: Terrain, seed: int) -> Routes:
-    """Distances to `GOALS` random start places of each field."""
+    """Distances to `GOALS` random start positions of each field."""
     rng = np.random.default_rng(seed)
     plans = []
     step = round(CELL_M / terrain.cell)
-    parts = zip(terrain.corner, terrain.places, terrain.levels, strict=True)
-    for i, (corner, places, level) in enumerate(parts):
+    parts = zip(terrain.corner, terrain.starts, terrain.levels, strict=True)
+    for i, (corner, starts, level) in enumerate(parts):
         heights = terrain.period(i)[:-1, :-1].numpy()
         stands = heights > heights.min() + 0.5 * WALL_M * level
-        chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
+        chosen = starts[torch.from_numpy(rng.permutation(len(starts))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
         plans.append((chosen, _lengths(stands, terrain.cell, step, at)))
     return Routes(torch.stack([goals for goals, _ in plans]), torch.stack([x for _, x in plans]))
@@ -124,10 +126,12 @@ def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> T
 
 
 class GlobalPlanner(Goals):
-    """Goals in rooms, `place` (n, 2) [m] in the world, and velocities along the shortest path, on
-    the complete map."""
+    """Goals in rooms, and velocities along the shortest path on the complete map.
 
-    saved: ClassVar[Mapping[str, str]] = {"place": "place", "which": "goal_index"}
+    `goal_position` is (n, 2) [m] in the world.
+    """
+
+    saved: ClassVar[Mapping[str, str]] = {"place": "goal_position", "which": "goal_index"}
 
     def __init__(self, config: NavigateConfig, commands: Commands):
         """Raises InputError for another terrain than rooms."""
@@ -145,25 +149,27 @@ class GlobalPlanner(Goals):
         seed = self.config.walk.ground.terrain_seed
         routes = routes_of(env.ground.terrain.to(torch.device("cpu")), seed)
         self.routes = Routes(*(part.to(device) for part in routes))
-        self.place = torch.zeros(n, 2, device=device)
+        self.goal_position = torch.zeros(n, 2, device=device)
         self.goal_index = torch.zeros(n, dtype=torch.long, device=device)  # in its field
         self._limits = torch.tensor(self.commands.config.range, device=device)
 
     def goal(self) -> Tensor:
-        """`place`."""
-        return self.place
+        """`goal_position`."""
+        return self.goal_position
 
     def describe(self, i: int) -> dict[str, Any]:
-        return {"goal": self.place[i]}
+        return {"goal": self.goal_position[i]}
 
     # --- planning ---
 
-    def distance_to_goal(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
-        """Distances (n, k) [m] from places (n, k, 2) in the world to the robots' goals, or to goals
-        (n, k) of their fields."""
+    def distance_to_goal(self, position: Tensor, goal: Tensor | None = None) -> Tensor:
+        """Distances (n, k) [m] from positions (n, k, 2) in the world to the robots' goals.
+
+        goal: (n, k) other goals of the robots' fields.
+        """
         field = self.env.ground.field.unsqueeze(-1)
         goal = self.goal_index.unsqueeze(-1) if goal is None else goal
-        cell = ((place - self.env.ground.terrain.corner[field]) / CELL_M).round().long()
+        cell = ((position - self.env.ground.terrain.corner[field]) / CELL_M).round().long()
         size = torch.tensor(self.routes.distance.shape[:1:-1], device=cell.device)
         column, row = torch.minimum(cell.clamp(min=0), size - 1).unbind(-1)
         return self.routes.distance[field, goal, row, column]
@@ -194,9 +200,9 @@ class GlobalPlanner(Goals):
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Select a goal at a distance within `goal_m`, otherwise the farthest."""
-        place = self.env.state.root_pos[:, None, :2].expand(-1, GOALS, 2)
+        position = self.env.state.root_pos[:, None, :2].expand(-1, GOALS, 2)
         left = self.distance_to_goal(
-            place, torch.arange(GOALS, device=ids.device).expand(len(place), -1)
+            position, torch.arange(GOALS, device=ids.device).expand(len(position), -1)
         )
         near, far = self.config.goal_m
         uniform = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
@@ -206,17 +212,17 @@ class GlobalPlanner(Goals):
         field = self.env.ground.field[ids]
         goal = ground.terrain.corner[field] + self.routes.goals[field, best]
         self.goal_index = self.goal_index.index_copy(0, ids, best)
-        self.place = self.place.index_copy(0, ids, goal)
+        self.goal_position = self.goal_position.index_copy(0, ids, goal)
         self._command(ids)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        self._command(torch.arange(self.env.num_envs, device=self.place.device))
+        self._command(torch.arange(self.env.num_envs, device=self.goal_position.device))
 
     # --- measures in the simulation ---
 
     def arrived(self, state: RobotState, goal: Tensor) -> Tensor:
         """Whether robots are at their goals, (n,) bool."""
-        return torch.linalg.vector_norm(self.place - state.root_pos[:, :2], dim=-1) < NEAR_M
+        return torch.linalg.vector_norm(self.goal_position - state.root_pos[:, :2], dim=-1) < NEAR_M
 
     def error(self, state: RobotState, goal: Tensor) -> Tensor:
         """Distance to the goal along the shortest path, (n,) [m]."""
@@ -254,22 +260,22 @@ class MappingPlanner(GlobalPlanner):
         self.lengths = torch.zeros(n, coarse, coarse, device=device)
         self._begun: Tensor | None = None
 
-    def distance_to_goal(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
+    def distance_to_goal(self, position: Tensor, goal: Tensor | None = None) -> Tensor:
         """As `GlobalPlanner.distance_to_goal`, on the robots' own maps."""
         if goal is not None:
-            return super().distance_to_goal(place, goal)
+            return super().distance_to_goal(position, goal)
         corner = self.env.ground.terrain.corner[self.env.ground.field]
-        cell = ((place - corner[:, None]) / CELL_M).round().long()
+        cell = ((position - corner[:, None]) / CELL_M).round().long()
         column, row = cell.clamp(0, self.lengths.shape[-1] - 1).unbind(-1)
-        robots = torch.arange(len(place), device=row.device).unsqueeze(-1)
+        robots = torch.arange(len(position), device=row.device).unsqueeze(-1)
         return self.lengths[robots, row, column]
 
-    def aim(self, place: Tensor) -> None:
-        """Set the goals of robots to the nearest free places to places (n, 2) in the world [m]."""
+    def aim(self, position: Tensor) -> None:
+        """Set the robots' goals to the free positions nearest to `position` (n, 2) [m], world."""
         corner = self.env.ground.terrain.corner[self.env.ground.field]
         edge = THICK_M + _BODY_M
-        self.place = corner + (place - corner).clamp(edge, PERIOD_M - edge)
-        self._plan(torch.arange(len(place), device=place.device))
+        self.goal_position = corner + (position - corner).clamp(edge, PERIOD_M - edge)
+        self._plan(torch.arange(len(position), device=position.device))
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Start with an empty map and the first image."""
@@ -309,7 +315,7 @@ class MappingPlanner(GlobalPlanner):
         camera = self.camera
         rotation = pose[:, 3:].view(-1, 3, 3)
         rays = camera.rays @ rotation.mT
-        at = pose[:, :3] + rotation @ camera.place
+        at = pose[:, :3] + rotation @ camera.position
         point = at[:, None] + depth.unsqueeze(-1) * rays
         floor = pose[:, 2] - self.home_height
         up = point[..., 2] - floor[:, None]
@@ -327,7 +333,7 @@ class MappingPlanner(GlobalPlanner):
 
     def _plan(self, ids: Tensor) -> None:
         corner = self.env.ground.terrain.corner[self.env.ground.field]
-        goal = ((self.place - corner) / CELL_M).round().long().flip(-1).clamp(min=0)
+        goal = ((self.goal_position - corner) / CELL_M).round().long().flip(-1).clamp(min=0)
         step = round(CELL_M / self._cell)
         for i in ids.tolist():
             stands = (self.evidence[i] >= OCCUPIED).cpu().numpy()

@@ -133,8 +133,8 @@ def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first / np.linalg.norm(first), last / np.linalg.norm(last)
 
 
-def nearest(path: SampledPath, place: Tensor, near: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Index and distance (n,) of the path's point nearest to places (n, 2), among points around
+def nearest(path: SampledPath, position: Tensor, near: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Index and distance (n,) of the path's point nearest to positions (n, 2), among points around
     index `near` (n,).
 
     width: number of points ahead and behind to search, so that robots stay on their branch at
@@ -142,14 +142,14 @@ def nearest(path: SampledPath, place: Tensor, near: Tensor, width: int) -> tuple
     """
     window = near.unsqueeze(-1) + torch.arange(-width, width + 1, device=near.device)
     window = window.clamp(0, len(path.point) - 1)
-    distance = torch.linalg.vector_norm(path.point[window] - place.unsqueeze(1), dim=-1)
+    distance = torch.linalg.vector_norm(path.point[window] - position.unsqueeze(1), dim=-1)
     best = distance.argmin(-1, keepdim=True)
     return window.gather(1, best).squeeze(-1), distance.gather(1, best).squeeze(-1)
 
 
 def command_on(
     path: SampledPath,
-    place: Tensor,
+    position: Tensor,
     yaw: Tensor,
     near: Tensor,
     ahead: Tensor,
@@ -159,7 +159,7 @@ def command_on(
     """Commands (n, 3) in the heading frame, before they are clipped to the policy's range.
 
     Args:
-      place, yaw: (n, 2) [m], (n,) [rad] of the robots in the path's frame.
+      position, yaw: (n, 2) [m], (n,) [rad] of the robots in the path's frame.
       near: (n,) index of the nearest point.
       ahead: (n,) [m] distance of p_bar ahead of the nearest point, along the path.
       turning: largest yaw rate [rad/s], which limits the speed of p_bar in curves.
@@ -167,7 +167,7 @@ def command_on(
     heading = path.heading[near]
     speed = speed_on(path, near, config, turning)
     cos, sin = torch.cos(heading), torch.sin(heading)
-    off = config.gain * (path.point[near] - place)
+    off = config.gain * (path.point[near] - position)
     along = speed + config.gain * ahead
     x, y = along * cos + off[:, 0], along * sin + off[:, 1]
     cos = torch.cos(yaw)
@@ -240,8 +240,8 @@ class PathPlanner(Part):
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """Move p_bar; it waits if it is too far ahead."""
         c = self.config
-        place, _ = self._place()
-        self.near, _ = nearest(self.path, place, self.near, self._width)
+        position, _ = self._pose()
+        self.near, _ = nearest(self.path, position, self.near, self._width)
         at = (self.target / SPACING_M).long().clamp(max=len(self.path.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.path, at, c, self._turning)
         end = SPACING_M * (len(self.path.point) - 1)
@@ -251,13 +251,11 @@ class PathPlanner(Part):
     def _command(self, ids: Tensor) -> None:
         """Set the commands of robots ids (k,)."""
         ahead = self.target - SPACING_M * self.near
-        command = command_on(
-            self.path, *self._place(), self.near, ahead, self.config, self._turning
-        )
+        command = command_on(self.path, *self._pose(), self.near, ahead, self.config, self._turning)
         command = command.clamp(*self._limits.T)
         self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
-    def _place(self) -> tuple[Tensor, Tensor]:
+    def _pose(self) -> tuple[Tensor, Tensor]:
         """Positions (n, 2) [m] and yaw (n,) [rad] of the robots in the path's frame."""
         state = self.env.ground.integrated(self.env.state)
         yaw = self.origin[:, 2]
@@ -267,12 +265,12 @@ class PathPlanner(Part):
 
     # --- measures in the simulation ---
 
-    def place(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Position (n, 2) [m] in the path's frame."""
-        return self._place()[0]
+    def position(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Positions of the robots in the path's frame, (n, 2) [m]."""
+        return self._pose()[0]
 
     def _nearest(self) -> tuple[Tensor, Tensor]:
-        return nearest(self.path, self._place()[0], self.near, self._width)
+        return nearest(self.path, self._pose()[0], self.near, self._width)
 
     def error(self, state: RobotState, goal: Tensor) -> Tensor:
         """Distance to the path, (n,) [m]."""
@@ -322,7 +320,7 @@ class Path(Task):
             ends={"finished": planner.finished},
             error=planner.error,
             error_name="path_error_mean_m",
-            metrics={**parts.metrics, "place": planner.place, "lag": planner.lag},
+            metrics={**parts.metrics, "place": planner.position, "lag": planner.lag},
             figures=replace(
                 parts.figures,
                 of=planner.figures,

@@ -255,10 +255,10 @@ def dropped(
     home, low, high = (torch.tensor(bound, dtype=torch.float64) for bound in bounds)
     drawn = torch.rand(n, len(home), generator=generator, dtype=torch.float64)
     joints = (home + c.joint_spread * (2.0 * drawn - 1.0)).clamp(low, high)
-    place = torch.zeros(n, 3, dtype=torch.float64)
-    place[:, 2] = c.drop_m
+    position = torch.zeros(n, 3, dtype=torch.float64)
+    position[:, 2] = c.drop_m
     still = torch.zeros(n, sim.model.nv)
-    sim.set_state(torch.arange(n), torch.cat((place, turn, joints), -1), still)
+    sim.set_state(torch.arange(n), torch.cat((position, turn, joints), -1), still)
     for _ in range(max(1, round(c.settle_s * robot.control_rate_hz))):
         sim.step(joints)
     kept = ~sim.broken() & torch.isfinite(sim.qpos).all(-1)

@@ -30,20 +30,21 @@ class RewardConfig:
     termination_threshold: float = 0.3
     # factor of the error; 1 in eq. 2, 0.5 in dm_control
     termination_factor: float = 1.0
-    # eq. 9, a
+    # weight a of the term of the centre of mass in eq. 9
     com_weight: float = 0.1
-    # d [1/m^2]
+    # scale d of its squared error [1/m^2]
     com_scale: float = 10.0
+    # weight of the term of joint velocities
     velocity_weight: float = 1.0
-    # e [s^2/rad^2]
+    # scale e of the squared error of joint velocities [s^2/rad^2]
     velocity_scale: float = 0.1
-    # b
+    # weight b of the term of the appendages
     appendage_weight: float = 0.15
-    # f [1/m^2]; 80 for ANYmal, 40 in dm_control
+    # scale f of its squared error [1/m^2]; 80 for ANYmal, 40 in dm_control
     appendage_scale: float = 80.0
-    # c
+    # weight c of the term of the orientation
     orientation_weight: float = 0.65
-    # g [1/rad^2]
+    # scale g of its squared error [1/rad^2]
     orientation_scale: float = 2.0
     # weight of eq. 14 [1/A^2]; 0: no such term
     current_weight: float = 0.0
@@ -56,8 +57,8 @@ class RewardConfig:
 def tracking_error(
     poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0
 ) -> Tensor:
-    """Eq. 2: mean absolute difference of body coordinates [m] plus that of joint angles [rad]. ->
-    (...)."""
+    """Errors (...) of eq. 2: mean absolute difference of body coordinates [m] plus that of joint
+    angles [rad]."""
     bodies = (poses.position - reference.body_pos).abs().mean((-1, -2))
     joints = (joint_pos - reference.joint_pos).abs().mean(-1)
     return factor * (bodies + joints)

@@ -34,7 +34,7 @@ from npmp.envs.task import (
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.commands import CommandConfig, Commands, with_default_range, with_range
-from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, MapConfig
+from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, HeightMapErrors
 from npmp.tasks.terminations import MAY_TOUCH, FloorContacts, Tilt
 from npmp.tasks.velocity import (
     COMMAND_CHANNELS,
@@ -55,18 +55,18 @@ FALLS = ("falls_per_minute", "survived")
 class WalkConfig:
     """The walking task's settings. Raises ValueError for values out of range."""
 
-    # the command process
+    # process that samples commands
     command: CommandConfig = field(default_factory=CommandConfig, metadata=PART)
-    # the loss of imagined robots on velocity errors
+    # loss on velocity errors in imagination
     course: VelocityLossConfig = field(default_factory=VelocityLossConfig, metadata=PART)
-    # the loss of imagined robots on their feet
+    # loss on the feet in imagination
     stepping: SteppingConfig = field(default_factory=SteppingConfig, metadata=PART)
     ground: GroundConfig = field(default_factory=GroundConfig, metadata=PART)
     # errors of the height map that policies observe with `sees_ground`
-    map: MapConfig = field(default_factory=MapConfig, metadata=PART)
+    map: HeightMapErrors = field(default_factory=HeightMapErrors, metadata=PART)
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     phi: float = 0.5
-    # c of v <- c v + (1 - c) v_new, the velocity of reward and error; 0.95 for OP3 [P]
+    # c of the low-pass v <- c v + (1 - c) v_new of the measured velocity; 0.95 for OP3 [P]
     velocity_filter: float = 0.0
     # largest tilt, beyond which an episode fails
     tilt_limit_deg: float = 45.0

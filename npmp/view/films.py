@@ -34,8 +34,9 @@ from retarget.keypoint_overlay import bones, keypoints_of
 
 # spacing of rough ground [m]
 GROUND_M = 0.05
-# duration of a policy's shot, and the longest on a path [s]
+# duration of a policy's shot [s]
 TRIAL_S = 10.0
+# longest shot of a policy on a path [s]
 MAX_TRIAL_S = 60.0
 # a shot, and the time of a fall or loss of the motion at its end [s]
 FilmedShot = tuple[Shot, float | None]

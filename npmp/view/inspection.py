@@ -60,7 +60,7 @@ def inspect(
     if suffix == ".csv" and not names and robot_motions.ambiguous(path):
         raise InputError(
             f"{path}: could be keypoints, or a robot's motion without a header (columns 4 to 7 are "
-            f"a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
+            f"a unit quaternion); set kind={RECORDING} or kind=unitree_csv"
         )
     if path.name in FOLDERS:
         return FOLDERS[path.name](path.parent)
@@ -230,7 +230,7 @@ def inspect_run(path: Path) -> Findings:
     return with_problems(findings, problems)
 
 
-# by the file that identifies the kind of folder, the most specific first
+# inspections by the file that identifies a kind of folder, the most specific first
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     **{f"{name}.json": partial(inspect_artefact, name=name) for name in ARTEFACTS},
     "evaluation.json": lambda path: (

@@ -16,7 +16,7 @@ Verdict = Literal["ok", "absent", "broken"]
 
 INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 
-# features by extra
+# what each optional dependency adds
 EXTRAS = {
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "wandb": "logger=wandb",
@@ -82,7 +82,7 @@ def requirements(extra: str | None = None) -> list[str]:
 
 
 def check_requirement(line: str) -> tuple[Verdict, str, str]:
-    """(verdict, package, detail) of one requirement line."""
+    """Verdict, package and detail of one requirement line."""
     from packaging.requirements import Requirement
 
     requirement = Requirement(line)
@@ -101,7 +101,7 @@ def check_packages() -> list[Finding]:
     """Whether every core package is installed in a supported version."""
     results = [check_requirement(line) for line in requirements()]
     if not results:
-        message = "not installed as a package: versions cannot be checked"
+        message = "npmp is not installed as a package, so versions cannot be checked"
         return [Finding("core", "npmp", "broken", message, INSTALL)]
     if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
         return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]

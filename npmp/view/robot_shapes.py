@@ -89,11 +89,11 @@ def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) ->
         corners = _hull(model, geom)
     back = rotations.conjugate(data.xquat[frame])
     turn = rotations.multiply(back, rotations.from_matrix(data.geom_xmat[geom].reshape(3, 3)))
-    place = rotations.rotate(back, position - data.xpos[frame])
+    position = rotations.rotate(back, position - data.xpos[frame])
     return {
         "t": "mesh" if corners else kind,
         "s": [round(float(v), 4) for v in size],
-        "p": [round(float(v), 4) for v in place],
+        "p": [round(float(v), 4) for v in position],
         "q": [round(float(v), 5) for v in turn],
         **corners,
     }
@@ -118,8 +118,8 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
         hull = ConvexHull(outer)
     except (QhullError, ValueError):
         return {}
-    place = {int(v): i for i, v in enumerate(hull.vertices)}
-    faces = [[place[int(v)] for v in face] for face in hull.simplices]
+    index = {int(v): i for i, v in enumerate(hull.vertices)}
+    faces = [[index[int(v)] for v in face] for face in hull.simplices]
     return {"v": [[round(float(x), 4) for x in outer[v]] for v in hull.vertices], "f": faces}
 
 

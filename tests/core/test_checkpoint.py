@@ -96,7 +96,7 @@ def test_links_to_themselves_and_pipes_are_refused_at_once(tmp_path: Path) -> No
     refusal(path.name, artifact.read_tensors, path)
     path.unlink()
     os.mkfifo(path)
-    refusal("not a regular file", checkpoint.load_latest, tmp_path / "run")
+    refusal("regular file", checkpoint.load_latest, tmp_path / "run")
     path.unlink()
     path.symlink_to(path.name)
     refusal("no usable checkpoint", checkpoint.load_latest, tmp_path / "run")
@@ -105,7 +105,7 @@ def test_links_to_themselves_and_pipes_are_refused_at_once(tmp_path: Path) -> No
 def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
     refusal("no checkpoint in", checkpoint.load_latest, tmp_path / "absent")
     checkpoint.save(tmp_path, 3, content(3), {}).write_bytes(b"not a tensor")
-    message = r"no usable checkpoint.*checkpoint_0000000003.*checksum"
+    message = r"no usable checkpoint.*checkpoint_0000000003.*sha256"
     refusal(message, checkpoint.load_latest, tmp_path)
 
 

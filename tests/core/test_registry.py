@@ -17,9 +17,9 @@ def test_a_folder_to_write_to_is_not_taken_for_a_shipped_name(
     monkeypatch.chdir(tmp_path)
     kind = registry.REGISTRY  # type: ignore[attr-defined]
     Path(name).mkdir()
-    assert kind.find(name) == kind.place / name
+    assert kind.find(name) == kind.folder / name
     (Path(name) / "bundle.json").touch()
-    assert kind.find(name) == kind.place / name
+    assert kind.find(name) == kind.folder / name
     (Path(name) / kind.contract).touch()  # the user's artefact of that name
     assert kind.find(name) == Path(name)
     assert kind.find(tmp_path) == tmp_path

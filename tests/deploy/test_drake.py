@@ -28,7 +28,7 @@ def test_it_stands_as_in_mujoco(name: str) -> None:
     mass = float(other.model.body_mass.sum())
     assert mine._plant.CalcTotalMass(mine._context) == pytest.approx(mass, rel=1e-6)
     for simulated in (mine, other):
-        simulated.place()
+        simulated.reset()
         simulated.command(robot.home_joints, robot.kp, robot.kd, 0.0)
         for _ in range(round(0.5 / simulated.dt)):
             simulated.step()
@@ -47,7 +47,7 @@ def test_its_velocities_are_those_of_its_positions() -> None:
 
     robot = robots.load("anymal_b")
     mine = DrakeRobot(robot)
-    mine.place()
+    mine.reset()
     mine.command(robot.home_joints + 0.3 * np.sin(np.arange(12)), robot.kp, robot.kd, 0.1)
     for _ in range(80):
         before = mine.data.qpos.copy()

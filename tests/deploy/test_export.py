@@ -293,7 +293,7 @@ def test_the_recording_is_what_torch_answered_to_what_was_sensed() -> None:
 def test_a_module_whose_actions_are_torques_is_refused() -> None:
     policy, skill = loaded("anymal_b_walk")
     other = SkillModule(replace(skill.contract, training={"actuator": {"name": "torque"}}))
-    with pytest.raises(InputError, match="trained with actuator=torque"):
+    with pytest.raises(InputError, match="actuator=torque"):
         contract_of(policy, other, env_of(policy, skill).task, sha256="", golden={})
 
 
@@ -312,7 +312,7 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
     policy.contract = replace(
         policy.contract, training={**policy.contract.training, "actuator": trained}
     )
-    with pytest.raises(InputError, match="actuator=knee"):
+    with pytest.raises(InputError, match="knee"):
         contract_of(policy, skill, task, sha256="", golden={})
     with pytest.raises(InputError, match=r"actuator=.*knee"):
         contract_of(policy, skill, task, drives=str(other), sha256="", golden={})

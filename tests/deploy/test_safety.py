@@ -119,7 +119,7 @@ def trip(now: float = 0.0, missed: int = 0, **changed: object) -> str:
         ({"up": np.zeros(3)}, "up: length 0.00, expected 1"),
         ({"up": np.zeros(2)}, "up: expected 3 finite numbers"),
         ({"up": 1.4 * np.array([math.sin(0.8), 0.0, math.cos(0.8)])}, "tilted by 46 degrees"),
-        ({"time_s": math.nan}, "time_s is not finite"),
+        ({"time_s": math.nan}, "time_s=nan: expected a finite number"),
         ({"temperature": np.zeros(1)}, "temperature: expected 2 finite numbers"),
         ({"temperature": pair(20.0, 71.0)}, "knee: motor at 71 degrees"),
         ({"temperature": pair(20.0, 69.0)}, ""),

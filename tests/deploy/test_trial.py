@@ -112,7 +112,7 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     setpoints: list[float] = []
     # of 0.08 rad, after two of eight steps
     for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):
-        robot.place()
+        robot.reset()
         setpoints.clear()
         with monkeypatch.context() as watched:
             watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))

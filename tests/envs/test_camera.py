@@ -58,12 +58,12 @@ def test_a_floor_and_a_wall_by_hand(yaw: float) -> None:
 def test_images_are_those_of_a_march_along_each_ray(kind: str, share: float) -> None:
     terrain, n = Terrain(TerrainConfig(kind, fields=2)), 6
     g, eye = torch.Generator().manual_seed(0), camera(replace(PERFECT, size=(32, 18)))
-    place = terrain.places[torch.randint(2, (n,), generator=g), torch.arange(n)]
+    place = terrain.starts[torch.randint(2, (n,), generator=g), torch.arange(n)]
     position = torch.cat((place, terrain.height_at(place).unsqueeze(-1) + 0.5), -1)
     lean = torch.linalg.matrix_exp(geometry.skew(0.2 * torch.randn(n, 3, generator=g)))
     rotation = geometry.yaw_matrix(6.0 * torch.rand(n, generator=g)) @ lean
     result = eye.depths(position, rotation, terrain.height_at)
-    rays, at = eye.rays @ rotation.mT, position + rotation @ eye.place
+    rays, at = eye.rays @ rotation.mT, position + rotation @ eye.position
     steps = torch.arange(0.0, 4.0, 0.01)
     way = at[:, None, None] + rays[:, :, None] * steps[:, None]
     below = terrain.height_at(way[..., :2]) >= way[..., 2]

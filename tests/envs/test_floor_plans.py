@@ -33,7 +33,7 @@ for model, *_ in plans.floor_plans.values():
     model.mat_rgba[0, :3], model.mat_rgba[1, :3] = 0.0, 1.0
 white = plans.images(*seen)[..., 0] > 0.5
 depth = eye.depths(state.root_pos, state.root_rot, env.ground.height_in_world)
-at = state.root_pos + state.root_rot @ eye.place
+at = state.root_pos + state.root_rot @ eye.position
 point = at[:, None] + depth[..., None] * (eye.rays @ state.root_rot.mT)
 wall = point[..., 2] > env.ground.terrain.heights.min() + 0.03
 print((wall.view(white.shape) == white).float().mean().item(), wall.float().mean().item())

@@ -158,7 +158,7 @@ def test_an_earlier_picture_agrees_where_things_are(robot: Robot, turn: float) -
     def seen(x: float, share: float, turned: torch.Tensor) -> View:
         at = torch.tensor([[x, 0.0, scenes.height]])
         depth = share / level_of(fine, turned[:, 2], scenes.height).clamp(min=0.1).flatten(1)
-        point = (at + turned @ fine.place)[:, None] + depth[..., None] * (fine.rays @ turned.mT)
+        point = (at + turned @ fine.position)[:, None] + depth[..., None] * (fine.rays @ turned.mT)
         wave = 0.5 + 0.25 * torch.sin(9.0 * point[..., 0]) + 0.25 * torch.sin(7.0 * point[..., 1])
         return View(wave.view(1, 36, 64, 1).expand(-1, -1, -1, 3), at, turned)
 

@@ -105,16 +105,16 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
         .squeeze(-1)[:1]
         .expand(n)
     )
-    place = StartPoses(robot)
+    poses = StartPoses(robot)
     down = tuple(part[lying] for part in fallen)
 
     def put(standing: bool) -> None:
-        start = place.sample(n, env.generator) if standing else None
+        start = poses.sample(n, env.generator) if standing else None
         if start is None:
-            start = place.sample(n, env.generator)._replace(
+            start = poses.sample(n, env.generator)._replace(
                 qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2])
             )
-        env.robots.place(ids, start, env.generator)
+        env.robots.reset(ids, start, env.generator)
 
     put(standing=False)
     told, memory = actor.step(observe(env, all_first), actor.initial_state(n))

@@ -258,7 +258,7 @@ def every(name: str, value: Any) -> list[JointSpec]:
         ({"joints": every("kd", 0.0)}, "kd of LF_HAA=0"),
         # of 0.05 to 2.6
         ({"joints": wider("range", [-0.1, 2.6])}, "lower range of LH_KFE=-0.1"),
-        ({"joints": contract_of().joints[:-1]}, "joints are not those of 'anymal_b'"),
+        ({"joints": contract_of().joints[:-1]}, "joint_names: joint "),
         ({"commands": [Command("forward_mps", "m/s", [0.5, 1.0])]}, "must hold 0 m/s"),
         ({"robot": "unknown"}, "no robot 'unknown' here"),
     ],
@@ -304,7 +304,7 @@ def test_a_graph_is_tried_before_it_is_loaded(
     ("line", "code", "message"),
     [
         ("        raise RuntimeError('bus off')", 3, "mine.py:Hanging: raised by the driver"),
-        ("        return {'joint_pos': self.pos}", 3, "read() returned dict, not a State or None"),
+        ("        return {'joint_pos': self.pos}", 3, "read() returned dict, expected State"),
     ],
 )
 def test_a_driver_that_fails_is_reported_as_the_user_s(

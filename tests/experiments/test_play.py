@@ -57,7 +57,7 @@ def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
         other.listen()
         port = other.getsockname()[1]
         assert cli.main(["play", f"port={port}"]) == 2
-    assert f"cannot serve at 127.0.0.1:{port} (" in capsys.readouterr().err
+    assert f"port={port}" in capsys.readouterr().err
 
 
 def test_without_viser_it_says_what_is_missing(refused: Says, monkeypatch: MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_show(place: Path, printed: Says, monkeypatch: MonkeyPatch) -> None:
     assert "page: robots/rex/rex.html (no still: nothing can draw here" in output
     page = place / "robots" / "rex" / "rex.html"
     text = page.read_text()
-    assert "half its torque limit per radian" in text
+    assert "half the torque limit per radian" in text
     # a line of robot.yaml with its reason
     lines = (place / "robots" / "rex" / "robot.yaml").read_text().splitlines()
     guesses = robot_page.guesses_of("\n".join(lines))

@@ -164,7 +164,7 @@ def test_the_stretch_with_the_body_in_the_volume_is_taken(tmp_path: Path, absent
     positions[20:25] = 1.0
     clip = mocap_data.read(write(tmp_path / "a.c3d", positions))
     np.testing.assert_allclose(clip.positions, circles(200)[64:110], atol=1e-6)
-    assert clip.remarks == ("frames 64 to 109 of 200 are used: the others lack markers",)
+    assert clip.remarks == ("frames 64 to 109 of 200 are used: the other frames lack markers",)
 
 
 def test_the_longest_of_several_passes_is_taken(tmp_path: Path) -> None:

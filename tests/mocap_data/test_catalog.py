@@ -119,7 +119,7 @@ def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: P
     mine.mkdir()
     (mine / "a.bvh").write_text("old")
     (mine / "other.bvh").write_text("mine")
-    catalog.place(which, report, mine)
+    catalog.copy_to(which, report, mine)
     assert sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"]
     assert (mine / "a.bvh").read_bytes() == b"one"
 

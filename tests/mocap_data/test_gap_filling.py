@@ -67,7 +67,7 @@ def test_not_a_number_is_a_missing_sample_of_an_archive(tmp_path: Path) -> None:
     np.savez(path, positions=positions, names=["a", "b", "c"], fps=10.0)
     clip = mocap_data.read(path, up="z")
     np.testing.assert_allclose(clip.positions, expected, atol=1e-12)
-    assert clip.remarks == ("frames 5 to 14 of 20 are used: the others lack markers",)
+    assert clip.remarks == ("frames 5 to 14 of 20 are used: the other frames lack markers",)
     # with bones no keypoint is dropped
     positions[7:11, 1] = np.nan
     np.savez(path, positions=positions, names=["a", "b", "c"], fps=10.0, parents=[-1, 0, 1])

@@ -50,7 +50,7 @@ def test_links_are_not_followed(path: Path, kind: str) -> None:
     os.mkfifo(path.with_name("fifo"))
     with h5py.File(path, "r+") as file:
         LINKS[kind](file)
-    refusal("is a link", read_motions, path)
+    refusal("link", read_motions, path)
 
 
 @pytest.mark.parametrize(

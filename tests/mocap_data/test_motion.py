@@ -76,7 +76,7 @@ def test_contacts_of_zeros_and_ones() -> None:
         ({"contacts": np.zeros((40, 2))}, "contacts must be truth values"),
         ({"frame_quality": {"f": np.zeros((40, 1))}}, r"frame_quality 'f' has shape \(40, 1\)"),
         ({"weight": -1.0}, "weight -1.0 must be 0, or from 1e-09 to "),
-        ({"start_s": np.inf}, "start_s inf is not finite"),
+        ({"start_s": np.inf}, "start_s=inf"),
     ],
 )
 def test_invalid_motions(change: dict, message: str) -> None:

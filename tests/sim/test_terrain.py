@@ -148,5 +148,5 @@ def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
     for kind in ("gaps", "slopes", "stairs", "stepping_stones", "obstacles"):
         terrain = Terrain(TerrainConfig(kind, fields=2))
         around = torch.cartesian_prod(*[torch.linspace(-0.55, 0.55, 7)] * 2)
-        heights = terrain.height_at(terrain.places.unsqueeze(-2) + around)
+        heights = terrain.height_at(terrain.starts.unsqueeze(-2) + around)
         assert (heights.amax(-1) - heights.amin(-1)).max() < 1e-3, kind

@@ -115,7 +115,7 @@ def test_half_precision_is_stored_and_float32_comes_back(
         ({"kp": [float("inf")] * 12}, r"kp\[0\] must be a finite number"),
         ({"weights_dtype": "int8"}, "weights_dtype"),
         ({"training": {"hold": "jump"}}, "hold must be one of zero_order, first_order"),
-        ({"weights_sha256": 5}, "checksum"),
+        ({"weights_sha256": 5}, "sha256"),
     ],
 )
 def test_values_of_other_kinds_and_sizes_are_refused_before_anything_is_made(

@@ -47,13 +47,13 @@ def test_it_rolls_to_a_stop_and_stays() -> None:
     one = rolled(ball(vx=1.0, drag=0.5), post(5.0), DT)
     left = (1.0 - ROLLING * DT) / (1.0 + 0.5 * DT / (INERTIA * MASS))
     assert one.velocity[0].tolist() == pytest.approx([left, 0.0], abs=1e-6)
-    assert one.place[0].tolist() == pytest.approx([left * DT, 0.0], abs=1e-6)
+    assert one.position[0].tolist() == pytest.approx([left * DT, 0.0], abs=1e-6)
     state = ball(vx=1.0)
     for _ in range(100):
         state = rolled(state, post(5.0), DT)
     # v^2 / 2 a, less half a step, as it moves by the speed after each
     assert state.velocity.abs().max() < 1e-3
-    assert state.place[0, 0].item() == pytest.approx(0.5 / ROLLING - 0.5 * DT, abs=2e-3)
+    assert state.position[0, 0].item() == pytest.approx(0.5 / ROLLING - 0.5 * DT, abs=2e-3)
 
 
 def test_a_leg_that_walks_takes_it_along() -> None:
@@ -61,9 +61,9 @@ def test_a_leg_that_walks_takes_it_along() -> None:
     for _ in range(50):
         x += 0.5 * DT
         state = rolled(state, post(x), DT)
-        assert state.place[0, 0] - x > RADIUS + 0.03 - 1e-3  # never inside
+        assert state.position[0, 0] - x > RADIUS + 0.03 - 1e-3  # never inside
     assert state.velocity[0].tolist() == pytest.approx([0.5, 0.0], abs=0.1)
-    assert 0.5 * 50 * DT - 0.01 < state.place[0, 0] < 0.5 * 50 * DT + 0.05
+    assert 0.5 * 50 * DT - 0.01 < state.position[0, 0] < 0.5 * 50 * DT + 0.05
 
 
 def test_it_leaves_along_the_line_from_the_leg() -> None:
@@ -79,9 +79,9 @@ def test_foot_and_shank_push_as_one() -> None:
     """Two capsules of a leg that are as deep in the ball move it as far as one; two legs move it
     twice."""
     one = post(-0.13)
-    alone = rolled(ball(), one, DT).place
-    torch.testing.assert_close(rolled(ball(), several(one, -1), DT).place, alone)
-    torch.testing.assert_close(rolled(ball(), several(one, -2), DT).place, 2.0 * alone)
+    alone = rolled(ball(), one, DT).position
+    torch.testing.assert_close(rolled(ball(), several(one, -1), DT).position, alone)
+    torch.testing.assert_close(rolled(ball(), several(one, -2), DT).position, 2.0 * alone)
 
 
 def test_a_foot_that_comes_down_on_it_hardly_shoots_it_away() -> None:
@@ -89,13 +89,13 @@ def test_a_foot_that_comes_down_on_it_hardly_shoots_it_away() -> None:
     upright, and the floor takes most of the push: 1 cm times 0.0100 / 0.1370."""
     low = RADIUS + float(np.sqrt((RADIUS + 0.03 - 0.01) ** 2 - 0.01**2))
     state = rolled(ball(), post(-0.01, low=low), DT)
-    assert state.place[0, 0].item() == pytest.approx(0.01 * 0.01 / 0.137, rel=0.05)
+    assert state.position[0, 0].item() == pytest.approx(0.01 * 0.01 / 0.137, rel=0.05)
 
 
 def test_a_leg_that_is_led_further_leads_the_ball_further() -> None:
     ahead = post(-0.13)
-    place = ahead.place.clone().requires_grad_(True)
-    rolled(ball(), ahead._replace(place=place), DT).place[0, 0].backward()
+    place = ahead.position.clone().requires_grad_(True)
+    rolled(ball(), ahead._replace(position=place), DT).position[0, 0].backward()
     assert place.grad is not None and bool(torch.isfinite(place.grad).all())
     assert place.grad[..., 0].sum().item() == pytest.approx(1.0, abs=0.02)
 
@@ -111,7 +111,7 @@ def test_a_box_pushes_with_its_side_and_its_corner() -> None:
         shapes = Shapes(
             centre.expand(1, 1, 1, 3), turn.expand(1, 1, 1, 3, 3), half, torch.zeros(())
         )
-        return turn[:2, :2].T @ rolled(ball(), shapes, DT).place[0]
+        return turn[:2, :2].T @ rolled(ball(), shapes, DT).position[0]
 
     deep = 0.01
     assert pushed((0.06 + RADIUS - deep, 0.0)).tolist() == pytest.approx([deep, 0.0], abs=1e-4)
@@ -135,7 +135,7 @@ def test_legs_are_where_mujoco_has_them(name: str) -> None:
         mujoco.mj_kinematics(model, data)
         shapes = legs(*(part.float() for part in pose_from_qpos(torch.tensor(data.qpos))))
         for place, turn in zip(
-            shapes.place.flatten(0, -2), shapes.turn.flatten(0, -3), strict=True
+            shapes.position.flatten(0, -2), shapes.turn.flatten(0, -3), strict=True
         ):
             off = np.abs(data.geom_xpos - place.numpy()).max(-1)
             assert off.min() < 1e-5
@@ -147,7 +147,7 @@ def test_legs_are_where_mujoco_has_them(name: str) -> None:
     at_home = legs(*(part.float() for part in pose_from_qpos(torch.tensor(robot.home_qpos))))
     low = np.flatnonzero((model.geom_group == 3) & (data.geom_xpos[:, 2] < 0.15))
     for place in data.geom_xpos[low]:
-        assert np.abs(at_home.place.numpy() - place).max(-1).min() < 1e-5
+        assert np.abs(at_home.position.numpy() - place).max(-1).min() < 1e-5
 
 
 def test_feet_of_other_shapes_are_refused(

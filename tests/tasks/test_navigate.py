@@ -85,8 +85,8 @@ def test_the_command_leads_along_the_way(env: TaskEnv[Navigate]) -> None:
 
 def test_who_is_at_the_goal_has_arrived(env: TaskEnv[Navigate]) -> None:
     task, at = env.task, env.state.root_pos[:, :2].clone()
-    task.planner.place = at + torch.tensor([0.9 * NEAR_M, 0.0])
-    task.planner.place[3] = at[3] + torch.tensor([0.0, 1.2 * NEAR_M])
+    task.planner.goal_position = at + torch.tensor([0.9 * NEAR_M, 0.0])
+    task.planner.goal_position[3] = at[3] + torch.tensor([0.0, 1.2 * NEAR_M])
     step = env.step(torch.zeros(6, 12))
     expected = torch.tensor([True, True, True, False, True, True])
     assert torch.equal(step.metrics["arrived"], expected) and torch.equal(step.ended, expected)
@@ -114,7 +114,7 @@ def test_a_policy_is_told_the_goal_alone(env: TaskEnv[Navigate]) -> None:
     ahead = torch.stack((torch.cos(yaw), torch.sin(yaw)), -1)
     left = torch.stack((-torch.sin(yaw), torch.cos(yaw)), -1)
     torch.testing.assert_close(
-        to[:, :1] * ahead + to[:, 1:] * left, task.planner.place - state.root_pos[:, :2]
+        to[:, :1] * ahead + to[:, 1:] * left, task.planner.goal_position - state.root_pos[:, :2]
     )
 
 
@@ -154,7 +154,7 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
         assert not len(rows) or there.any(-1).float().mean() > 0.95
     assert marked > 20
     at = env.state.root_pos[:, None, :2]
-    straight = (task.planner.place - at[:, 0]).norm(dim=-1)
+    straight = (task.planner.goal_position - at[:, 0]).norm(dim=-1)
     assert (task.planner.distance_to_goal(at)[:, 0] > 0.95 * straight - 0.15).all()
     # nobody sees behind a wall: no way is longer than with the whole map, but for what is dear
     known = task.planner.distance_to_goal(at, task.planner.goal_index.unsqueeze(-1))

@@ -127,7 +127,7 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
         ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0])
     )
     env.task.begin(ids, env.generator)
-    place, yaw = env.task.planner._place()
+    place, yaw = env.task.planner._pose()
     assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
     expected = env.task.commands.current[2]
     torch.testing.assert_close(env.task.commands.current[0], expected, atol=1e-5, rtol=0)
@@ -138,7 +138,7 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
         _turns([0.0]),
     )
     torch.testing.assert_close(
-        env.task.planner._place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0
+        env.task.planner._pose()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0
     )
 
 
@@ -146,7 +146,7 @@ def test_a_robot_that_rough_ground_moves_back_takes_the_course_along(robot: robo
     env = path_env(robot, terrain="perlin", terrain_level=0.01, terrain_fields=1)
     env.robots.shift(torch.tensor([1]), torch.tensor([[PERIOD_M, 0.0, 0.1]]))
     place = env.step(torch.zeros(3, env.num_actions)).metrics["place"]
-    torch.testing.assert_close(env.task.planner._place()[0], place, atol=1e-4, rtol=0)
+    torch.testing.assert_close(env.task.planner._pose()[0], place, atol=1e-4, rtol=0)
     assert env.ground.state_dict()["moved"][1].tolist() == [-PERIOD_M, 0.0]
 
 

@@ -231,7 +231,7 @@ def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> Non
     env.schedule(5, torch.Generator().manual_seed(1))
     fixed = env.task.commands.fixed
     assert fixed is not None and recorded(fixed)
-    refusal("give data=", Walk, robot, changed(WalkConfig(), commands="recorded"))
+    refusal("task.commands=recorded", Walk, robot, changed(WalkConfig(), commands="recorded"))
 
 
 # --- the environment ---

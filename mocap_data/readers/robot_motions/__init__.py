@@ -21,7 +21,7 @@ from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 
-# by their names for `kind=`
+# readers by their names for `kind=`
 KINDS: dict[str, Callable[..., RobotMotion]] = {
     "mjlab": read_mjlab,
     "unitree_csv": read_unitree_csv,

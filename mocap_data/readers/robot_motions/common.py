@@ -44,9 +44,9 @@ class RobotMotion:
     robot: str = ""
     # B unique names; None: no body poses, or unnamed
     body_names: tuple[str, ...] | None = None
-    # (T, B, 3) world; None: not in the file
+    # (T, B, 3) positions of bodies in the world [m]; None: not in the file
     body_pos: Array | None = None
-    # (T, B, 4) body to world; None: not in the file
+    # (T, B, 4) rotations of bodies to the world; None: not in the file
     body_quat: Array | None = None
     source: str = "unknown"
     licence: str = "unknown"

@@ -7,7 +7,7 @@ Joint names, rate, source and licence are in a JSON file beside it that `write_u
 (walk.csv, walk.json). A header must name every column. A first column "time" [s] determines the
 rate; a column "Frame" is ignored.
 
-BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
+BONES-SEED's CSV has a header, the root's position in cm (root_translateX, ...), its Euler angles
 (root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
 frames per second.
 """
@@ -32,7 +32,7 @@ from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 SCHEMA = "npmp-unitree-csv"
 # frame rate of the LAFAN1 retargeting dataset [Hz]
 RATE_HZ = 30.0
-# of BONES-SEED
+# frame rate of the BONES-SEED dataset [Hz]
 SEED_RATE_HZ = 120.0
 ROOT_COLUMNS = ("root_x", "root_y", "root_z", "root_qx", "root_qy", "root_qz", "root_qw")
 _QUATERNION = ("x", "y", "z", "w")

@@ -21,12 +21,13 @@ from npmp.core import ranges
 
 # step of the finite differences, in units of each parameter
 _STEP = 1e-4
-# tolerances between differences of two step sizes: share of the slope, and noises per unit; a
-# thousand samples of the latter weigh less than any prior
+# largest difference between the derivatives of two step sizes, as a share of the slope
 _JUMP = 0.01
+# largest such difference in noises per unit; a thousand such samples weigh less than any prior
 _ROUNDING = 0.01
-# initial and least noise of angles [rad]; least noise of torques over the initial one
+# initial noise of angles [rad]
 _NOISE = 1e-3
+# least noise of angles [rad]
 _LEAST_NOISE = 1e-6
 # initial noise of torques over the torque limit
 _TORQUE_NOISE = 0.02
@@ -54,7 +55,7 @@ class IdentificationConfig:
     prior: ParameterPrior = field(default_factory=ParameterPrior)
     # [s] ignored at a recording's start, at most half of it
     settle_s: float = 2.0
-    # largest delay [s]
+    # upper bound of command and encoder delays [s]
     longest_delay_s: float = 0.1
     # iterations of least squares, at most, in each of two rounds
     iterations: int = 30
@@ -92,7 +93,7 @@ class Identified:
 
     @property
     def error(self) -> Floats:
-        """(n, 7) standard errors."""
+        """Standard errors of the parameters, (n, 7)."""
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
 
     def correlation(self, joint: int) -> Floats:
@@ -151,7 +152,7 @@ class _Problem:
         self.least_torque_noise = _LEAST_NOISE * self.torque_noise
 
     def parameters(self, x: Floats) -> Floats:
-        """(..., F) -> (..., n, 7)."""
+        """All parameters (..., n, 7) of the fitted ones (..., F)."""
         nominal = self.stand.nominal
         full = np.broadcast_to(nominal, (*x.shape[:-1], *nominal.shape)).copy()
         full[..., self.free] = x * self.unit[self.free]
@@ -179,27 +180,27 @@ class _Problem:
         return np.concatenate((scaled, torques / self.torque_noise), 1)
 
     def residuals(self, x: Floats) -> Floats:
-        """(R,): scaled errors, then the priors'."""
+        """Scaled errors, then the residuals of the priors, (R,)."""
         values = self.parameters(x[None])
         has_prior = np.isfinite(self.prior) & self.free
         of_priors = (values[0] - self.stand.nominal)[has_prior] / self.prior[has_prior]
         return np.concatenate((self.scaled(values).ravel(), of_priors))
 
     def jacobian(self, x: Floats) -> Floats:
-        """(R, F): of the errors by differences, of the priors exactly."""
+        """Jacobian of the residuals (R, F): of errors by differences, of priors exactly."""
         prior = self.prior[self.free]
         of_priors = np.diag(self.unit[self.free] / np.where(np.isfinite(prior), prior, 1.0))
         slopes = self.derivatives(x).reshape(-1, len(x))
         return np.concatenate((slopes, of_priors[np.isfinite(prior)]))
 
     def derivatives(self, x: Floats, size: float = _STEP) -> Floats:
-        """(S', n, F): of the scaled errors, by differences of `size` units."""
+        """Derivatives of the scaled errors (S', n, F), by differences of `size` units."""
         # parameters (column, limb) that change in one simulation
         groups: dict[tuple[int, int], list[tuple[int, NDArray[np.intp]]]] = {}
         for tree in self.stand.trees:
-            for (place, kind), c in np.ndenumerate(self.column[tree]):
+            for (row, kind), c in np.ndenumerate(self.column[tree]):
                 if c >= 0:
-                    groups.setdefault((place, kind), []).append((c, tree))
+                    groups.setdefault((row, kind), []).append((c, tree))
         # away from a bound
         step = np.where(x + size < self.bounds[1], size, -size)
         # the last row is x itself
@@ -305,7 +306,7 @@ def _saturated(stand: Stand, recordings: Sequence[JointRecording], values: Float
 
 
 def _rms(values: Floats) -> Floats:
-    """(S, n) -> (n,)."""
+    """Root mean square (n,) of each column of (S, n)."""
     return np.asarray(np.sqrt(np.square(values).mean(0)))
 
 

@@ -28,12 +28,14 @@ from npmp.robots.model import hinges_to, touching
 
 # noise of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
-# factor on amplitudes per trial, and number of trials
+# factor on amplitudes per trial
 _SHRINK = 0.85
+# largest number of trials
 _TRIES = 40
-# shares of the speed and torque limits that the nominal robot may use: stiffer ones need more
-# torque, and saturated drives hide their gains
+# share of the speed limit that the nominal robot may use
 _SPEED = 0.7
+# share of the torque limit that the nominal robot may use: stiffer ones need more torque, and
+# saturated drives hide their gains
 _TORQUE = 0.5
 
 
@@ -49,7 +51,7 @@ class ExcitationConfig:
     highest_hz: float = 8.0
     # [rad] about the middle, at most; less near limits or other parts of the robot
     amplitude: float = 0.5
-    # [s] at the start and the end, in the middle pose
+    # rest in the middle pose at the start and the end [s]
     rest_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -148,7 +150,7 @@ class _Contacts:
         self._home = touching(model, self._data)
 
     def joints(self, position: Floats) -> NDArray[np.bool_]:
-        """(n,): whether a joint moves a part that touches another at any of (S, n) [rad]."""
+        """Whether each joint moves a part that touches another at any of (S, n) [rad], (n,)."""
         involved = np.zeros(position.shape[1], dtype=bool)
         for joints in position:
             self._data.qpos[7:] = joints

@@ -34,9 +34,9 @@ _SPREADS = {
     "friction_loss": (FRICTION,),
     "gain": (KP,),
 }
-# standard error over the prior's deviation, above which the motions do not determine a parameter
+# largest standard error of a determined parameter, over the prior's deviation
 _OF_PRIOR = 0.5
-# likewise over the estimate
+# largest standard error of a determined parameter, over the estimate
 _OF_ESTIMATE = 1.0
 
 

@@ -10,7 +10,7 @@ from mocap_data.errors import InputError
 from npmp.actuators.actuator_log import MIN_RATE_HZ, JointRecording, StandLog
 from npmp.robots import Robot
 
-# [rad] by which angles may leave the joints' ranges
+# angle by which readings may leave the joints' ranges [rad]
 _MARGIN = 0.5
 # [rad] range of a joint's motion, at least: ten counts of a 12-bit encoder
 _LEAST_MOTION = 0.015

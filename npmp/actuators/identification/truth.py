@@ -26,7 +26,11 @@ def write_truth(path: Path, robot: Robot, stand: Stand, parameters: Floats) -> N
 
 
 def read_truth(path: Path, robot: Robot) -> Floats:
-    """(n, 7) of a truth.json. Raises InputError for other files, or another robot's."""
+    """The true parameters (n, 7) of a truth.json.
+
+    Raises:
+      InputError: for other files, or another robot's.
+    """
     content = read_json(path)
     entries = content if isinstance(content, dict) else {}
     if (entries.get("schema"), entries.get("robot")) != (SCHEMA, robot.name):

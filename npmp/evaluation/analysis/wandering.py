@@ -104,7 +104,7 @@ class _WanderRecorder:
         self.steps = torch.zeros(n)
         self.travelled = torch.zeros(n)
         self.qpos = [env.robots.qpos[:kept].clone()]
-        self._place = env.state.root_pos[:, :2]
+        self._position = env.state.root_pos[:, :2]
 
     def __call__(self, transition: Transition) -> bool:
         env = self.env
@@ -112,9 +112,9 @@ class _WanderRecorder:
         # after a divergence the state is the previous one, which has not fallen
         self.up = self.up & ~env.robots.broken & ~env.fallen(state)
         self.steps += self.up
-        place = state.root_pos[:, :2]
-        self.travelled += torch.where(self.up, (place - self._place).norm(dim=-1), 0.0)
-        self._place = place
+        position = state.root_pos[:, :2]
+        self.travelled += torch.where(self.up, (position - self._position).norm(dim=-1), 0.0)
+        self._position = position
         self.qpos.append(env.robots.qpos[: self.kept].clone())
         return not self.up.any()
 

@@ -58,8 +58,8 @@ class Proposal:
             raise InputError(
                 f"{file} exists, perhaps with your changes; choose another out= or set replace=true"
             )
-        with atomic_path(file) as place:
-            place.write_text(self.text, encoding="utf-8")
+        with atomic_path(file) as temporary:
+            temporary.write_text(self.text, encoding="utf-8")
 
 
 @checks.quiet()
@@ -107,7 +107,7 @@ def propose(
     keyframe = next((pose for pose in poses if _is_standing(new_draft(), pose)), None)
     robot, draft = _fill(new_draft(), keyframe, drives, timestep, where)
     results = checks.check(robot)
-    rejected = "its feet are not under its hips" if poses and keyframe is None else ""
+    rejected = "its feet are not below its hips" if poses and keyframe is None else ""
     if keyframe is not None and not _stands(results):
         # a searched pose may stand
         searched_robot, searched_draft = _fill(new_draft(), None, drives, timestep, where)
@@ -116,7 +116,7 @@ def propose(
             robot = searched_robot
             draft = searched_draft
             results = searched_results
-            rejected = "it does not stand for 2 s"
+            rejected = "the robot does not stand for 2 s in this pose"
     if rejected:
         at = next(i for i, finding in enumerate(draft.findings) if finding.topic == "home")
         draft.findings.insert(at, ProposedValue("keyframe", "the model's is not used", rejected))

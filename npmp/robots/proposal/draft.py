@@ -52,7 +52,7 @@ class Draft:
     zero: mujoco.MjData
     legs: list[LimbChain] = field(default_factory=list)
     arms: list[LimbChain] = field(default_factory=list)
-    # of robot.yaml
+    # content of robot.yaml
     content: dict[str, Any] = field(default_factory=dict)
     # dotted key -> reason of a guess
     reasons: dict[str, str] = field(default_factory=dict)
@@ -74,15 +74,15 @@ class Draft:
         return str(self.model.body(1).name)
 
     def anchor(self, joint: int) -> Array:
-        """(3,) a hinge's anchor."""
+        """A hinge's anchor in the base's frame, (3,) [m]."""
         return np.array(self.zero.xanchor[joint + 1])
 
     def axis(self, joint: int) -> Array:
-        """(3,) a hinge's axis."""
+        """A hinge's axis in the base's frame, a unit vector (3,)."""
         return np.array(self.zero.xaxis[joint + 1])
 
     def origin(self, body: str) -> Array:
-        """(3,) a body's origin."""
+        """A body's origin in the base's frame, (3,) [m]."""
         return np.array(self.zero.body(body).xpos)
 
     def pitching(self, limb: LimbChain) -> list[int]:
@@ -90,7 +90,10 @@ class Draft:
         return [j for j in limb.joints if abs(self.axis(j)[1]) > 0.7]
 
     def ranges(self) -> tuple[Array, Array]:
-        """(J,), (J,) joint limits of the model [rad], +-inf for none or almost a whole turn."""
+        """Lower and upper joint limits, each (J,) [rad].
+
+        Infinite for joints without limits or with a range of at least 1.9 pi.
+        """
         low, high = self.model.jnt_range[1:].T
         real = self.model.jnt_limited[1:].astype(bool) & (high - low < 1.9 * np.pi)
         return np.where(real, low, -np.inf), np.where(real, high, np.inf)
@@ -104,7 +107,7 @@ class Draft:
         return self.origin(body), np.array(self.zero.body(body).xmat).reshape(3, 3)
 
     def in_base(self, body: str, position: Any) -> Array:
-        """(3,) a point of a body's frame."""
+        """A point of a body's frame in the base's frame, (3,) [m]."""
         origin, turn = self._frame(body)
         return np.asarray(origin + turn @ np.asarray(position))
 

@@ -101,7 +101,7 @@ def _rounded_feet(
         points[name] = [rounded(np.round(_local(pose, body, centre), 4))]
     if len(points) < len(soles):
         raise InputError(f"{draft.mjcf}: two legs end in the same body '{next(iter(points))}'")
-    reason = "legs without an ankle: the sphere that fits the lowest 5 mm at home"
+    reason = "legs have no ankle; the sphere fits the lowest 5 mm at home"
     draft.reasons["feet.points"] = reason
     draft.note("feet", f"{', '.join(points)}: spheres of {1e3 * radius:.0f} mm", reason)
     return {
@@ -133,9 +133,9 @@ def _flat_feet(
     middles = np.array([points.mean(axis=0) for points in corners.values()])
     length, width = sizes[0]
     apart = 1e3 * np.ptp(middles, axis=0).max()
-    reason = "flat soles: corners of the contact area at home"
+    reason = "soles are flat; points are the corners of the contact area at home"
     if apart > 2.0:
-        reason += f"; the feet's middles differ by {apart:.0f} mm, offset is their mean"
+        reason += f"; the feet's middles differ by {apart:.0f} mm, the offset is the mean"
     draft.reasons["feet.points"] = reason
     draft.note("feet", f"{', '.join(bodies)}: soles of {length:.0f} x {width:.0f} mm", reason)
     return {

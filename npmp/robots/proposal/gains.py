@@ -38,21 +38,23 @@ _SAG_RAD = 0.1
 # share of its height that the base may sink under guessed gains; ANYmal B's 0.05, a Go2's with its
 # usual gains 0.24
 _SINK = 0.12
-# [m] that the base may drift
+# distance that the base may drift [m]
 _DRIFT_M = 0.05
-# [rad/s] natural frequency of joints off the legs
+# natural frequency of joints that are not of legs [rad/s]
 _OMEGA = 2 * np.pi * 5.0
-# their torque limit over the torque that holds their load level
+# torque limit of these joints over the torque that holds the load level
 _RESERVE = 3.0
-# [rad] deviation at which they reach their torque limit, if that is more
+# least deviation at which these joints reach their torque limit [rad]
 _STROKE_RAD = 0.5
-# likewise of drives whose torque limit the model has: usual, and least
+# usual deviation at which a joint reaches its torque limit, if the model has one [rad]
 _SOFT_RAD = 2.0
+# least such deviation [rad]
 _STIFF_RAD = 0.3
-# sag of their load [rad]; their kd over kp [s]
+# sag under the load of joints with a torque limit in the model [rad]
 _LOADED_RAD = 0.2
+# kd over kp of such joints [s]
 _SOFT_DAMPING_S = 0.05
-# [1/s2] torque limit over rotor inertia
+# torque limit over rotor inertia [1/s2]
 _TORQUE_PER_INERTIA = 7500.0
 # multiples of the legs' guessed kp to try
 _FACTORS = (1.0, 1.5, 2.5, 4.0)
@@ -67,17 +69,17 @@ _TOPICS = {
 class Gains:
     """The inputs of the drives' proposal; (J,) arrays."""
 
-    # the model's values
+    # drives of the model
     own: tuple[Drive, ...]
     # joints with a torque limit in the model, and no kp
     rated: NDArray[np.bool_]
     # joints of legs
     legs: NDArray[np.bool_]
-    # guessed [Nm/rad]
+    # guessed stiffness [Nm/rad]
     kp: Array
-    # about the joint at home, with the rotor [kg m2]
+    # inertia about the joint at home, with the rotor [kg m2]
     inertia: Array
-    # the model's [Nm s/rad]
+    # damping of the model's joints [Nm s/rad]
     damping: Array
 
 
@@ -106,16 +108,16 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
     gains = Gains(tuple(own), rated > 0.0, legs, kp, inertia + rotors, damping)
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
-    none = "the model gives none"
+    none = "the model has no torque limits"
     if placeholders:
         none = f"the model's {checks.span(placeholders)} Nm is a placeholder"
-    reason = f"{none}; 1.5 times a leg's share of the weight at a leg's length"
-    off = "; off the legs 3 times what holds their load" * (not legs.all())
+    reason = f"{none}; for legs, 1.5 times a leg's share of the weight at a leg's length"
+    off = "; for other joints, 3 times the torque that holds the load" * (not legs.all())
     _write(draft, gains, "torque_limit", limits, reason + off)
     if rotors.any():
         reason = (
-            f"the model's rotors have no inertia; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm where the"
-            " limb has less"
+            f"the model's rotors have no inertia; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm of torque"
+            " limit, for joints whose limb has less inertia"
         )
         draft.reasons["drives.armature"] = reason
         table = dict(zip(draft.joint_names, rotors, strict=True))
@@ -128,8 +130,8 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
 
 
 def _loads(model: mujoco.MjModel, home: Array) -> tuple[Array, Array]:
-    """(J,) inertia about each joint at home [kg m2], and the torque (J,) [Nm] that holds all that
-    it carries level."""
+    """Inertia about each joint at home (J,) [kg m2], and the torque that holds its load level (J,)
+    [Nm]."""
     data = posed(model, home)
     mujoco.mj_forward(model, data)
     full = np.zeros((model.nv, model.nv))
@@ -162,16 +164,19 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     kd = np.where(gains.legs, checks.DAMPING_S * real, 2 * np.sqrt(real * gains.inertia))
     kd = np.where(gains.rated, _SOFT_DAMPING_S * real, kd) - damping
     off = not gains.legs.all()
-    reason = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
-    reason += f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off
+    reason = "the model has no position actuators; knees sag by 0.1 rad under the robot's weight"
+    reason += f"; other joints sag by {_SAG_RAD:g} rad, or swing at 5 Hz" * off
     ratio_s = checks.DAMPING_S
-    critical = "; off the legs critical damping" * off
+    critical = "; for other joints, critical damping" * off
     if gains.rated.all():
-        reason = "no position actuators; half its torque limit per radian, more under larger loads"
+        reason = (
+            "the model has no position actuators; half the torque limit per radian, more for large"
+            " loads"
+        )
         ratio_s = _SOFT_DAMPING_S
         critical = ""
     _write(draft, gains, "kp", kp, reason)
-    reason = f"{ratio_s:g} s times kp, less the joints' own damping of {middle:g}"
+    reason = f"{ratio_s:g} s times kp, minus the joints' damping of {middle:g} Nm s/rad"
     _write(draft, gains, "kd", np.maximum(kd, 0.0), reason + critical)
 
 

@@ -1,4 +1,4 @@
-"""Legs and arms: chains of hinges, by the places of their ends."""
+"""Legs and arms: chains of hinges, by the positions of their ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     }
     chains = {b: joints for b, joints in chains.items() if len(joints) >= 2}
     if not chains:
-        raise InputError(f"{draft.mjcf}: no chain of two hinges or more, so no legs")
+        raise InputError(f"{draft.mjcf}: no chain of two hinges, expected two or four legs")
     bottom = {b: min(lowest(model, pose, c) for c in welded(model, b)) for b in chains}
     # the lowest of all leaves of one hinge is the limb's end
     ends: dict[tuple[int, ...], int] = {}
@@ -48,7 +48,7 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     feet = [b for b in bottom if bottom[b] < min(bottom.values()) + _LOW * height]
     names = ", ".join(model.body(b).name for b in feet)
     if len(feet) < 2:
-        hint = "expected legs that end equally low; is Z up, and does it stand, at zero joints?"
+        hint = "expected legs that end equally low; is Z up, does the robot stand at zero joints?"
         raise InputError(f"{draft.mjcf}: fewer than two feet ({names}); {hint}")
     if len(feet) not in (2, 4):
         hint = "expected two or four; write the robot.yaml of other robots by hand"
@@ -127,7 +127,8 @@ def _note_wheels(draft: Draft, pose: mujoco.MjData) -> None:
             wheels.append(draft.joint_names[last])
     if wheels:
         reason = (
-            "joints without limits about the feet's middles; used as ankles: wheels cannot roll"
+            "these joints have no limits and turn the feet about their middles; they become ankles,"
+            " as wheels cannot roll"
         )
         draft.note("wheels?", ", ".join(wheels), reason)
 
@@ -139,7 +140,9 @@ def check_forward(draft: Draft) -> None:
     named_sides = np.array([sides(limb.body) for limb in draft.legs])
     if not named_sides.any():
         draft.note(
-            "axes", "X forward, Y left", "the feet's names have no sides; check the head's side"
+            "axes",
+            "X forward, Y left",
+            "the feet's names have no sides; check that the head faces X",
         )
         return
     ahead, left = (named_sides.T @ offsets)[:, :2]
@@ -147,17 +150,17 @@ def check_forward(draft: Draft) -> None:
     heading = ahead if named_sides[:, 0].any() else np.array([left[1], -left[0]])
     heading = heading / max(float(np.linalg.norm(heading)), 1e-9)
     if heading[0] > 0.9:
-        draft.note("axes", "X forward, Y left, by the feet's names")
+        draft.note("axes", "X forward, Y left, according to the feet's names")
         return
     x, y = heading
     axis = ("+X", "-X", "+Y", "-Y")[int(np.argmax([x, -x, y, -y]))]
     if axis == "+X":
-        places = ", ".join(
+        listed = ", ".join(
             f"{limb.body} {'left' if offset[1] > 0 else 'right'}"
             for limb, offset in zip(draft.legs, offsets, strict=True)
         )
         raise InputError(
-            f"{draft.mjcf}: the legs' names do not match their sides (X forward, Y left): {places}"
+            f"{draft.mjcf}: the legs' names do not match their sides (X forward, Y left): {listed}"
         )
     raise InputError(
         f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame, expected"

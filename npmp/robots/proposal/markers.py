@@ -52,7 +52,7 @@ def place_markers(draft: Draft) -> None:
             if np.linalg.norm(draft.in_base(**marker) - image) < 0.01:
                 marker["position"] = draft.in_body(marker["body"], image)
     draft.content["markers"] = markers
-    reason = "where axes intersect; recordings are matched to these points"
+    reason = "markers are where axes intersect; recordings are matched to these points"
     draft.note("markers", ", ".join(markers), reason)
 
 
@@ -96,12 +96,12 @@ def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
 
 def _steady_root(draft: Draft, markers: Markers) -> None:
     """Give the root three markers that are not on a line, to which its pose is fitted: move the
-    chest to it, then the hips, at their places at zero joints."""
+    chest to it, then the hips, at their positions at zero joints."""
     for names in ((), ("chest",), ("L_hip", "R_hip")):
         for name in names:
             markers[name] = draft.on_body(draft.root, draft.in_base(**markers[name]))
-        places = [m["position"] for m in markers.values() if m["body"] == draft.root]
-        points = np.array(places).reshape(-1, 3)
+        positions = [m["position"] for m in markers.values() if m["body"] == draft.root]
+        points = np.array(positions).reshape(-1, 3)
         if len(points) and np.linalg.matrix_rank(points - points.mean(axis=0), tol=0.02) > 1:
             return
 

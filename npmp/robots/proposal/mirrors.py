@@ -31,7 +31,7 @@ _ENDS = (
     *_spelled("lf-lh rf-rh fl-rl fr-rr fl-hl fr-hr", "lower"),
     *_spelled("front-hind front-rear front-back", "lower", "capitalize"),
 )
-# [m] to try, in this order; None: exactly
+# tolerances to try, in this order; None: exact symmetry [m]
 _TOLERANCES = (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)
 
 
@@ -43,11 +43,11 @@ def find_mirrors(draft: Draft, where: Path) -> None:
             draft.note("left_right", "none", problem)
             del table["left_right"]
     else:
-        reason = "no names that differ by left and right only: motions cannot be mirrored"
+        reason = "no names differ by left and right only, so motions cannot be mirrored"
         draft.note("left_right", "none", reason)
     swap = _swaps(draft, _ENDS) if draft.quadruped else []
     if swap and _tried(draft, where, "front_back", {"normal": "x", "swap": swap}):
-        draft.note("front_back", "none: front and back are not mirror images")
+        draft.note("front_back", "none, as front and back are not mirror images")
         del table["front_back"]
 
 
@@ -64,7 +64,7 @@ def _tried(draft: Draft, where: Path, name: str, entry: dict[str, object]) -> st
         near = ", exactly"
         if tolerance:
             near = f", within {1e3 * tolerance:g} mm only"
-            reason = f"the model is symmetric to within {1e3 * tolerance:g} mm only"
+            reason = f"the model is symmetric only within {1e3 * tolerance:g} mm"
             draft.reasons[f"symmetries.{name}"] = reason
         draft.note(name, ", ".join(f"{a} <-> {b}" for a, b in swap) + near)
         return ""

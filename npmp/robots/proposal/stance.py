@@ -23,28 +23,28 @@ def choose_rates(draft: Draft, timestep: float) -> None:
     """Write a control rate of 50 Hz, or the nearest that divides the physics rate."""
     physics = 1.0 / timestep
     if physics < 200 or physics > 2001:
-        reason = f"the model's {physics:g} Hz is unusual for legs in contact"
+        reason = f"the model's physics rate of {physics:g} Hz is unusual for legs in contact"
         draft.reasons["physics_rate_hz"] = reason
         physics = 500.0
         draft.content["physics_rate_hz"] = physics
     control = physics / max(1, round(physics / 50))
     draft.content["control_rate_hz"] = round(control, 9)
-    reason = "50 Hz, as ANYmal"
+    reason = "50 Hz, the rate of ANYmal B"
     if abs(control - 50) >= 1e-6:
-        reason = "nearest to 50 Hz that divides physics"
+        reason = "the rate nearest to 50 Hz that divides the physics rate"
     draft.reasons["control_rate_hz"] = reason
     draft.note("rates", f"control {control:g} Hz, physics {physics:g} Hz", reason)
 
 
 def find_imu(draft: Draft) -> None:
-    """Write the IMU's site, or its place on the root."""
+    """Write the IMU's site, or its position on the root."""
     sites = [draft.model.site(i).name for i in range(draft.model.nsite)]
     if named := [site for site in sites if "imu" in site.lower()]:
         draft.content["imu_site"] = named[0]
         draft.note("imu", f"site {named[0]}")
         return
     draft.content["imu"] = {"body": draft.root, "position": [0.0, 0.0, 0.0]}
-    reason = "the model has no site named imu; the root's origin"
+    reason = "the model has no site named imu; the IMU is at the root's origin"
     draft.reasons["imu"] = reason
     draft.note("imu", f"{draft.root} origin", reason)
 
@@ -55,7 +55,7 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
     if key is not None and np.ptp(key[7:]) > 0:
         draft.note("home", "the model's keyframe")
         return np.clip(np.round(key[7:], 6), lower, upper)
-    reason = "knees bent, feet under the hips"
+    reason = "knees are bent, feet are under the hips"
     draft.reasons["joints.home"] = reason
     value = f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips"
     draft.note("home", value, reason)
@@ -81,8 +81,10 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
 
 
 def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
-    """A leg stretched to _STRETCH of its length, its end under its hip, its sole level; other
-    joints nearest to zero."""
+    """(J,) joints with one leg stretched to _STRETCH of its length.
+
+    Its end is under its hip and its sole is level; its other joints are nearest to zero.
+    """
     model = draft.model
     index = np.array(limb.joints)
     bent = draft.pitching(limb)
@@ -166,7 +168,7 @@ def choose_limits(draft: Draft, home: Array) -> None:
     for i, (name, low, high) in enumerate(zip(draft.joint_names, *draft.ranges(), strict=True)):
         if not (np.isfinite(low) and np.isfinite(high)):
             unlimited.append(name)
-            draft.reasons[f"joints.{name}"] = "limits: the model has none"
+            draft.reasons[f"joints.{name}"] = "the model has no limits for this joint"
             width = 1.2 if abs(draft.axis(i)[1]) > 0.7 else 0.7
             low = home[i] - width
             high = home[i] + width
@@ -181,13 +183,13 @@ def choose_limits(draft: Draft, home: Array) -> None:
         }
     if unlimited:
         first = ", ".join(unlimited[:4]) + " ..." * (len(unlimited) > 4)
-        value = f"{len(unlimited)} joints have none: {first}"
-        draft.note("limits", value, "around home; knees to one side")
+        value = f"{len(unlimited)} joints without limits: {first}"
+        draft.note("limits", value, "limits are around the home pose; knees bend to one side")
     else:
         draft.note("limits", "the model's")
     if speeds.keys() >= table.keys():
         draft.note("speed limits", "the model's")
         return
-    reason = "15 rad/s, ANYmal B's; see the maker's data sheet"
+    reason = "15 rad/s, the speed limit of ANYmal B; see the maker's data sheet"
     draft.reasons["joints.velocity"] = reason
     draft.note("speed limits", f"{_VELOCITY:g} rad/s", reason)

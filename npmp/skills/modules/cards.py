@@ -27,7 +27,7 @@ COLUMNS = (
 class CardContent:
     """The content of a card; all but name and contract are optional."""
 
-    # of the module
+    # name of the module
     name: str
     # the content of module.json
     contract: Mapping[str, Any]

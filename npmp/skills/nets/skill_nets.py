@@ -17,7 +17,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.skills import priors
 from npmp.skills.prior import AR1, prior_settings, prior_std
 
-# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial std [D]
+# change of joint targets per unit of a joint-space latent [rad]; 0.175 at the initial std [D]
 JOINT_SCALE = 0.5
 
 
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(Recurrent):
-    """(z_t, proprioception, memory) to joint targets centred on the home pose.
+    """Maps z_t, proprioception and memory to joint targets centred on the home pose.
 
     Branch 1 (two layers, LSTM) takes proprioception only; branch 2 takes branch 1, the normalized
     input and the latent. The action is linear in both branches.

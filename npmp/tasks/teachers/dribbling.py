@@ -1,7 +1,7 @@
 """A scripted teacher for dribbling: velocity commands to a walking policy, from the positions of
 ball and target.
 
-The robot walks around the ball to a place opposite the target, with a fore foot behind the ball,
+The robot walks around the ball to a position opposite the target, with a fore foot behind the ball,
 and then through the ball. Commands depend on the current observation only.
 """
 
@@ -25,19 +25,19 @@ class DribbleScriptConfig:
     """Settings of the script, for ANYmal [D: by evolution strategies in simulation,
     docs/learning.md]. Raises ValueError for values out of range."""
 
-    # distance of the place behind the ball [m]
+    # distance of the position behind the ball [m]
     reach: float = 0.373
-    # lateral offset of the place, that of a fore foot [m]
+    # lateral offset of this position, that of a fore foot [m]
     side: float = 0.274
-    # radius of the path around the place [m]
+    # radius of the path around this position [m]
     circle: float = 0.098
     # distance from which the robot counts as behind the ball [m]
     behind: float = 0.382
-    # largest lateral distance from the line through the place, to count as behind the ball [m]
+    # largest lateral distance from the line through this position, to count as behind the ball [m]
     corridor: float = 0.104
     # look-ahead along that line [m]
     look: float = 0.261
-    # distance from the place below which the robot faces the target, beyond it its direction [m]
+    # distance from this position below which the robot faces the target, not its direction [m]
     facing: float = 2.11
     # yaw rate per heading error [1/s]
     turn: float = 4.03
@@ -53,7 +53,7 @@ class DribbleScriptConfig:
     done: float = 0.177
     # lowest commands of the walking policy (forward, lateral, yaw rate)
     lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
-    # highest commands
+    # highest commands of the walking policy (forward, lateral, yaw rate)
     highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
 
     def __post_init__(self) -> None:
@@ -115,12 +115,12 @@ def dribble_command(ball: Tensor, target: Tensor, config: DribbleScriptConfig) -
 
 
 def _to_place(root: Tensor, c: DribbleScriptConfig) -> tuple[Tensor, Tensor]:
-    """Direction (n, 2), a unit vector, and distance (n, 1) [m] to the nearer of the two places.
+    """Direction (n, 2), a unit vector, and distance (n, 1) [m] to the nearer of the two positions.
 
     root: (n, 2) position of the robot relative to the ball, with the target in direction (1, 0).
     """
     x, y = root.split(1, -1)
-    # a left fore foot stands behind the ball where the root is to its right; both places as columns
+    # a left fore foot stands behind the ball where the root is to its right; positions are columns
     ahead = x + c.reach
     left = y + y.new_tensor((c.side, -c.side))
     behind = (x < -c.behind) & (left.abs() < c.corridor)
@@ -152,7 +152,7 @@ def _field(x: Tensor, y: Tensor, circle: float) -> Tensor:
 
 
 def _length(vector: Tensor) -> Tensor:
-    """(n, 2) -> (n, 1)."""
+    """Lengths (n, 1) of vectors (n, 2)."""
     return torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
 
 

@@ -50,7 +50,7 @@ def policies_of(
     elif by_task:
         skill = next(iter(by_task.values())).lower
     else:
-        hint = f"give policy= or module=, or train both: npmp demo robot={robot.name} source=..."
+        hint = f"set policy= or module=, or train both: npmp demo robot={robot.name} source=..."
         raise InputError(f"no policy or module is shipped for '{robot.name}': {hint}")
     skill.check_robot(robot)
     return by_task, skill

@@ -80,9 +80,9 @@ class Cast:
     """Robot, policies and settings of a play session. Raises InputError without any policy."""
 
     robot: Robot
-    # for imitation and wandering
+    # skill module for imitation and wandering
     skill: SkillModule | None = None
-    # by their tasks' names
+    # policies by their tasks' names
     policies: Mapping[str, Composition] = field(default_factory=dict)
     # settings of tasks by name; others have their defaults
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Cast:
     def motions(self) -> MotionSet:
         """The motions, loaded at the first access. Raises InputError without any."""
         if self.make_motions is None:
-            raise InputError("imitation needs motions; give data=")
+            raise InputError("data: not set; imitation needs motions; set data=FILE.h5")
         return self.make_motions()
 
     def mode(self, name: str, world: World, seed: int = 0) -> Mode:
@@ -142,8 +142,9 @@ class Mode:
     aim: ClassVar[str] = ""
     # further keys and gestures, added to `KEYS`
     keys: ClassVar[tuple[tuple[str, str], ...]] = (("R", "upright again"),)
-    # names of the available clips, and the index of the current one
+    # names of the available clips
     clips: Sequence[str] = ()
+    # index of the current clip
     clip: int = 0
     # (nq,) pose of the ghost; None: none
     ghost: Floats | None = None
@@ -179,14 +180,14 @@ class Mode:
         return False
 
     def put_back(self) -> None:
-        """Reset the robot, upright and at rest, at its place or the mode's start."""
+        """Reset the robot, upright and at rest, at its position or the mode's start."""
         env = self.env
-        place = env.state.root_pos[:, :2].clone()
+        position = env.state.root_pos[:, :2].clone()
         yaw = geometry.yaw_of(env.state.root_rot)
         env.reset(yaw=yaw)
         if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
-            env.robots.carry(torch.zeros(1, dtype=torch.long), place, turn)
+            env.robots.carry(torch.zeros(1, dtype=torch.long), position, turn)
 
     def again(self) -> None:
         """Start again after `over`."""
@@ -197,7 +198,7 @@ class Mode:
         raise unknown("clip", f"{clip!s:.80}", self.clips)
 
     def point(self, x: float, y: float) -> None:
-        """Aim at a place on the floor [m]."""
+        """Aim at a point on the floor [m]."""
 
     @property
     def ball(self) -> tuple[Floats, float] | None:
@@ -275,8 +276,8 @@ class Navigating(Mode):
     user sets the goal."""
 
     name = "navigate"
-    aim = "place"
-    keys = (*AIMING, ("R", "to another place, with another goal"))
+    aim = "goal_position"
+    keys = (*AIMING, ("R", "to another position, with another goal"))
     command = Steer.command  # type: ignore[assignment]  # the planner's
 
     def __init__(self, cast: Cast, world: World, seed: int):
@@ -292,11 +293,11 @@ class Navigating(Mode):
         super().__init__(cast, world, seed, Mapped(cast.robot, resolved), self.policy.lower)
 
     def point(self, x: float, y: float) -> None:
-        """Set the goal, to the nearest free place."""
+        """Set the goal, to the nearest free position."""
         self.task.planner.aim(torch.tensor([[x, y]]))
 
     def put_back(self) -> None:
-        """Reset to another place, with another goal."""
+        """Reset to another position, with another goal."""
         self.env.reset()
 
     @property

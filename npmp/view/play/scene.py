@@ -110,10 +110,11 @@ class Scene:
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
         self._ground: list[Any] = []  # meshes of one period
-        # blocks of walls among them, their boxes (B, 2, 3) relative to the corner [m], and whether
-        # each hides the robot, by tile (B, 4)
+        # blocks of walls among them
         self._walls: list[Any] = []
+        # (B, 2, 3) boxes of the walls relative to the corner [m]
         self._boxes = np.zeros((0, 2, 3))
+        # (B, 4) whether each wall hides the robot, by tile
         self._hides = np.zeros((0, 4), dtype=bool)
         self._corner = np.zeros(2)
         self._floor = 0.0
@@ -161,20 +162,20 @@ class Scene:
             """The intersection of a ray with the floor in the world [m]."""
             if direction[2] > -1e-3:
                 return None
-            place = origin + self.centre - direction * (origin[2] / direction[2])
-            return float(place[0]), float(place[1])
+            point = origin + self.centre - direction * (origin[2] / direction[2])
+            return float(point[0]), float(point[1])
 
         @self._target.on_drag("left")
         async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
             eye = np.array(event.client.camera.position)
-            if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
-                self._on_pointer("floor", place)
+            if (point := on_floor(eye, np.array(event.end_position) - eye)) is not None:
+                self._on_pointer("floor", point)
 
         @self.server.scene.on_click()
         def _(event: viser.SceneClickEvent) -> None:
-            place = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
-            if place is not None:
-                self._on_pointer("floor", place)
+            point = on_floor(np.array(event.ray_origin), np.array(event.ray_direction))
+            if point is not None:
+                self._on_pointer("floor", point)
 
     # --- drawing
 

@@ -44,9 +44,11 @@ RATE_HZ = 20.0
 # time without a message of the steering viewer after which the command becomes zero [s]
 SILENCE_S = 1.0
 MAX_VIEWERS = 16
-# size limits of messages: requests, of viser's page, and unsent to a viewer [bytes]
+# largest request [bytes]
 REQUEST_BYTES = 2048
+# largest message of viser's page [bytes]
 VIEW_BYTES = 1 << 16
+# most bytes that wait to be sent to a viewer [bytes]
 BACKLOG_BYTES = 1 << 14
 # parts of the names of viser's mouse messages
 POINTER_MESSAGES = (b"Drag", b"Pointer", b"Click")
@@ -140,7 +142,7 @@ class Server:
         for error in self._errors:
             reason = getattr(error, "strerror", None) or error
             raise InputError(
-                f"cannot serve at {host}:{port} ({reason}); choose another port= or host="
+                f"port={port}: cannot serve at {host} ({reason}); set another port= or host="
             ) from error
 
     @property

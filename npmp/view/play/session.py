@@ -23,8 +23,9 @@ RECOVERY_S = 6.0
 UP_S = 0.5
 # time constant of the displayed velocity, to hide the oscillation of strides [s]
 SMOOTH_S = 0.2
-# force of a drag by the mouse, and its maximum, relative to the robot's mass [N/kg per m], [N/kg]
+# force of a drag by the mouse, over the robot's mass [N/kg per m]
 PUSH_PER_M = 4.0
+# largest force of a drag, over the robot's mass [N/kg]
 MAX_PUSH = 8.0
 
 

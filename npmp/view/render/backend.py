@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-# in the order of trial; those without a display first
+# backends in the order of trial; those without a display first
 BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(
     sys.platform, ("glfw",)
 )

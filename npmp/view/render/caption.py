@@ -17,8 +17,9 @@ INK = (32, 36, 42, 255)
 FAINT = (90, 96, 104, 255)
 MARK = (200, 20, 40, 255)
 PAPER = (255, 255, 255, 190)
-# font size relative to the image's height, and its minimum [pixels]
+# font size over the image's height
 FONT_SHARE = 0.040
+# least font size [pixels]
 MIN_FONT = 10
 
 

@@ -25,7 +25,7 @@ CAPSULE, SPHERE, ARROW, CYLINDER = (
     getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")
 )
 MAX_GEOMS = 5000
-# opacity of the ghost
+# alpha of the translucent reference robot
 GHOST_SHARE = 0.42
 # shift of the ghost away from the camera, so that a coinciding robot hides it
 GHOST_BACK_M = 0.05
@@ -68,9 +68,9 @@ class Brush:
         geom = self.scene.geoms[self.scene.ngeom]
         colour = np.array(rgba, dtype=np.float32)
         matrix = (np.eye(3) if turn is None else turn).reshape(-1)
-        place = np.asarray(at, dtype=np.float64)
+        position = np.asarray(at, dtype=np.float64)
         lengths = np.array(size, dtype=np.float64)
-        mujoco.mjv_initGeom(geom, kind, lengths, place, matrix, colour)
+        mujoco.mjv_initGeom(geom, kind, lengths, position, matrix, colour)
         self.scene.ngeom += 1
         return geom
 

@@ -40,7 +40,7 @@ class Frames:
     # (N, height, width, 3) RGB
     pictures: Pictures
     fps: float
-    # that rendered them
+    # backend that rendered the pictures
     backend: str
 
 

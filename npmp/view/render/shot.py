@@ -53,11 +53,11 @@ class View:
 
     # follow; fixed: shows the whole path; robot: the robot's own camera
     mode: str = "follow"
-    # from the robot's initial heading: 0 behind, 90 right, 180 ahead [deg]
+    # camera direction from the robot's initial heading: 0 behind, 90 right, 180 ahead [deg]
     azimuth: float = 125.0
     # below 0 the camera looks down [deg]
     elevation: float = -20.0
-    # from the point it looks at [m]; None: the motion fills the image
+    # distance from the point that the camera looks at [m]; None: the motion fills the image
     distance: float | None = None
 
     def __post_init__(self) -> None:
@@ -93,9 +93,9 @@ class Camera:
 class Mount:
     """A camera on a robot."""
 
-    # in the root frame [m]
+    # position of the camera in the root frame [m]
     position: tuple[float, float, float]
-    # downward [deg]
+    # downward pitch of the camera [deg]
     pitch: float
     # vertical field of view [deg]
     fovy: float
@@ -150,7 +150,7 @@ class Shot:
 
     @property
     def qpos(self) -> FloatArray:
-        """(T, nq)."""
+        """Poses of the robot, (T, nq)."""
         return self.clip.qpos
 
     @cached_property
@@ -213,13 +213,13 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
 
 def smoothed(values: FloatArray, rate_hz: float) -> FloatArray:
     """Values (T, k) without the oscillation of steps, extended at the ends by point reflection."""
-    # the reach of the filter
-    reach = min(len(values) - 1, math.ceil(4.0 * SMOOTHING_S * rate_hz) + 1)
-    if reach < 1:
+    # 4 standard deviations, beyond which the Gaussian is cut [frames]
+    padding = min(len(values) - 1, math.ceil(4.0 * SMOOTHING_S * rate_hz) + 1)
+    if padding < 1:
         return values
-    padded = np.pad(values, ((reach, reach), (0, 0)), mode="reflect", reflect_type="odd")
+    padded = np.pad(values, ((padding, padding), (0, 0)), mode="reflect", reflect_type="odd")
     filtered = gaussian_filter1d(padded, SMOOTHING_S * rate_hz, axis=0, mode="nearest")
-    return np.asarray(filtered)[reach:-reach]
+    return np.asarray(filtered)[padding:-padding]
 
 
 def _points(shot: Shot) -> tuple[FloatArray, FloatArray]:

@@ -22,11 +22,13 @@ SHADOW_PIXELS = 2048
 EXTENT_M = 3.5
 # range of shadows around the point looked at [m]
 SHADOW_M = 2.2
-# opacity of a translucent robot, and colour of its collision shapes
+# opacity of a translucent robot
 GLASS_ALPHA = 0.35
+# colour of its collision shapes
 COLLISION = (0.95, 0.45, 0.05, 0.30)
-# above and at the horizon
+# colours above and at the horizon
 SKY = (0.80, 0.86, 0.93), (0.96, 0.97, 0.98)
+# colours of the two kinds of tiles
 TILES = (0.82, 0.84, 0.86), (0.73, 0.76, 0.80)
 
 
@@ -159,5 +161,5 @@ def _add_ground(
     name = "stage_ground"
     kind = mujoco.mjtGeom.mjGEOM_HFIELD
     spec.add_hfield(name=name, nrow=len(rows), ncol=len(columns), size=size, userdata=shares)
-    place = [*middle, float(bottom)]
-    spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=place, **floor)
+    position = [*middle, float(bottom)]
+    spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=position, **floor)

@@ -26,8 +26,9 @@ from npmp.view.report.parts import FOOT_CSS, Chart, number, visible
 MAX_POINTS = 600
 # width of charts that fill the page [pixels]
 WIDTH = 940
-# margins right of and below the axes [pixels]
+# margin right of the axes [pixels]
 RIGHT = 10
+# margin below the axes [pixels]
 BOTTOM = 32
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
@@ -98,8 +99,8 @@ class Drawing:
         self.size = (width, height)
         self.box = (left, top, width - left - RIGHT, height - top - BOTTOM)
         self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
-        place = (left / width, BOTTOM / height, self.box[2] / width, self.box[3] / height)
-        self.axes: Any = self.figure.add_axes(place)
+        rectangle = (left / width, BOTTOM / height, self.box[2] / width, self.box[3] / height)
+        self.axes: Any = self.figure.add_axes(rectangle)
         self.figure.patch.set_visible(False)
         self.axes.patch.set_visible(False)
         self.tags: dict[str, dict[str, str]] = {}
@@ -262,9 +263,9 @@ def line_chart(
         drawing.shade_lost(lost_after)
         if lost_after is not None and lost_after < x1:
             side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
-            place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
+            style = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
             text = f" lost at {number(lost_after)} s "
-            drawing.text(max(lost_after, x0), 1.0, text, "lost-ink", **place)
+            drawing.text(max(lost_after, x0), 1.0, text, "lost-ink", **style)
         for line, x, y in data:
             _curve(drawing, line, x, y)
         if not any(np.isfinite(y).any() for _, _, y in data):
@@ -453,9 +454,9 @@ def footfall_chart(
         axes.set_ylim(len(names), 0.0)
         axes.set_yticks([])
         drawing.ticks(axes.xaxis, 10)
-        place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
+        style: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
         for i, name in enumerate(names):
-            drawing.text(t0 - 6 / drawing.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
+            drawing.text(t0 - 6 / drawing.box[2] * (t1 - t0), i + 0.5, name, "ink", **style)
             rows: list[Any] = [(robot, i + 0.46, 0.38, FOOT_CSS[i % 4], None)]
             if reference is not None:
                 rows.insert(0, (reference, i + 0.08, 0.29, "ref", 0.75))

@@ -74,9 +74,9 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
         cells = [_cell(key, figure_of(motion, key), marked=True) for key in keys]
         if "near_floor_mps" in keys and "foot_slide_mps" not in motion.quality:
             # without stances all movement near the floor is sliding
-            place = keys.index("near_floor_mps")
+            column = keys.index("near_floor_mps")
             near = figure_of(motion, "near_floor_mps")
-            cells[place] = replace(cells[place], bad=near >= BAD["foot_slide_mps"])
+            cells[column] = replace(cells[column], bad=near >= BAD["foot_slide_mps"])
         split = [motion.split] if splits else []
         length = Cell.of(motion.duration_s, 1)
         rows.append([motion.name, length, *cells, Cell.of(motion.weight, 2), *split])

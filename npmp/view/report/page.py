@@ -22,8 +22,9 @@ from npmp.view.report.figures import FloatArray, Line
 from npmp.view.report.motion_table import motion_table
 from npmp.view.report.replay import ReplayClip, replay_section
 
-# clips and metrics with charts, which bound the size of the page
+# most clips with charts, which bounds the size of the page
 MAX_CLIPS = 20
+# most metrics with charts
 MAX_METRICS = 60
 # the policy's clip in the replay
 WALKING = "walking on command"

@@ -317,14 +317,14 @@ def is_report(path: Path) -> bool:
         return False
 
 
-def check_replaceable(place: Path, key: str) -> None:
+def check_replaceable(path: Path, key: str) -> None:
     """Raise InputError for a folder, or another file than a report, which is not overwritten. key:
-    the setting of the place."""
-    if place.is_dir():
-        raise InputError(f"{key}={place}: is a folder, expected a file name or null")
-    if place.exists() and not is_report(place):
+    the setting of the file."""
+    if path.is_dir():
+        raise InputError(f"{key}={path}: is a folder, expected a file name or null")
+    if path.exists() and not is_report(path):
         raise InputError(
-            f"{key}={place}: exists and is not a report of npmp; give another file name or null"
+            f"{key}={path}: is no report of npmp and is not overwritten; set another file or null"
         )
-    if not place.parent.is_dir():
-        raise InputError(f"{key}={place}: no folder {place.parent}")
+    if not path.parent.is_dir():
+        raise InputError(f"{key}={path}: no folder {path.parent}")

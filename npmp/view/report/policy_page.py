@@ -152,7 +152,7 @@ def _tables(result: Mapping[str, Any]) -> list[parts.Table]:
 
 
 def _time(trial: Trial) -> np.ndarray:
-    """(T,) [s]."""
+    """Times of the control steps, (T,) [s]."""
     return (np.arange(len(trial.fell)) + 1) * trial.dt
 
 

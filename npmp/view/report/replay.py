@@ -57,8 +57,8 @@ def _pack_clip(
     if clip.ball is not None and clip.target is not None:
         # (T, 2, 3): the ball, and its target on the floor
         ball = np.stack((clip.ball, np.pad(clip.target, ((0, 0), (0, 1)))), 1)
-    places = {"points": clip.keypoints, "feet": clip.feet, "ball": ball}
-    kept = {name: value[keep] for name, value in places.items() if value is not None}
+    positions = {"points": clip.keypoints, "feet": clip.feet, "ball": ball}
+    kept = {name: value[keep] for name, value in positions.items() if value is not None}
     every = np.concatenate([value.reshape(-1, 3) for value in (poses[..., :3], *kept.values())])
     low = np.floor(every.min(axis=0) * 100) / 100
     high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)

@@ -34,7 +34,7 @@ from retarget.keypoint_overlay import bones, keypoints_of
 from retarget.motion_summary import originals_of
 from retarget.quality import SLIDING, QualityMeter, slide_speeds, trouble
 
-# of the table
+# most rows of the table
 MAX_ROWS = 400
 # shorter motions of a large set are not replayed [s]
 MIN_REPLAY_S = 2.0
