@@ -1,1 +1,1 @@
-"""The commands: one short main per verb. The only package that uses Hydra."""
+"""The commands: one short main per verb. No other package imports Hydra."""

@@ -16,7 +16,7 @@ from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
 from npmp.actuators.actuator_log import at_rate, unit_warnings
 from npmp.actuators.evaluation import Evaluation
-from npmp.actuators.evaluation import evaluate as judge
+from npmp.actuators.evaluation import evaluate as errors_of
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, load
 from npmp.core import ranges
@@ -27,7 +27,7 @@ from npmp.view.report import actuator_page
 
 FIGURES = ("rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm", "torque_std_nm")
 CURRENTS = ("current_rmse_a", "rollout_current_rmse_a", "baseline_current_rmse_a", "current_std_a")
-ROWS_SHOWN = 12  # of recordings and actuators on the terminal; evaluation.json has all
+ROWS_SHOWN = 12  # rows per table in the terminal; evaluation.json has all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,7 @@ class _OfLog(Computing):
 
     # the log (.npz or .csv, see docs/actuators.md)
     data: Path
-    # brings the log to this rate, that of the physics where the model shall run; null: the log's
-    # own
+    # rate to resample the log to, that of the physics which will use the model; null: the log's
     rate_hz: float | None = None
     # a page with predicted against measured torque
     report: bool = True
@@ -60,7 +59,7 @@ class FitActuator(_OfLog):
     model: str = "mlp"
     # the held-out part, to evaluate the model on
     validation: HeldOut = field(default_factory=HeldOut)
-    # inputs beside effort and velocity, of temperature and voltage
+    # inputs in addition to effort and velocity: temperature, voltage
     channels: list[str] = field(default_factory=list)
     # settings of the fit
     fitting: FitConfig = field(default_factory=FitConfig)
@@ -74,22 +73,22 @@ class FitActuator(_OfLog):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateActuator(_OfLog):
-    """Judge a model by a log.
+    """Evaluate a model on a log.
 
-    npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_judged
+    npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_evaluation
     """
 
-    # the folder that npmp actuator fit wrote
+    # the folder of a fitted model (npmp actuator fit)
     model: Path
-    # validation, what the model's fit kept aside of this log, or all
+    # part of the log: validation (held out by the fit), or all
     split: Literal["validation", "all"] = "validation"
-    # the folder for evaluation.json and report.html; null: only printed
+    # the folder for evaluation.json and report.html; null: print only
     out: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportLog(Keys):
-    """Make a log of a public recording.
+    """Convert a public recording to a log.
 
     npmp actuator import hwangbo source=hwangbo_anymal_knee.npz out=knee.npz
     npmp actuator import anydrive source=anydrive_v3_lstm.npz out=anydrive.npz
@@ -97,7 +96,7 @@ class ImportLog(Keys):
 
     # sage, bam, hwangbo or anydrive
     kind: str
-    # the public recording, or network
+    # the public recording or network
     source: Path
     # the log to write, FILE.npz
     out: Path | None = None
@@ -113,14 +112,14 @@ class ImportLog(Keys):
 
 
 def fit_model(config: FitActuator, run: Run) -> None:
-    """OUT/actuator.json with its weights, and what it comes to on the part kept aside."""
+    """Fit a model, write it, and evaluate it on the held-out part."""
     held = config.validation
     path = config.data
     log, digest = _log(config)
     for sentence in unit_warnings(log):
         warn(f"warning: {path.name}: {sentence}")
     first, last = log.split(held)
-    about = {
+    record = {
         "data": path.name,
         "log_sha256": digest,
         "validation": asdict(held),
@@ -136,41 +135,41 @@ def fit_model(config: FitActuator, run: Run) -> None:
             config.fitting,
             channels=config.channels,
             seed=run.seed,
-            about=about,
+            about=record,
             progress=lambda done, of, loss: bar.update(task, completed=done, total=of),
         )
-    judged = None if last is None else judge(model, last)
-    if judged is not None:
-        model.contract.training["after"] = {name: judged.figures[name] for name in FIGURES}
-    for name in ("evaluation.json", "report.html"):  # of an earlier model
+    evaluation = None if last is None else errors_of(model, last)
+    if evaluation is not None:
+        model.contract.training["after"] = {name: evaluation.figures[name] for name in FIGURES}
+    for name in ("evaluation.json", "report.html"):  # delete the page of an earlier model
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
     say(f"{run.folder}: {model.summary()}")
     if model.contract.baseline[0] < 0.0:
         warn(
-            "warning: the log's torque falls where its position error grows; has one of them the "
-            "other sign?"
+            "warning: torque and position error are negatively correlated; is the sign of one "
+            "wrong?"
         )
-    _report(config, run, judged, "the part kept aside")
+    _report(config, run, evaluation, "the held-out part")
 
 
-def _report(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> None:
-    """Write and print how well a model does."""
-    if judged is None:
+def _report(config: _OfLog, run: Run, evaluation: Evaluation | None, part: str) -> None:
+    """Evaluate a model; write and print the errors."""
+    if evaluation is None:
         return
     if run.out is not None:
-        write_json(run.out / "evaluation.json", judged.figures)
+        write_json(run.out / "evaluation.json", evaluation.figures)
         if config.report:
-            actuator_page.write(run.out / "report.html", judged, part, provenance_of(run))
-    show_figures(judged.figures)
+            actuator_page.write(run.out / "report.html", evaluation, part, provenance_of(run))
+    show_figures(evaluation.figures)
 
 
 def show_figures(figures: Mapping[str, Any]) -> None:
-    """A line for all, and one for each recording and actuator."""
+    """Print the errors in total, and per recording and actuator."""
     rows: list[tuple[str, Mapping[str, float]]] = [("all", figures)]
-    for what in ("actuators", "recordings"):
-        if len(figures[what]) > 1:
-            rows += list(figures[what].items())[:ROWS_SHOWN]
+    for kind in ("actuators", "recordings"):
+        if len(figures[kind]) > 1:
+            rows += list(figures[kind].items())[:ROWS_SHOWN]
     columns = ("", "one step", "on its own", "constant gains", "std of torque")
     formatted = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
     show_table(columns, formatted, right=columns[1:], box=None, title="RMSE, Nm")
@@ -181,39 +180,39 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         say(f"RMSE of the current, A: {current}")
     if after := figures["rollout_rmse_nm_after_s"]:
         errors = ", ".join(f"{value:.3g} after {s}" for s, value in after.items())
-        say(f"on its own, Nm after s: {errors}")
+        say(f"free-running RMSE, Nm after s: {errors}")
     if (position := figures.get("position_mae_rad")) is not None:
-        say(f"pendulums by the commands alone: mean position error {position:.3g} rad")
+        say(f"pendulums simulated from the commands: mean position error {position:.3g} rad")
 
 
 # --- evaluate, import
 
 
 def evaluate_model(config: EvaluateActuator, run: Run) -> None:
-    """OUT/evaluation.json and a page."""
+    """Write OUT/evaluation.json and a page."""
     model = load(config.model)
     log, digest = _log(config)
     if config.split == "validation":
         training = model.contract.training
         if training.get("log_sha256", digest) != digest:
             raise InputError(
-                f"{config.data} is not the log that {config.model} was fitted to; split=all "
-                "judges on it"
+                f"{config.data} differs from the log that {config.model} was fitted to; split=all "
+                "evaluates on all of it"
             )
         at = f"{config.model}: validation"
         _, kept = log.split(from_mapping(HeldOut, training.get("validation", {}), at=at))
         if kept is None:
             raise InputError(
-                f"{config.model} was fitted with nothing kept aside; split=all judges it on "
-                "the whole log"
+                f"{config.model} was fitted without held-out data; split=all evaluates it on the "
+                "whole log"
             )
         log = kept
-    part = "the whole log" if config.split == "all" else "the part kept aside"
-    _report(config, run, judge(model, log), part)
+    part = "the whole log" if config.split == "all" else "the held-out part"
+    _report(config, run, errors_of(model, log), part)
 
 
 def import_recording(config: ImportLog, run: Run) -> None:
-    """A log of our format of a public recording."""
+    """Convert a public recording to npmp's log format."""
     source = config.source
     out = run.out
     assert out is not None  # see `Import`
@@ -228,7 +227,7 @@ def import_recording(config: ImportLog, run: Run) -> None:
 
 
 def _log(config: _OfLog) -> tuple[ActuatorLog, str]:
-    """The log of `data` at `rate_hz`, and the digest of what is in the file."""
+    """Read the log `data` at `rate_hz`; also the digest of the file's content."""
     log = read_log(config.data)
     return log if config.rate_hz is None else at_rate(log, config.rate_hz), log.digest()
 

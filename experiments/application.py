@@ -1,7 +1,7 @@
 """A command as a Hydra application: options, single runs, multiruns.
 
-Hydra composes, shows and sweeps; `HydraTask` is the function that it runs. Its own files of a run
-(.hydra/) are written when the command has accepted its inputs.
+Hydra composes, shows and sweeps; `HydraTask` is the function that it runs. The files in .hydra/ are
+written once the command has accepted its inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from npmp.experiments.sweeping import launcher
 from npmp.experiments.sweeping.sweep import Failed, SweepProgress, score_of
 from npmp.experiments.terminal import OK, USER_ERRORS, report_error
 
-# options of Hydra's that have no use where several commands share a program
+# Hydra's options that are unsupported, as several commands share a program
 UNUSED = ("--shell-completion", "--experimental-rerun", "--version", "--config-path", "-cp")
 
 
@@ -41,7 +41,7 @@ class HydraTask:
     """The function that Hydra runs: a command with composed settings."""
 
     command: Any  # npmp.experiments.command.Verb
-    # of a single run: its exit code, or its error
+    # exit code or error of a single run
     code: int = OK
     error: Exception | None = field(default=None, repr=False)
 
@@ -66,7 +66,7 @@ class HydraTask:
         return self.code
 
     def score(self, job: Job) -> float | None:
-        """The score for sweepers: the latest of a training run."""
+        """The latest score of a training run, for sweepers."""
         score = score_of(job.verb, job.chosen.get("task"))
         if score is None:
             return None
@@ -85,7 +85,7 @@ class HydraTask:
 
 
 def main(command: Any, arguments: Sequence[str]) -> int:
-    """Run a command as its arguments say. Returns the exit code. Raises InputError."""
+    """Run a command with arguments. Returns the exit code. Raises InputError."""
     args = options(arguments, command.positional)
     task = HydraTask(command)
     name = args.config_name or store.config_name(command.name)
@@ -99,14 +99,14 @@ def main(command: Any, arguments: Sequence[str]) -> int:
             except SystemExit as error:
                 raise InputError(f"--package {args.package}: no part of the config") from error
         elif args.info:
-            # Hydra itself would end the process where it cannot compose
+            # Hydra would exit on composition errors
             app.compose_config(name, args.overrides, RunMode.RUN)
             app.show_info(args.info, name, args.overrides)
         elif args.multirun:
             return multirun(app, name, task, args.overrides)
         else:
             config = app.compose_config(name, args.overrides, RunMode.RUN)
-            if config.hydra.mode == RunMode.MULTIRUN:  # sweep= may say so
+            if config.hydra.mode == RunMode.MULTIRUN:  # sweep= can also request a multirun
                 return multirun(app, name, task, args.overrides)
             single_run(app, name, task, config)
     if task.error is not None:
@@ -115,7 +115,7 @@ def main(command: Any, arguments: Sequence[str]) -> int:
 
 
 def single_run(app: Hydra, name: str, task: HydraTask, config: DictConfig) -> None:
-    """As `Hydra.run`, of a config that is composed already."""
+    """As `Hydra.run`, with a composed config."""
     config.hydra.mode = RunMode.RUN
     callbacks = Callbacks(config)
     callbacks.on_run_start(config=config, config_name=name)
@@ -130,7 +130,8 @@ def single_run(app: Hydra, name: str, task: HydraTask, config: DictConfig) -> No
 
 
 def composed(command: Any, arguments: Sequence[str]) -> Job:
-    """The job of arguments, composed only; needed keys may be missing. Raises InputError."""
+    """Compose the job of arguments without running it; required keys may be missing. Raises
+    InputError."""
     args = options(arguments, command.positional)
     with application(command, args) as app:
         name = args.config_name or store.config_name(command.name)
@@ -140,18 +141,25 @@ def composed(command: Any, arguments: Sequence[str]) -> Job:
 
 
 def multirun(app: Hydra, name: str, task: HydraTask, overrides: list[str]) -> int:
-    """Run all jobs of a command line; their folders are named by what is swept. Returns the exit
+    """Run all jobs of a command line; the swept overrides name their folders. Returns the exit
     code. Raises InputError."""
-    single = [one.key_or_group for one in map(parsed, overrides) if not one.is_sweep_override()]
-    if "out" not in single and any(parsed(one).key_or_group == "out" for one in overrides):
-        raise InputError("out= names the folder of all jobs; it cannot be swept")
+    single = [
+        override.key_or_group
+        for override in map(parsed, overrides)
+        if not override.is_sweep_override()
+    ]
+    if "out" not in single and any(
+        parsed(override).key_or_group == "out" for override in overrides
+    ):
+        raise InputError("out= is the folder of all jobs and cannot be swept")
+    single = [store.plain_key(task.command.name, task.command.keys, key) for key in single]
     excluded = f"hydra.job.config.override_dirname.exclude_keys=[{','.join(single)}]"
     overrides = [excluded, *overrides, "hydra.mode=MULTIRUN"]
     config = app.compose_config(name, overrides, RunMode.MULTIRUN)
     if not task.command.in_folder and config.get("out") is not None:
         overrides.insert(0, f"hydra.sweep.dir={quoted(str(Path(config.out).parent))}")
         config = app.compose_config(name, overrides, RunMode.MULTIRUN)
-    # the sweeper makes the folder, before any job is checked
+    # the sweeper creates the folder before it checks the jobs
     new = make_writable(Path(config.hydra.sweep.dir))
     try:
         with sentences(task.command.name):
@@ -164,7 +172,7 @@ def multirun(app: Hydra, name: str, task: HydraTask, overrides: list[str]) -> in
 
 
 def options(arguments: Sequence[str], positional: Sequence[str]) -> argparse.Namespace:
-    """Hydra's options and overrides. Raises InputError for others."""
+    """Hydra's options and overrides. Raises InputError for unknown options."""
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     for argument in arguments:
@@ -187,15 +195,17 @@ def _refuse(message: str) -> NoReturn:
 
 @contextlib.contextmanager
 def application(command: Any, args: argparse.Namespace) -> Iterator[Hydra]:
-    """Hydra's application of a command; one that is at work waits."""
+    """Hydra's application of a command; nested calls suspend the outer one."""
     setup_globals()
     launcher.register()
     words = [parsed(override) for override in args.overrides]
     tasks = [
         str(name)
-        for one in words
-        if one.key_or_group == "task" and not one.is_delete()
-        for name in (one.sweep_iterator() if one.is_discrete_sweep() else [one.value()])
+        for override in words
+        if override.key_or_group == "task" and not override.is_delete()
+        for name in (
+            override.sweep_iterator() if override.is_discrete_sweep() else [override.value()]
+        )
     ]
     outer = GlobalHydra.instance().hydra
     loader = Loader(command.name, command.keys, config_dir=args.config_dir, tasks=tasks)

@@ -1,5 +1,4 @@
-"""`npmp skill list | show | pack | add`: skill modules and policies, their cards, and the
-making of a module's folder."""
+"""`npmp skill list | show | pack | add`: skill modules and policies, and their cards."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from npmp.skills.skill_module import SkillModule
 
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]
-# settings of a run without an effect on the module, or with a line of their own
+# settings of a run that do not affect the module, or have their own line
 NOT_IN_THE_COMMAND = (
     *("out", "seed", "resume", "data", "checkpoint_every", "evaluation"),
     *("threads", "torch_threads", "device", "debug"),
@@ -32,7 +31,7 @@ NOT_IN_THE_COMMAND = (
 
 @dataclass(frozen=True, kw_only=True)
 class ListArtefacts(Keys):
-    """List the skill modules and policies that come with the package."""
+    """List the skill modules and policies in the package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +51,13 @@ class _NewModule(Keys):
 
     # the new module's folder
     out: Path | None = None
-    # true: overwrite a module that is there
+    # true: overwrite an existing module
     replace: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackModule(_NewModule):
-    """Store a module's weights as another type.
+    """Store a module's weights with another dtype.
 
     npmp skill pack runs/imitation/module out=small
     """
@@ -71,7 +70,7 @@ class PackModule(_NewModule):
 
 @dataclass(frozen=True, kw_only=True)
 class AddModule(_NewModule):
-    """Make a module of an imitation run, with its card.
+    """Copy the module of an imitation run, and write its card.
 
     npmp skill add runs/dog name=dog data=dog.h5 evaluations=[runs/nominal] dtype=float16
     """
@@ -82,7 +81,7 @@ class AddModule(_NewModule):
     name: str | None = None
     # the module's folder; null: modules/NAME
     out: Path | None = None
-    # the type of stored weights; null: the run's
+    # dtype of the stored weights; null: the run's
     dtype: Dtype | None = None
     # evaluation.json files of npmp evaluate, or their folders, for the card's scores
     evaluations: list[Path] | None = None
@@ -96,12 +95,12 @@ class AddModule(_NewModule):
     data_command: str = ""
     # the machine it was trained on, for the card
     machine: str = ""
-    # sentences of the card on what the module cannot do
+    # sentences of the card on the module's limits
     limits: str = ""
 
 
 def show_all(config: ListArtefacts, run: Run) -> None:
-    """A line per shipped module and policy."""
+    """Print a line per shipped module and policy."""
     rows = []
     for name in modules.names():
         skill = SkillModule.load(modules.find(name))
@@ -122,11 +121,11 @@ def show_all(config: ListArtefacts, run: Run) -> None:
         module = str(own.training.get("module", ""))
         listed.append((name, own.robot, own.task, module, ranges, ", ".join(extra)))
     show_table(columns, listed, **LOOK)
-    say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
+    say("module=NAME and policy=NAME select one; npmp skill show NAME prints its card.")
 
 
 def show_card(config: ShowArtefact, run: Run) -> None:
-    """The card of what a name or folder means."""
+    """Print the card of a module or policy."""
     folder = Path(config.target)
     if not folder.is_dir():
         check_available("module or policy", [config.target], (*modules.names(), *policies.names()))
@@ -135,7 +134,7 @@ def show_card(config: ShowArtefact, run: Run) -> None:
 
 
 def pack_module(config: PackModule, run: Run) -> None:
-    """Store a module's weights as another type, card included."""
+    """Store a module's weights with another dtype; the card is updated."""
     source = modules.find(config.target)
     skill = SkillModule.load(source)
     place = _destination(config, run.out)
@@ -154,11 +153,12 @@ def pack_module(config: PackModule, run: Run) -> None:
 
 
 def add_module(config: AddModule, run: Run) -> None:
-    """Write the module of a run with its card to a new folder."""
+    """Write the module of a run and its card to a new folder."""
     folder = Path(config.target)
     if not (folder / "module" / "module.json").is_file():
         raise InputError(
-            f"no module in '{folder}': a folder of npmp imitate with module/module.json is expected"
+            f"no module in '{folder}'; expected a run folder of npmp imitate with "
+            "module/module.json"
         )
     skill = SkillModule.load(folder / "module")
     name = config.name or folder.resolve().name
@@ -185,12 +185,12 @@ def add_module(config: AddModule, run: Run) -> None:
 
 
 def _destination(config: _NewModule, place: Path | None) -> Path:
-    """The folder to write a module to. Raises InputError for none, and for one that holds a module
-    already, but for replace=true."""
+    """The folder to write a module to. Raises InputError if it is missing, or contains a module
+    without replace=true."""
     if place is None:
         raise InputError("out= is empty; name the new module's folder, e.g. out=modules/walk")
     if (place / "module.json").exists() and not config.replace:
-        raise InputError(f"{place} holds a module already; replace=true overwrites it")
+        raise InputError(f"{place} exists and is a module; replace=true overwrites it")
     return place
 
 
@@ -200,8 +200,8 @@ def _read_json(place: Path, name: str) -> dict[str, Any]:
 
 
 def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
-    """The commands that make the module: what the caller says of the data, and the run's own with
-    what it changed."""
+    """The commands that reproduce the module: the dataset's command, and the run's with its
+    overrides."""
     lines = [data_command] if data_command else []
     if not (folder / "config.yaml").is_file():
         return lines

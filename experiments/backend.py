@@ -1,4 +1,4 @@
-"""The keys that commands share which simulate robots, and what the library makes of them."""
+"""Shared keys of commands that simulate robots, and the library's objects for them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from npmp.experiments.command import Computing, Run
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.robots import Robot
+from npmp.sim import check_engine
 from npmp.sim.drives import IDEAL
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
@@ -30,16 +31,22 @@ class Simulating(Computing):
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
-    # the randomization of physics, pushes and sensors; --config-dir adds one that npmp sysid wrote
+    # the randomization of physics, pushes and sensors; --config-dir adds presets of npmp sysid
     randomization: Any = group("none")
     # the drives: pd (ideal), or the folder of a fitted model; several, as pd+FOLDER, are
-    # distributed among the robots
+    # distributed over the robots
     actuator: str = IDEAL
+    # the physics engine: mujoco, mujoco_staged, warp or another registered one; null: the device's
+    engine: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_engine(self.engine or "")
 
 
 def module_of(config: Any, run: Run, robot: Robot) -> tuple[Path, SkillModule, RobotBatchConfig]:
-    """The skill module that module= names with its folder, and the robots that it moves. Raises
-    InputError where they do not fit."""
+    """The skill module of module=, its folder, and the config of its robots. Raises InputError if
+    they do not match."""
     folder = modules.find(str(config.module))
     skill = SkillModule.load(folder, run.device)
     skill.check_robot(robot)
@@ -49,9 +56,8 @@ def module_of(config: Any, run: Run, robot: Robot) -> tuple[Path, SkillModule, R
 def policy_of(
     config: Any, run: Run, robot: Robot
 ) -> tuple[Path, HighLevelPolicy, Path, SkillModule, RobotBatchConfig]:
-    """The policy that policy= names and its module, the named one or the one that its checksum
-    says, each with its folder; and the robots that they move. Raises InputError where they do not
-    fit or cannot be read."""
+    """The policy of policy=, its module (by module= or by the checksum), their folders, and the
+    config of their robots. Raises InputError if they do not match or cannot be read."""
     folder = policies.find(str(config.policy))
     policy = HighLevelPolicy.load(folder, device=run.device)
     own = policy.contract.module_sha256
@@ -77,13 +83,14 @@ def motions_of(
     if data is None:
         for key, value in chosen.items():
             if value is not None:
-                raise InputError(f"{key}={value} chooses clips of data=..., which is missing")
+                raise InputError(f"{key}={value}: needs data=, of which it selects clips")
         return None
     return filter_motions(load_motions(data, robot, split), robot, max_speed, max_foot_height)
 
 
 def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) -> RobotBatchConfig:
-    """The robots of `randomization`, `actuator` and hold=. like: settings of their sensors.
+    """The config of robots from `randomization`, `actuator` and hold=. like: settings of their
+    sensors.
 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
@@ -95,7 +102,7 @@ def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) 
         actuator=config.actuator,
     )
     for folder in robots.real_drives:
-        actuators.load(folder)  # not at the first step only
+        actuators.load(folder)  # checked before the first step
     return robots
 
 

@@ -1,5 +1,5 @@
-"""`npmp deploy check BUNDLE`: whether a bundle is whole, answers as torch did, and how long a
-control step takes. `npmp deploy trial BUNDLE`: how it walks in a simulator."""
+"""`npmp deploy check BUNDLE`: compare a bundle with torch and time its control step. `npmp deploy
+trial BUNDLE`: run it in a simulator."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 @dataclass(frozen=True, kw_only=True)
 class CheckBundle(Keys):
-    """Check a bundle: that it is whole and unchanged, that its graph answers each golden step as
-    torch did but for rounding, and how long a control step takes.
+    """Check that a bundle is complete and unchanged, that its graph equals torch on the golden
+    steps up to rounding, and how long a control step takes.
 
     npmp deploy check bundle
     """
@@ -40,17 +40,17 @@ class CheckBundle(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class TryBundle(CheckBundle):
-    """Try a bundle by itself on flat ground in a simulator, also in one that it was not trained in.
+    """Run a bundle on flat ground in a simulator, the training one or another.
 
     npmp deploy trial bundle out=runs/mujoco
     npmp deploy trial bundle simulator=drake out=runs/drake
     """
 
-    # mujoco, or drake (needs the extra of that name)
+    # mujoco, or drake (needs the extra drake)
     simulator: Literal["mujoco", "drake"] = "mujoco"
-    # each from the home pose, with commands of its own from the bundle's ranges, changed every 3 s
+    # episodes from the home pose, with random commands within the bundle's ranges every 3 s
     episodes: int = 50
-    # control steps of an episode, at most
+    # largest number of control steps of an episode
     steps: int = 1000
     # the folder for trial.json and log.h5
     out: Path | None = Path(f"runs/trial/{NOW}")
@@ -61,7 +61,7 @@ class TryBundle(CheckBundle):
 
 
 def run_check(config: CheckBundle, run: Run) -> None:
-    """Answer the golden steps; refuse what differs."""
+    """Run the golden steps; raise InputError for differences."""
     bundle = Bundle.read(config.bundle)
     golden = bundle.golden()
     contract = bundle.contract
@@ -71,8 +71,11 @@ def run_check(config: CheckBundle, run: Run) -> None:
     joints = counted(len(contract.joints), "joint")
     say(f"{contract.task} by {contract.robot}: {joints} at {contract.control_rate_hz:g} Hz")
     say("commands:")
-    for one in contract.commands:
-        say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
+    for component in contract.commands:
+        say(
+            f"  {component.name} [{component.unit}] {component.range[0]:g} to "
+            f"{component.range[1]:g}: {component.meaning}"
+        )
     result = check_golden(bundle)
     off = f"{result.difference:.1e} ({result.times_rounding:.1f} times rounding)"
     say(f"largest difference from torch: {off}; in a rollout {result.in_rollout:.1e}")
@@ -82,14 +85,14 @@ def run_check(config: CheckBundle, run: Run) -> None:
 
 
 def run_trial(config: TryBundle, run: Run) -> None:
-    """Walk by random commands, write trial.json and the log."""
+    """Walk with random commands; write trial.json and the log."""
     bundle = Bundle.read(config.bundle)
     contract = bundle.contract
     simulator = config.simulator
     folder = run.folder
     robot = robots.load(contract.robot)
     check_model(contract, robot)
-    sample_commands(contract, 1, run.seed)  # refuses other commands before any work
+    sample_commands(contract, 1, run.seed)  # raises for other commands before any work
     count = config.episodes
     steps = config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
@@ -134,11 +137,12 @@ def run_trial(config: TryBundle, run: Run) -> None:
 
 
 def show_fastest(fastest: dict[str, Any]) -> None:
-    """Warn where joints are faster than their drives can turn."""
+    """Warn if joints exceed the velocity limits of their drives."""
     if fastest and fastest["steps_above"]:
         say(
-            f"joints are faster than their drives in {100 * fastest['steps_above']:.1f} % of the "
-            f"steps, which no real one will be: {fastest['name']} up to {fastest['max']:.1f} rad/s "
+            "warning: joints exceed the velocity limits of their drives in "
+            f"{100 * fastest['steps_above']:.1f} % of the steps: "
+            f"{fastest['name']} up to {fastest['max']:.1f} rad/s "
             f"(99 %: {fastest['p99']:.1f}), limit {fastest['limit']:g}"
         )
 

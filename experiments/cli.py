@@ -1,24 +1,26 @@
 """`npmp VERB [ACTION] key=value ...`: one program that dispatches to the commands of this package.
 
-Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that
-says what to do); 3 the work was done and the result did not pass; 130, 143 or 129 interrupted
-(SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
+Exit codes: 0 success; 1 internal error, with its traceback; 2 invalid input, in one line with the
+next step; 3 the result did not pass; 130, 143 or 129 interrupted (SIGINT, SIGTERM, SIGHUP). Imports
+are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import gc
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mocap_data.errors import InputError
 
-# The verbs in the order of the work; of each its actions ("" where none is named) and where the
-# command of each stands: MODULE:NAME, NAME by default main.
+# {verb: {action: MODULE:NAME of its command}}; the action "" is for a verb alone, NAME is by
+# default main
 VERBS: Mapping[str, Mapping[str, str]] = {
     "retarget": {"": "retarget"},
     "imitate": {"": "imitate"},
@@ -73,16 +75,32 @@ def commands(verb: str) -> list[str]:
 
 
 def command_of(name: str) -> Any:
-    """A `Verb` by its name, "evaluate suite". Raises InputError where it is not installed."""
+    """A `Verb` by its name, "evaluate suite". Raises InputError if it is not installed."""
     verb, _, action = name.partition(" ")
     module, _, attribute = VERBS[verb][action].partition(":")
     if importlib.util.find_spec(f"npmp.experiments.{module}") is None:
         raise InputError(f"npmp {name} is not part of this installation")
-    return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
+    with _without_collector():
+        return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Imports of a command without the garbage collector, which would look through torch again and
+    again; freeze() keeps it from doing so afterwards."""
+    if "torch" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The command that arguments name, and the rest of them.
+    """The command of the arguments, and the remaining ones.
 
     Raises:
       InputError: for an unknown verb or action.
@@ -105,7 +123,7 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script: run a command and return its exit code."""
     renderer = os.environ.get("MUJOCO_GL", "").lower()
-    if renderer not in RENDERERS:  # mujoco and dm_control fail on it when they are loaded
+    if renderer not in RENDERERS:  # mujoco and dm_control raise for other values at import
         print(f"npmp: MUJOCO_GL={renderer!a} is ignored: not a renderer of MuJoCo", file=sys.stderr)
         del os.environ["MUJOCO_GL"]
     set_environment()
@@ -128,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def require_folder() -> None:
-    """Raises InputError where the current folder is gone, from which relative paths start."""
+    """Raises InputError if the current folder was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -155,13 +173,13 @@ def help_text_of(arguments: Sequence[str]) -> str | None:
 
 def set_environment() -> None:
     """Set variables that libraries read at import."""
-    # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
+    # dm_control and mujoco look for a GL library when imported; renderers set their own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
     # torch's idle threads spin by default and take the CPUs from the simulator's threads: on two
     # busy cores environment steps became up to six times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # numpy's threads, too: its matrices here are small; retargeting people took three times the
-    # CPU time on two cores.
+    # The same for numpy's threads: with them retargeting people took three times the CPU time on
+    # two cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

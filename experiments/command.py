@@ -4,13 +4,13 @@ A command is a dataclass of its keys, a function `run(config, run) -> int | None
 `main = Verb("NAME", Keys, run)`. Around the function a Verb
 
 - is a Hydra application (`application`), whose settings become typed (`compose`), and checks the
-  device and the output place before any work starts;
+device and the output before any work starts;
 - writes the settings to OUT/config.yaml and OUT/.hydra, not before the function has accepted its
   inputs (`run.begin()`), and with resume=RUN_FOLDER starts from that run's own;
-- keeps other processes out of OUT meanwhile;
+- locks OUT against other processes;
 - seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the
   same bytes;
-- never changes the working directory and leaves nothing behind but what OUT holds.
+- never changes the working directory and writes only to OUT.
 """
 
 from __future__ import annotations
@@ -38,36 +38,38 @@ NOW = "${now:%Y-%m-%d_%H-%M-%S}"
 
 @dataclass(frozen=True)
 class Run:
-    """The arguments of a command's function beside its settings."""
+    """Arguments of a command's function in addition to its settings."""
 
     verb: str
-    # the run folder (exists), the file to write, or None where the command needs none
+    # the run folder (exists), the file to write, or None if the command needs none
     out: Path | None
     seed: int
     # "cpu", "cuda" or "cuda:N"; checked
     device: str
     # CPU threads for the simulator; results do not depend on them
     threads: int
+    # the physics engine; "": the device's default
+    engine: str = ""
     # the run folder to continue
     resume: Path | None = None
     # the keys and groups that the command line sets
     overridden: Collection[str] = frozenset()
     # the choice of each group
     chosen: Mapping[str, str | None] = field(default_factory=dict)
-    # the settings as YAML has them
+    # the settings as plain values
     values: Mapping[str, Any] = field(default_factory=dict)
-    # The command calls it once its inputs are loaded and sound, before it writes anything: writes
-    # OUT/config.yaml. Until then whatever an earlier run left in OUT stays as it is.
+    # Writes OUT/config.yaml. The command calls it once its inputs are valid; until then OUT is
+    # unchanged.
     begin: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def place(self) -> dict[str, Any]:
-        """Device and threads, as `TaskEnv` takes them."""
-        return {"device": self.device, "num_threads": self.threads}
+        """Device, threads and engine, as `TaskEnv` takes them."""
+        return {"device": self.device, "num_threads": self.threads, "engine": self.engine}
 
     @property
     def folder(self) -> Path:
-        """`out` of a command that always has one. Raises InputError where it has none."""
+        """`out` of a command that requires one. Raises InputError if it is missing."""
         if self.out is None:
             raise InputError(f"npmp {self.verb} needs out=...")
         return self.out
@@ -76,8 +78,15 @@ class Run:
 def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
     """The run of a job. values: its settings, complete; more: as `Run` takes it."""
     where = out, job.config.seed, job.config.device, threads
+    engine = getattr(job.config, "engine", None) or ""
     return Run(
-        job.verb, *where, overridden=job.overridden, chosen=job.chosen, values=values, **more
+        job.verb,
+        *where,
+        engine,
+        overridden=job.overridden,
+        chosen=job.chosen,
+        values=values,
+        **more,
     )
 
 
@@ -85,13 +94,13 @@ def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any
 class Keys:
     """Keys of every command."""
 
-    # the place of the result
+    # the output file or folder
     out: Path | None = None
     # random seed; the same seed gives the same numbers on the CPU
     seed: int = 0
-    # cpu, cuda or cuda:N, of everything but the physics
+    # device of everything but the physics: cpu, cuda or cuda:N
     device: str = "cpu"
-    # tiny: a run of seconds, to see that everything works
+    # tiny: a run of seconds, as a test
     debug: str = "none"
 
     def __post_init__(self) -> None:
@@ -104,9 +113,9 @@ class Keys:
 class Computing(Keys):
     """Keys of commands that simulate or learn."""
 
-    # CPU threads of the simulator, which no result depends on; null: all that this process may use
+    # CPU threads of the simulator; results do not depend on them; null: all available ones
     threads: int | None = None
-    # CPU threads of torch; more pay only for networks larger than the default's; null: all
+    # CPU threads of torch; several are only faster for larger networks than the default; null: all
     torch_threads: int | None = 1
 
 
@@ -118,22 +127,21 @@ class Verb:
     name: str
     keys: type[Keys]
     function: Callable[[Any, Run], int | None]
-    # what `out=` names
+    # kind of `out=`
     out: Out = "folder"
     # whether to seed and configure torch (importing it takes seconds)
     torch: bool = True
-    # keys whose values may stand without them, in this order; "runs*" takes all that follow
+    # positional keys in order; "runs*" takes all following values
     positional: Sequence[str] = ()
-    # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new
-    # run there is refused unless resume= names it
+    # a subfolder of OUT; if it is not empty, a new run in OUT needs resume=
     protect: str | None = None
-    # kinds that the command can compute on; others are refused before any work
+    # kinds of devices that the command supports
     devices: Sequence[str] = ("cpu", "cuda")
     # raises InputError for settings that the command refuses
     check: Callable[[Any, Run], object] | None = None
 
     def __call__(self, arguments: Sequence[str] | None = None) -> int:
-        """Do what the arguments say. Returns the exit code."""
+        """Run the command with arguments. Returns the exit code."""
         from npmp.experiments import application
 
         argv = list(sys.argv[1:] if arguments is None else arguments)
@@ -154,10 +162,10 @@ class Verb:
         except BrokenPipeError:
             raise
         except USER_ERRORS:
-            # a run that failed without a result
+            # a failed run without a result
             remove_bare(new_folders, CONFIG, HYDRA)
             raise
-        # not every command writes something
+        # some commands have no output
         if self.out == "optional_folder":
             remove_bare(new_folders, CONFIG, HYDRA)
         return code
@@ -168,13 +176,14 @@ class Verb:
         return self.out.endswith("folder")
 
     def refuse(self, job: Job, values: Values) -> None:
-        """Raises InputError for settings that the command refuses. values: them, complete."""
+        """Raises InputError for invalid settings. values: the complete settings."""
         if self.check is not None:
             self.check(job.config, run_of(job, job.config.out, cpus(), values))
 
 
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
-    """Refuse overrides of keys (also of parts, task.path of task) that have no effect.
+    """Raise InputError for overrides of keys (or of their parts, as task.path of task) that have no
+    effect.
 
     why: the end of the message, after the key and its value.
 
@@ -226,7 +235,7 @@ def _prepared(
     new_folders += new
     folder = place if command.out == "folder" else None
     if folder is not None:
-        held.enter_context(locked(folder, f"another npmp works in {folder}"))
+        held.enter_context(locked(folder, f"another npmp process uses {folder}"))
     values = {**job.values, "out": None if place is None else str(place)}
     begun: list[bool] = []
 
@@ -250,28 +259,28 @@ def _prepare_out(
     """The place of out=, created and writable, and its new folders (outermost first)."""
     if out is None:
         if not command.out.startswith("optional"):
-            raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
+            raise InputError("out= is empty; expected an output place, e.g. out=runs/first")
         return None, []
     place = out
     is_folder = command.in_folder
     if not is_folder and place.is_dir():
-        raise InputError(f"out={place} is a folder; a file name is expected")
+        raise InputError(f"out={place} is a folder; expected a file name")
     if is_folder and place.exists() and not place.is_dir():
-        raise InputError(f"out={place} is a file; a folder is expected")
+        raise InputError(f"out={place} is a file; expected a folder")
     continued = resume is not None and resume.resolve() == place.resolve()
     if is_folder and not continued:
         if (place / CONFIG).is_file():
             owner, stored = read_run_settings(place)
             if owner not in (command.name, None):
-                raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
+                raise InputError(f"out={place} is a run of npmp {owner}; choose another out=")
             if owner is None and not {"out", "seed", "device"} <= set(stored):
                 raise InputError(
-                    f"out={place} holds a config.yaml that npmp did not write; choose another out="
+                    f"out={place} has a config.yaml of another program; choose another out="
                 )
         kept = place / command.protect if command.protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
             raise InputError(
-                f"out={place} holds a run already; continue it with resume={place} or choose "
+                f"out={place} is a run folder; continue it with resume={place} or choose "
                 "another out="
             )
     return place, make_writable(place if is_folder else place.parent)

@@ -35,13 +35,13 @@ from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import console, say, show_table
 from npmp.view.comparison_plot import plot
 
-WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
+WIDEST_WORD = 26  # largest length of a setting on one line of the table [characters]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(Keys):
-    """Training runs side by side: runs that differ only in their seed make a group; scores over
-    minutes and over environment steps, as a table and a plot.
+    """Compare training runs over minutes and environment steps, as a table and a plot. Runs that
+    differ only in their seed form a group.
 
     npmp evaluate compare runs/fast runs/published out=runs/comparison
     npmp evaluate compare runs/sweep score=kl lower=true minutes=[1,5]
@@ -51,13 +51,13 @@ class Compare(Keys):
     runs: str | list[str]
     # the column of metrics.csv to compare
     score: str = "tracked_fraction"
-    # true where less of it is better
+    # true: lower scores are better
     lower: bool = False
-    # a score: minutes and steps until it is met are shown; null: none
+    # score whose time to reach is shown, in minutes and steps; null: none
     threshold: float | None = None
     # budgets at which scores are compared, a number or a list; null: where the shortest group ends
     minutes: float | list[float] | None = None
-    # the same in environment steps
+    # budgets in environment steps
     env_steps: float | list[float] | None = None
     # title of the plot; null: the score's name
     title: str | None = None
@@ -71,7 +71,7 @@ class Compare(Keys):
 
 
 def run(config: Compare, run: Run) -> None:
-    """Compare what runs= names."""
+    """Compare the runs of runs=."""
     places = [config.runs] if isinstance(config.runs, str) else config.runs
     if not places:
         raise InputError("npmp evaluate compare needs run folders, or folders of them")
@@ -106,7 +106,7 @@ def show(
     results: Sequence[Difference],
     score: str,
 ) -> None:
-    """The table and its notes on the terminal."""
+    """Print the table and its notes."""
     title = f"{score}: mean, and range over seeds"
     rich_table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False

@@ -1,4 +1,4 @@
-"""`npmp deploy compare-logs FIRST SECOND`: how two logs of a robot differ, channel by channel."""
+"""`npmp deploy compare-logs FIRST SECOND`: compare two logs of a robot by channel."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from npmp.experiments.terminal import say
 
 @dataclass(frozen=True, kw_only=True)
 class CompareLogs(Keys):
-    """Compare two logs by how their channels are distributed while the policy acts: quantiles,
-    Kolmogorov-Smirnov, Wasserstein; the three worst are named.
+    """Compare the distributions of two logs' channels while the policy acts: quantiles,
+    Kolmogorov-Smirnov, Wasserstein. The most different channels are printed.
 
     npmp deploy compare-logs runs/robot runs/sim out=runs/gap
     """
 
     # a log of npmp deploy run or trial, or the folder of its run
     first: Path
-    # the same, compared with the first
+    # the log to compare with it
     second: Path
     # the folder for comparison.json
     out: Path | None = Path(f"runs/compare-logs/{NOW}")
 
 
 def run(config: CompareLogs, run: Run) -> None:
-    """Compare first= with second=."""
+    """Compare the logs first= and second=."""
     first = read_log(config.first)
     second = read_log(config.second)
     check_same_joints(first, second)

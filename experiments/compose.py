@@ -9,6 +9,7 @@ and ranges.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -140,7 +142,10 @@ def typed(verb: str, keys: type, values: Mapping[str, Any]) -> Any:
             if not isinstance(value, dict) or not isinstance(value.get("name"), str):
                 raise InputError(f"{key} must be a mapping with a name, got {format_value(value)}")
             inner = {name: entry for name, entry in value.items() if name != "name"}
-            arguments[key] = from_value(store.schema_of(verb, key, value["name"]), inner, key)
+            schema = store.schema_of(verb, key, value["name"])
+            if key == "task" and store.has_terms(keys, schema):
+                inner.pop("rewards", None)
+            arguments[key] = from_value(schema, inner, key)
     for key, entry in fields.items():
         if key not in arguments and key not in groups and default_of(entry) is MISSING:
             raise InputError(needed(verb, keys, key))
@@ -297,6 +302,13 @@ def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
 # --- Hydra's loader
 
 
+class Repository(ConfigRepository):
+    """Hydra's, whose copy for each composition shares the sources, and with them the store."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Repository:
+        return copy.copy(self)
+
+
 class Loader(ConfigLoaderImpl):
     """Composes the config of one command."""
 
@@ -313,6 +325,7 @@ class Loader(ConfigLoaderImpl):
             schemas = SearchPathQuery(provider="schema")
             path.prepend("command-line", f"file://{folder}", schemas)
         super().__init__(path)
+        self.repository = Repository(path)
         self.verb = verb
         self.keys = keys
         self.tasks = tasks
@@ -327,19 +340,20 @@ class Loader(ConfigLoaderImpl):
     ) -> DictConfig:
         """As Hydra's. Raises InputError."""
         rest = (run_mode, from_shell, validate_sweep_overrides)
-        with self._prepared(config_name, overrides):
-            return super().load_configuration(config_name, overrides, *rest)
+        with self._prepared(config_name, overrides) as plain:
+            return super().load_configuration(config_name, plain, *rest)
 
     def compute_defaults_list(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode
     ) -> DefaultsList:
         """As Hydra's. Raises InputError."""
-        with self._prepared(config_name, overrides):
-            return super().compute_defaults_list(config_name, overrides, run_mode)
+        with self._prepared(config_name, overrides) as plain:
+            return super().compute_defaults_list(config_name, plain, run_mode)
 
     @contextlib.contextmanager
-    def _prepared(self, config_name: str | None, overrides: list[str]) -> Iterator[None]:
-        """Fill the store for the command, and report errors in one line."""
+    def _prepared(self, config_name: str | None, overrides: list[str]) -> Iterator[list[str]]:
+        """Fill the store for the command, and report errors in one line. Yields the overrides, of
+        keys without the names of parts."""
         groups = store.groups_of(self.keys)
         for override in map(parsed, overrides):
             key = override.key_or_group
@@ -350,8 +364,12 @@ class Loader(ConfigLoaderImpl):
         for name in self.tasks:
             store.run_named_task(name)
         store.fill(self.verb, self.keys, inputs_of(self.verb, self.keys, overrides))
+        plain = []
+        for text in overrides:
+            key = parsed(text).key_or_group
+            plain.append(text.replace(key, store.plain_key(self.verb, self.keys, key), 1))
         with sentences(self.verb, lambda: self._choices(config_name, overrides)):
-            yield
+            yield plain
 
     def _choices(self, config_name: str | None, overrides: list[str]) -> DictConfig:
         """The config of the chosen groups, without other overrides."""

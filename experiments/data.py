@@ -17,23 +17,23 @@ from mocap_data.errors import InputError, one_line
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table, warn
 
-NOTES_SHOWN = 5  # of a kind; a set has dozens of files
+NOTES_SHOWN = 5  # largest number of listed files
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListData(Keys):
-    """List the sets of recordings that can be fetched."""
+    """List the available sets of recordings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchData(Keys):
-    """Fetch a set of recordings into the cache, checked by its hash; broken downloads go on.
+    """Fetch a set of recordings into the cache, checked by its hash; run again to resume.
 
     npmp data fetch cmu
     npmp data fetch dog accept_licence=true out=recordings/dog
     """
 
-    # the set, a name that npmp data list shows
+    # name of the set (npmp data list)
     target: str
     # also copy the recordings to this folder; null: they stay in the cache (NPMP_CACHE)
     out: Path | None = None
@@ -42,7 +42,7 @@ class FetchData(Keys):
 
 
 def show_list(config: ListData, run: Run) -> None:
-    """A row per set: what, licence, size, whether it is in the cache."""
+    """Print a row per set: content, licence, size, whether it is in the cache."""
     rows = []
     for entry in catalog.entries().values():
         there, files = catalog.state_of(entry)
@@ -51,12 +51,12 @@ def show_list(config: ListData, run: Run) -> None:
     columns = ("name", "what", "licence", "MB", "in the cache")
     title = "recordings to fetch with npmp data fetch NAME"
     show_table(columns, rows, right=("MB",), title=title, title_justify="left")
-    say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
+    say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE changes it)")
 
 
 def fetch_set(config: FetchData, run: Run) -> int:
-    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code
-    2 where a file failed."""
+    """Fetch a set: print its licence, ask for acceptance, download missing files, copy to out=.
+    Returns 2 if a file failed."""
     entry = catalog.entry(config.target)
     say(
         f"{entry.name}: {entry.what}",
@@ -71,10 +71,10 @@ def fetch_set(config: FetchData, run: Run) -> int:
 
 
 def accept(entry: Entry, *, accepted: bool) -> None:
-    """Have conditions of a licence accepted: by accept_licence=true, or asked on a terminal.
+    """Require acceptance of a licence: accept_licence=true, or "yes" in the terminal.
 
     Raises:
-      InputError: they are not.
+      InputError: for a licence that is not accepted.
     """
     if not entry.non_commercial or accepted:
         return
@@ -99,7 +99,7 @@ def progress_of(bars: Bars, source: Source) -> Progress:
 
 
 def tell(entry: Entry, report: Report, run: Run) -> int:
-    """Say what came of it; copy to out=. Returns the exit code."""
+    """Print the result; copy to out=. Returns the exit code."""
     loaded = sum(path.stat().st_size for path in report.fetched) / 1e6
     there = len(report.present)
     say(f"{len(report.fetched)} files fetched ({loaded:.3g} MB), {there} were there")
@@ -114,7 +114,7 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
         if entry.use and not report.failed:
             first = str(folder / entry.files[0].path)
             say(f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', first)}")
-    sys.stdout.flush()  # failures belong after the rest, also where both streams go to one place
+    sys.stdout.flush()  # failures follow the rest, also if both streams are merged
     for path, why in report.failed[:NOTES_SHOWN]:
         warn(f"error: {path}: {one_line(InputError(why))}")
     if report.failed:

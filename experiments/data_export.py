@@ -15,7 +15,7 @@ from retarget.export import MANIFEST, clip_names, export, robot_of_dataset
 
 @dataclass(frozen=True, kw_only=True)
 class ExportMotions(Keys):
-    """Write reference motions for others, a file per clip and an export.json with the names.
+    """Export reference motions, a file per clip and export.json with the names.
 
     npmp data export motions.h5 format=mjlab out=exported
     npmp data export motions.h5 format=unitree_csv rate_hz=30 clips=[walk] out=exported
@@ -30,9 +30,9 @@ class ExportMotions(Keys):
     clips: str | list[str] | None = None
     # train or validation: only the clips of that split; null: all
     split: str | None = None
-    # frames per second to write; null: each motion's own (LAFAN1's CSV has 30, mjlab's trackers 50)
+    # frame rate of the files [Hz]; null: the motion's (LAFAN1's CSV has 30, mjlab's trackers 50)
     rate_hz: float | None = None
-    # the folder to write to; files there of the same names are replaced
+    # the output folder; existing files are overwritten
     out: Path | None = Path("exported")
 
     def __post_init__(self) -> None:
@@ -40,8 +40,8 @@ class ExportMotions(Keys):
 
 
 def run(config: ExportMotions, run: Run) -> None:
-    """Write a file per clip and export.json. Nothing is written unless the dataset and the names
-    are sound."""
+    """Write a file per clip and export.json. Nothing is written if the dataset or a name is
+    invalid."""
     data = config.data
     kind = config.format
     clips = [config.clips] if isinstance(config.clips, str) else config.clips

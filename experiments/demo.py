@@ -1,5 +1,4 @@
-"""`npmp demo`: the whole pipeline, from recordings or generated dog gaits to a robot that walks on
-command."""
+"""`npmp demo`: the whole pipeline, from recordings or generated dog gaits to walking on command."""
 
 from __future__ import annotations
 
@@ -51,19 +50,18 @@ from npmp.tasks.commands import command_range_from_motions
 from npmp.view import report
 from retarget.quality import overall_rms
 
-# Settings of the stages, below what the command line says: on generated gaits for minutes, by
-# size=, on recordings for hours [D]
+# Default settings of the stages: on generated gaits by size=, on recordings [D]
 SHORT = {
     "full": {
         "retarget": ["clean=false"],
         "imitate": ["steps=250000", "algo.overlap=true"],
-        # 82 k steps to be cloned from the module, then 69 iterations
+        # 82 k steps of cloning from the module, then 69 iterations
         "reuse": ["steps=152000"],
     },
     "small": {
         "retarget": ["clean=false"],
         "imitate": ["steps=120000", "algo.overlap=true"],
-        # 41 k steps to be cloned from the module, then 26 iterations
+        # 41 k steps of cloning from the module, then 26 iterations
         "reuse": [
             *("steps=54000", "num_envs=256"),
             *("algo.clone_updates=200", "algo.warmup_updates=200"),
@@ -110,9 +108,9 @@ MEASURED = {
 
 
 @contextmanager
-def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
-    """Announce a stage and keep its wall-clock time in `seconds`."""
-    console(stderr=True).rule(f"{len(seconds) + 1}. {what}", align="left")
+def timed(seconds: dict[str, float], name: str, title: str) -> Iterator[None]:
+    """Print a stage's title, and store its wall-clock time in `seconds`."""
+    console(stderr=True).rule(f"{len(seconds) + 1}. {title}", align="left")
     start = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - start, 1)
@@ -120,10 +118,10 @@ def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Computing):
-    """The whole pipeline: retarget, imitate, reuse, evaluate; leaves report.html and summary.json.
+    """The whole pipeline: retarget, imitate, reuse, evaluate; writes report.html and summary.json.
 
-    On generated dog gaits it takes minutes; on recordings hours, and a second run of reuse makes
-    the policy robust. The same command goes on where it was stopped.
+    On generated dog gaits it takes minutes. On recordings it takes hours, and a second run of reuse
+    trains under pushes. Run the same command again to resume.
 
     npmp demo
     npmp demo size=small out=runs/small
@@ -138,15 +136,16 @@ class Demo(Computing):
     # small: of source=synthetic, in fewer steps: 4 minutes in place of 9, velocity error 0.23 in
     # place of 0.11
     size: Literal["full", "small"] = "full"
-    # more settings of the stage, as on its command line
+    # further settings of the stage, as on its command line
     retarget: list[str] = field(default_factory=list)
     # likewise
     imitate: list[str] = field(default_factory=list)
-    # likewise; what is not steps= is also of the second run, under randomization
+    # further settings of the stage; all but steps= also apply to the second run, under
+    # randomization
     reuse: list[str] = field(default_factory=list)
     # random start frames of the evaluation
     starts: int = 64
-    # true: delete the demo that is in out=
+    # true: delete an existing demo in out=
     replace: bool = False
     # the demo's folder
     out: Path | None = Path("runs/demo")
@@ -156,18 +155,18 @@ class Demo(Computing):
         ranges.at_least_one(self, "starts")
         if self.size == "small" and self.source != SYNTHETIC:
             raise InputError(
-                f"size=small: must be full, as source={as_text(self.source)} has one size only; "
-                "set fewer steps= in imitate= and reuse="
+                f"size=small: must be full, as source={as_text(self.source)} has one size; reduce "
+                "steps= in imitate= and reuse= instead"
             )
 
 
 def jobs_of(
     config: Demo, run: Run, commands: list[list[float]] | None = None, force: float = 0.0
 ) -> dict[str, Job]:
-    """The settings of each stage. Raises InputError as the stage's own command would.
+    """The settings of each stage. Raises InputError as the stage's command.
 
     Args:
-      commands: the range of commands, where recordings say one. force: the largest push [N].
+      commands: the range of commands, if recordings determine one. force: the largest push [N].
     """
     out = run.folder
     is_long = config.source != SYNTHETIC
@@ -187,7 +186,7 @@ def jobs_of(
     recipe = {
         name: list(below) for name, below in (RECIPE if is_long else SHORT[config.size]).items()
     }
-    if config.source == "gaits":  # mirrored gaits are gaits as well, also held-out ones
+    if config.source == "gaits":  # mirrors of training gaits must not be held out
         recipe["retarget"].remove("mirrors=left_right")
     if commands is not None:
         for name in ("reuse", "harden"):
@@ -198,7 +197,9 @@ def jobs_of(
         verb, settings = stages[name]
         small = sizes(verb.name, config.debug)
         below = [setting for setting in below if setting.partition("=")[0] not in small]
-        if any(setting.startswith("algo=") for setting in own[name]):  # which has other keys
+        if any(
+            setting.startswith("algo=") for setting in own[name]
+        ):  # the second run has other keys
             settings = [setting for setting in settings if setting != "experiment=module"]
             below = [setting for setting in below if not setting.startswith("algo.")]
         place = [] if verb is retarget.main else [f"out={quoted(str(out / name))}"]
@@ -210,17 +211,17 @@ def jobs_of(
 
 
 def clear(config: Demo, run: Run) -> None:
-    """Delete the demo in the folder where replace=true says so.
+    """With replace=true delete the demo in the folder.
 
     Raises:
-      InputError: for a finished demo or one of other settings that is there without it, and for
-        stages that are of no demo.
+      InputError: without replace=true for a finished demo or one with other settings, and for
+        folders that are not part of a demo.
     """
     out = run.folder
     if not (out / "config.yaml").is_file():
         for name in ("summary.json", *COST):
             if (out / name).exists():
-                raise InputError(f"{out / name} is of no demo; choose another out=")
+                raise InputError(f"{out / name} is not part of a demo; choose another out=")
         return
     if config.replace:
         for name in COST:
@@ -229,22 +230,23 @@ def clear(config: Demo, run: Run) -> None:
         return
     if (out / "summary.json").exists():
         raise InputError(
-            f"out={out} holds a finished demo ({out / 'report.html'}); replace=true deletes it, or "
+            f"out={out} contains a finished demo ({out / 'report.html'}); replace=true deletes "
+            "it, or "
             "choose another out="
         )
     stored = read_run_settings(out)[1]
     for key, (before, value) in changes(stored, run.values, ignore=["replace"]).items():
         raise InputError(
-            f"out={out} holds a demo with {key}={format_value(before)}, this one has "
+            f"out={out} contains a demo with {key}={format_value(before)}, this one has "
             f"{format_value(value)}; replace=true deletes it, or choose another out="
         )
 
 
 def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
-    """Settings and run of one stage; one that this demo began goes on.
+    """Settings and run of one stage; an unfinished stage of this demo is resumed.
 
     Raises:
-      InputError: where the folder holds something else.
+      InputError: if the folder contains anything else.
     """
     out = run.folder / name
     same = False
@@ -255,9 +257,9 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()) and not same:
         raise InputError(
-            f"{out} is not of this demo; npmp demo replace=true deletes it, or choose another out="
+            f"{out} is not from this demo; set replace=true to delete it, or choose another out="
         )
-    # each stage alone gives the same numbers
+    # a stage gives the same numbers as its command
     seed_everything(run.seed, threads=torch.get_num_threads())
     begin = partial(write_config, out, job.verb, job.values)
     resume = out if begun else None
@@ -266,7 +268,7 @@ def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
 
 
 def yardstick() -> float:
-    """CPU seconds that this machine takes for a fixed piece of learning, however busy it is."""
+    """CPU seconds of this machine for a fixed amount of learning, independent of its load."""
     lstm = torch.nn.LSTM(64, 128)
     inputs = torch.ones(16, 256, 64)
     learn = partial(_learn, lstm, inputs)
@@ -292,7 +294,7 @@ def expected(config: Demo, jobs: Mapping[str, Job]) -> str:
 
 
 def again(run: Run) -> str:
-    """The command that goes on with a demo."""
+    """The command that resumes a demo."""
     flags = []
     for key in sorted({*run.overridden} - {"replace"}):
         value = run.values[key]
@@ -302,8 +304,8 @@ def again(run: Run) -> str:
 
 
 def run(config: Demo, run: Run) -> None:
-    """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
-    # All settings first, so that a mistake in them shows before any work.
+    """Run all stages; an interrupted demo is resumed."""
+    # All settings first, so that errors are raised before any work.
     jobs = jobs_of(config, run)
     clear(config, run)
     run.begin()
@@ -314,17 +316,17 @@ def run(config: Demo, run: Run) -> None:
         command = again(run)
         message = str(error) or "interrupted"
         if command not in message:
-            message = f"{message}; {command} goes on"
+            message = f"{message}; to resume: {command}"
         raise Stopped(message, getattr(error, "code", INTERRUPTED)) from error
 
 
 def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
-    """Retarget, learn, judge; the report and the figures."""
+    """Retarget, train and evaluate; write the report and the figures."""
     out = run.folder
     robot = robots.load(config.robot)
     seconds: dict[str, float] = {}
     began = time.perf_counter()
-    with timed(seconds, "retarget", "retarget: the movement of animals onto the robot"):
+    with timed(seconds, "retarget", "retarget: animal motion to the robot"):
         job = jobs["retarget"]
         retarget.run(job.config, run_of(job, out / "motions.h5", run.threads, job.values))
         motions = load_motions(out / "motions.h5", robot)
@@ -339,17 +341,19 @@ def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
     with timed(seconds, "reuse", "reuse: walking on command through the frozen decoder"):
         walks = [train_policy(**inputs(reuse, run, "reuse", jobs))]
     if "harden" in jobs:
-        with timed(seconds, "harden", "reuse: the same under randomization and pushes"):
+        with timed(seconds, "harden", "reuse: walking under randomization and pushes"):
             walks += [train_policy(**inputs(reuse, run, "harden", jobs))]
     with timed(seconds, "evaluate", "evaluate and report"):
         held_out = any(motion.split == "validation" for motion in motions.motions)
         references = motions.select(split="validation") if held_out else motions
         with LiveLine():
-            evaluation, judged = judge(config, run, [*jobs.values()][-1], references, motions)
+            evaluation, walking_evaluation = evaluate_stages(
+                config, run, [*jobs.values()][-1], references, motions
+            )
     seconds["total"] = round(time.perf_counter() - began, 1)
     summary = summarize(run, overall_rms(motions.motions), learned, walks, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
-    write_report(run, robot, references, evaluation, judged, summary)
+    write_report(run, robot, references, evaluation, walking_evaluation, summary)
     write_json(out / "summary.json", summary)
     evaluate.print_table(evaluation)
     tracked = summary["tracked_s"]
@@ -365,17 +369,17 @@ def run_stages(config: Demo, run: Run, jobs: dict[str, Job]) -> None:
 
 
 def inputs(verb: Any, run: Run, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
-    """The arguments of a stage's training, which the demo's own command goes on with. verb: its
+    """The arguments of a stage's training, which the demo's command resumes. verb: the stage's
     module."""
     arguments: dict[str, Any] = verb.inputs(*stage(run, name, jobs[name]))
     return arguments | {"caller": replace(arguments["caller"], resume_command=again(run))}
 
 
-def judge(
+def evaluate_stages(
     config: Demo, run: Run, walking: Job, tracked: MotionSet, motions: MotionSet
 ) -> tuple[dict[str, Any], PolicyEvaluation]:
-    """What the module and the last policy can do: writes evaluation.json. walking: that policy's
-    stage; tracked: the motions to track."""
+    """Evaluate the module and the last policy; write evaluation.json. walking: the policy's stage.
+    tracked: the motions to track."""
     out = run.folder
     robot = robots.load(config.robot)
     module = run.folder / "imitate" / "module"
@@ -386,7 +390,7 @@ def judge(
         )
     policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
     with phase("judging the policy"):
-        judged = evaluate_policy(
+        walking_evaluation = evaluate_policy(
             over(policy, skill),
             task_factory(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
@@ -394,15 +398,15 @@ def judge(
             seed=run.seed,
             num_threads=run.threads,
         )
-    evaluation["walking"] = judged.figures
+    evaluation["walking"] = walking_evaluation.figures
     write_json(out / "evaluation.json", evaluation)
-    return evaluation, judged
+    return evaluation, walking_evaluation
 
 
 def summarize(
     run: Run, rms_m: float, learned: dict[str, Any], walks: Sequence[dict[str, Any]], seconds: Any
 ) -> dict[str, Any]:
-    """The demo's figures: what summary.json holds. walks: of the runs of reuse."""
+    """The demo's figures, the content of summary.json. walks: summaries of the runs of reuse."""
     error = walks[0]["velocity_error"]
     summary: dict[str, Any] = {"retarget_rms_marker_m": rms_m}
     for name in ("tracked_s", "tracked_fraction"):
@@ -412,7 +416,7 @@ def summarize(
         "before": error["untrained"],
         "after": error["after"],
     }
-    if len(walks) > 1:  # of the last policy, under randomization and pushes
+    if len(walks) > 1:  # evaluation of the last policy under randomization and pushes
         summary["velocity_error"]["hardened"] = walks[-1]["velocity_error"]["after"]
     for name in ("env_steps", "steps_per_s"):
         runs = zip(COST, (learned, *walks), strict=False)
@@ -443,7 +447,7 @@ def write_report(
     random = f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents"
     report.build(
         out / "report.html",
-        title=f"From an animal's movement to {robot.name} walking on command",
+        title=f"From animal motion to {robot.name} walking on command",
         subtitle="retargeted, imitated through a learned world model, reused for walking",
         cards=[
             ("Retargeting", f"{rms:.1f} cm", "RMS marker error"),

@@ -44,15 +44,14 @@ from npmp.experiments.command import NOW, Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
 from npmp.tasks.recover import Recover, RecoverConfig
 
-ANY_TILT_DEG = 180.0  # no posture is further from upright
-# reasons to damp that a watchdog did not give
+ANY_TILT_DEG = 180.0  # largest angle from upright reasons to damp other than watchdogs
 ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deploy(Keys):
     """Run a bundle on a robot: stand up, act by the policy, damp at the end or when a
-    watchdog trips. Everything is logged. It ends with 0 where the time was over, else with 3.
+    watchdog trips. Everything is logged. Exit code: 0 at the end of the time, otherwise 3.
 
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
     npmp deploy run bundle robot=sim sim.latency_ms=10 sim.jitter_ms=20 sim.loss=0.01
@@ -65,23 +64,23 @@ class Deploy(Keys):
     bundle: str
     # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # of a Unitree robot: the network interface, lo for Unitree's simulators
+    # the network interface of a Unitree robot, lo for Unitree's simulators
     interface: str | None = None
-    # true: read for two seconds, report what is wrong, send nothing
+    # true: read for two seconds, report problems, send nothing
     dry: bool = False
-    # the command, in its task's units, clamped to the bundle's ranges; remote:
-    # the sticks of Unitree's; null: zeros
+    # the command in the task's units, clamped to the bundle's ranges; remote: the sticks of
+    # Unitree's remote; null: zeros
     command: float | list[float] | str | None = None
     # duration of the policy [s]; then the robot is damped
     seconds: float = 30.0
-    # standing up, and the rate of writing
+    # settings of standing up, and rate of writing
     controller: ControllerConfig = field(default_factory=ControllerConfig)
-    # conditions of damping; torque_share and command_ramp_s also limit what is sent
+    # conditions of damping, and limits of targets and commands (torque_share, command_ramp_s)
     safety: SafetyConfig = field(default_factory=SafetyConfig)
-    # the folder of a fitted model, whose gains a bundle has that was exported with it; null: the
-    # gains of the robot's description
+    # the folder of the fitted model that the bundle was exported with, for its gains; null: those
+    # of the robot's description
     actuator: str | None = None
-    # the line to the simulated robot, each way, and the robot's own watchdog
+    # the connection to the simulated robot, and the robot's own watchdog
     sim: SimulatedConfig = field(default_factory=SimulatedConfig)
     # the folder for deploy.json and log.h5
     out: Path | None = Path(f"runs/deploy/{NOW}")
@@ -92,14 +91,14 @@ class Deploy(Keys):
 
 
 def run(config: Deploy, run: Run) -> int:
-    """Drive the robot; 3 where anything but the time ended it."""
+    """Drive the robot. Returns 3 unless the time ended the run."""
     bundle = Bundle.read(config.bundle)
     contract = bundle.contract
     kind = config.robot
     if contract.task == Recover.name and config.safety.tilt_deg < ANY_TILT_DEG:
         say(
-            f"safety.tilt_deg={config.safety.tilt_deg:g} damps a robot that has fallen; "
-            "to have it get up: safety.tilt_deg=180"
+            f"safety.tilt_deg={config.safety.tilt_deg:g} damps a fallen robot; set "
+            "safety.tilt_deg=180 so that it gets up"
         )
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
@@ -120,12 +119,12 @@ def run(config: Deploy, run: Run) -> int:
         driver = make_unitree if unitree else driver_class(kind)
         opened = _driven(kind, driver, contract, dry=config.dry)
         watched = not config.dry and (unitree or hasattr(driver, "damper"))
-    # before the robot is opened: any later failure stops it
+    # before the robot is connected: any later failure stops it
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
             lines, reason = observe(robot, Watchdog(contract, config.safety))
-            say(*lines, f"it would be damped: {reason}" if reason else "nothing is wrong with it")
+            say(*lines, f"the robot would be damped: {reason}" if reason else "no problems")
             return NOT_PASSED if reason else OK
         sticks = partial(stick_command, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
@@ -141,7 +140,7 @@ def run(config: Deploy, run: Run) -> int:
     if failure is not None:
         traceback.print_exception(failure)
         if not unitree and OF_DRIVER in getattr(failure, "__notes__", ()):
-            say(f"robot={kind} raised this; it is the driver's, not npmp's")
+            say(f"robot={kind}: raised by the driver, not by npmp")
     if not ended.tripped:
         report(ended, run.folder)
         if ended.unwritten:
@@ -153,7 +152,7 @@ def run(config: Deploy, run: Run) -> int:
 
 
 class RunEnd(NamedTuple):
-    """The end of a run."""
+    """End a run."""
 
     failure: BaseException | None
     figures: dict[str, Any]  # of deploy.json
@@ -170,12 +169,12 @@ def _drive(
     command: Callable[[float], FloatArray],
     deadman: Deadman | None,
 ) -> RunEnd:
-    """Leaves log and deploy.json, whatever happens."""
+    """Writes log and deploy.json in any case."""
     contract = controller.contract
     about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
     about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
     failure: BaseException | None = None
-    for before in (FILE, "deploy.json"):  # of another run
+    for before in (FILE, "deploy.json"):  # delete files of another run
         (folder / before).unlink(missing_ok=True)
     logger = DeployLogger(contract, config.robot, about, folder / JOURNAL)
     try:
@@ -194,7 +193,7 @@ def _drive(
     finally:
         tripped = failure is not None or controller.reason not in ENDS_AS_WANTED
         if tripped:
-            # before a full disk or a closed terminal hides it
+            # before a full disk or a closed terminal prevents it
             with suppress(OSError):
                 warn(f"damped: {controller.reason}")
         figures = summary(logger.log(), controller) | {"tripped": tripped}
@@ -214,7 +213,7 @@ def _drive(
 
 
 def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
-    """Refuse a bundle by the description of its robot here and by what the command line says.
+    """Compare a bundle with its robot's description and with the command line.
 
     Raises:
       InputError: naming what differs.
@@ -228,12 +227,12 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
             )
     if contract.robot not in (*robots.names(), *robots.user_names()):
         raise InputError(
-            f"no robot '{contract.robot}' is described here, so nothing bounds what the bundle "
-            f"sends: npmp robots add MODEL name={contract.robot}"
+            f"no robot '{contract.robot}' here to compare the bundle with; add it: npmp robots "
+            f"add MODEL name={contract.robot}"
         )
     robot = robots.load(contract.robot)
     if config.safety.tilt_deg >= ANY_TILT_DEG:
-        # it may lie, and gets up with joints that turn further
+        # it may lie, and has wider joint limits
         robot = robot.with_joint_ranges(RecoverConfig().joint_range_rad)
     if config.actuator is not None:
         kp, kd = nearest_gains(config.actuator)
@@ -242,23 +241,23 @@ def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
 
 
 def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
-    """Whether the robot is one of Unitree's. Raises InputError for settings of another robot."""
+    """Whether the robot is Unitree's. Raises InputError for settings of other robots."""
     kind = config.robot
     supported = " and ".join(MOTORS)
     unitree = kind in MOTORS
     if config.command == "remote" and not (unitree and len(contract.commands) == STICK_COMMANDS):
-        raise InputError(f"command=remote is of {supported} that walk, not of {kind}")
+        raise InputError(f"command=remote: needs a walking {supported}, got {kind}")
     if unitree and not config.interface:
         raise InputError(
-            f"robot={kind} needs interface=, the network card that the robot is at (ip link); "
-            "interface=lo for Unitree's simulators"
+            f"robot={kind}: needs interface=, the network interface of the robot (ip link), or lo "
+            "for Unitree's simulators"
         )
     if config.interface is not None and not unitree:
         raise InputError(f"interface={config.interface} is of {supported}, not of robot={kind}")
     if config.dry and kind == "sim":
-        raise InputError("dry=true is of real robots, not of robot=sim")
+        raise InputError("dry=true: needs a real robot, got robot=sim")
     if unitree and contract.robot != kind:
-        raise InputError(f"robot={kind}: the bundle is of '{contract.robot}'")
+        raise InputError(f"robot={kind}: the bundle is for '{contract.robot}'")
     return unitree
 
 
@@ -266,7 +265,8 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
 def _deadman(
     config: Deploy, contract: BundleContract, *, watched: bool
 ) -> Iterator[Deadman | None]:
-    """The process that damps the robot when this one falls silent; None without one."""
+    """The process that damps the robot if this one stops writing; None if the driver has no
+    damper."""
     if not watched:
         if config.robot != "sim" and not config.dry:
             warn(
@@ -305,37 +305,38 @@ def _driver_error(place: str, when: str, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return error
     traceback.print_exception(error)
-    return InputError(f"robot={place} raised this when it {when}: {error!r:.200}")
+    return InputError(f"robot={place} raised when it {when}: {error!r:.200}")
 
 
 def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
-    """The command (c,), zeros by default; None for the remote's. Raises InputError for what the
-    bundle does not take."""
+    """The command (c,), zeros by default; None for the remote's. Raises InputError for commands
+    that the bundle does not support."""
     if config.command == "remote":
         return None
     if isinstance(config.command, str):
-        raise InputError(f"command={config.command}: remote, a number or a list is expected")
+        raise InputError(f"command={config.command}: expected remote, a number or a list")
     if config.command is None:
         return np.zeros(len(contract.commands))
     values = config.command if isinstance(config.command, list) else [config.command]
     result = contract.command_of(values)
-    for one, value in zip(contract.commands, result):
-        low, high = one.range
+    for component, value in zip(contract.commands, result):
+        low, high = component.range
         if not low <= value <= high:
             say(
-                f"{one.name} {value:g} is clamped to {low:g} to {high:g} {one.unit}, the policy's "
+                f"{component.name} {value:g} is clamped to {low:g} to {high:g} {component.unit}, "
+                "the policy's "
                 "training range"
             )
     return result
 
 
 def report(ended: RunEnd, folder: Path) -> None:
-    """A few lines on the terminal."""
+    """Print a summary."""
     figures = ended.figures
     late = figures["deadlines"]["late_ms"]
     work = figures["work_us"]
     say(f"{figures['policy_s']:.1f} s of policy; ended in damping: {figures['ended']}")
-    if work["max"] > 0.0:  # not in simulated time
+    if work["max"] > 0.0:  # only in real time
         say(
             f"{figures['deadlines']['missed']} of {figures['steps']} deadlines missed; a step "
             f"begins {late['p50']:.2f} ms late (99 %: {late['p99']:.2f}) and takes "
@@ -344,7 +345,7 @@ def report(ended: RunEnd, folder: Path) -> None:
     if "travelled_m" in (robot := figures.get("robot", {})):
         upright = math.degrees(math.acos(min(1.0, robot["least_upright"])))
         say(
-            f"the simulated robot came {robot['travelled_m']:.2f} m far, tilted by at most "
+            f"the simulated robot travelled {robot['travelled_m']:.2f} m far, tilted by at most "
             f"{upright:.0f} degrees"
         )
     show_fastest(figures["fastest_joint"])

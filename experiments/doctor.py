@@ -1,4 +1,4 @@
-"""`npmp doctor`: what is installed, what works here, and what to do about the rest."""
+"""`npmp doctor`: check the installation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ SIGNS: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(Keys):
-    """Say what is installed and what works here (versions, devices, renderers, extras), and what to
-    do about the rest."""
+    """Check versions, devices, renderers and extras, and print how to fix problems."""
 
     # seconds to wait for each rendering backend
     timeout: float = 20.0
@@ -36,14 +35,14 @@ class Doctor(Keys):
 
 
 def run(config: Doctor, run: Run) -> int:
-    """Look at everything, print the table and a verdict."""
+    """Run all checks; print the table and a verdict."""
     findings = check_installation(config.timeout)
     show(findings)
     if run.out is not None:
         write_json(run.out, [asdict(finding) for finding in findings])
     broken = [finding for finding in findings if finding.verdict == "broken"]
     if broken:
-        say(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")
+        say(f"npmp does not work here: {', '.join(finding.name for finding in broken)}")
         return INTERNAL_ERROR
     absent = [finding.name for finding in findings if finding.verdict == "absent"]
     say("npmp works here." + (f" Optional and absent: {', '.join(absent)}." if absent else ""))

@@ -36,36 +36,34 @@ from npmp.view.report.gait_section import grid_line
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Simulating):
-    """Play a skill module against reference motions, or judge a policy at its task, and write
-    evaluation.json and report.html.
+    """Evaluate a skill module on reference motions, or a policy at its task; write evaluation.json
+    and report.html.
 
     npmp evaluate module=runs/walk/module data=motions.h5 out=runs/evaluation
-    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/judged
+    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/walk
     npmp evaluate policy=runs/reuse/policy task.terrain=stairs evaluation.grounds=true
     out=runs/rough
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
     out=runs/slalom"""
 
-    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); null: a module's
-    # imitation
+    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); null: evaluate a
+    # module
     policy: str | None = None
     # the task of a policy's evaluation; null: its own
     task: Any = group(None)
-    # a skill module: its folder, or a shipped one's name; of a policy, null: found by its checksum
+    # a skill module: its folder, or a shipped one's name; for a policy, null: found by its checksum
     module: str | None = None
-    # the motion dataset (HDF5); of a policy: poses that episodes also start from, null: they start
-    # standing
+    # the motion dataset (HDF5); for a policy: additional start poses; null: only the home pose
     data: Path | None = None
     # train or validation: only the clips of that split; null: all
     split: str | None = None
-    # m/s: only clips whose root is nowhere faster, averaged over half a second; null: all
+    # only clips with a root speed of at most this, averaged over half a second [m/s]; null: all
     max_speed: float | None = None
-    # m: only clips that never lift the sole of a foot higher, which leaves out rearing and leaping;
-    # null: all
+    # only clips with soles at most this high, which excludes rearing and leaping [m]; null: all
     max_foot_height: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # random start frames beside each clip's first
+    # number of random start frames, in addition to each clip's first
     starts: int = 64
     # trials of a policy
     evaluation: PolicyEvaluationConfig = field(default_factory=PolicyEvaluationConfig)
@@ -78,7 +76,7 @@ class Evaluate(Simulating):
 
 
 def print_table(result: Mapping[str, Any]) -> None:
-    """A line per clip, their mean and their median."""
+    """Print a line per clip, the mean and the median."""
     right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
     averages = ({"name": name, **result[name]} for name in ("mean", "median"))
     rows = []
@@ -92,26 +90,27 @@ def print_table(result: Mapping[str, Any]) -> None:
 
 
 def run(config: Evaluate, run: Run) -> None:
-    """Evaluate a policy where one is named, else a module; write the files, print the figures."""
+    """Evaluate a policy, or without policy= a module; write the files, print the figures."""
     if config.policy is not None:
-        refuse_idle(run, "is of a module's evaluation, not of a policy's", "starts")
+        refuse_idle(run, "needs a module's evaluation, without policy=", "starts")
         run_policy(config, run)
     else:
-        refuse_idle(run, "is of a policy's evaluation: give policy=", "evaluation", "task")
+        refuse_idle(run, "needs policy=", "evaluation", "task")
         run_module(config, run)
 
 
 def run_module(config: Evaluate, run: Run) -> None:
-    """A module against reference motions: evaluation.json, rollouts.h5, report.html and a table."""
-    for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
+    """Evaluate a module on reference motions: evaluation.json, rollouts.h5, report.html and a
+    table."""
+    for key, meaning in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if getattr(config, key) is None:
-            raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
+            raise InputError(f"npmp evaluate needs {key}=... ({meaning}), or policy=...")
     robot = robots.load(config.robot)
     split = config.split
     module, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
     if len(like.drives) > 1:
-        raise InputError(f"actuator={config.actuator}: clips are judged on one kind of drives")
+        raise InputError(f"actuator={config.actuator}: expected one kind of drives")
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=split, **limits)
     assert motions is not None and config.data is not None  # for the type checker
@@ -128,6 +127,7 @@ def run_module(config: Evaluate, run: Run) -> None:
         seed=run.seed,
         device=run.device,
         threads=run.threads,
+        engine=run.engine,
     )
     result |= {
         "versions": report.versions(),
@@ -137,7 +137,8 @@ def run_module(config: Evaluate, run: Run) -> None:
     if (seen := result["seen_in_training"]) and split == "validation":
         warn(
             f"warning: the module was trained on recordings of {seen} of {len(motions.motions)} "
-            "validation clips, so these are no held-out scores; train with npmp imitate split=train"
+            "validation clips, so these are not held-out scores; train with npmp imitate "
+            "split=train"
         )
     write_json(run.folder / "evaluation.json", result)
     write_page(run, skill, motions, result, module.parent / "metrics.csv")
@@ -151,7 +152,7 @@ def run_module(config: Evaluate, run: Run) -> None:
 
 
 def run_policy(config: Evaluate, run: Run) -> None:
-    """A policy at a task: evaluation.json, report.html and a line."""
+    """Evaluate a policy at a task: evaluation.json, report.html and a line."""
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
@@ -178,7 +179,9 @@ def run_policy(config: Evaluate, run: Run) -> None:
     trained_ranges = policy.contract.command_range
     for (name, (low, high)), (least, most) in zip(evaluation.task.inputs.items(), trained_ranges):
         if low < least or high > most:
-            say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
+            say(
+                f"{name} from {low:g} to {high:g} exceeds the training range, {least:g} to {most:g}"
+            )
     figures = ", ".join(
         f"{name} {result[name]:.3f}" for name in evaluation.task.logged_figures if name in result
     )
@@ -190,7 +193,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
 def write_page(
     run: Run, skill: SkillModule, motions: MotionSet, result: dict[str, Any], metrics: Path
 ) -> None:
-    """OUT/report.html. metrics: the learning curve of the module, where it is there."""
+    """Write OUT/report.html. metrics: the learning curve of the module, if it exists."""
     seen = result["seen_in_training"]
     report.build(
         run.folder / "report.html",

@@ -20,13 +20,13 @@ from npmp.experiments.run_folder import CONFIG, HYDRA
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 
-RECORDED = 4  # robots of a golden rollout, one after another: as many resets at the least
+RECORDED = 4  # robots of a golden rollout, concatenated, so that it has at least as many resets
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportPolicy(Simulating):
-    """Write a policy and its module as a bundle for a robot: bundle.json, policy.onnx, golden.npz;
-    or as mjlab and Unitree's deployment read it: policy.onnx, deploy.yaml.
+    """Export a policy and its module as a bundle for a robot (bundle.json, policy.onnx,
+    golden.npz), or for mjlab and Unitree's deployment (policy.onnx, deploy.yaml).
 
     npmp deploy export policy=anymal_b_walk out=bundle
     npmp deploy export policy=g1_walk format=mjlab out=g1_mjlab
@@ -36,27 +36,25 @@ class ExportPolicy(Simulating):
     policy: str
     # its skill module; null: found by its checksum
     module: str | None = None
-    # the policy's task, where it is of your own: its file is run; null: one of this package
+    # the policy's task if it is your own, whose file is run; null: a task of this package
     task: str | None = None
-    # bundle, or mjlab: one obs with base_lin_vel in the accelerometer's place
+    # bundle, or mjlab: one obs with base_lin_vel instead of the accelerometer
     format: Literal["bundle", "mjlab"] = "bundle"
     # the randomization of the golden rollout
     randomization: Any = group("paper")
     # control steps of the golden rollout, 100 to 10,000
     steps: int = 1200
-    # the folder to write to; files there of the same names are replaced
+    # the output folder; existing files are overwritten
     out: Path | None = Path("exported")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not MIN_STEPS <= self.steps <= MAX_STEPS // 2:
-            raise ValueError(
-                f"steps must be from {MIN_STEPS} to {MAX_STEPS // 2}, got {self.steps}"
-            )
+            raise ValueError(f"steps={self.steps}: must be from {MIN_STEPS} to {MAX_STEPS // 2}")
 
 
 def run(config: ExportPolicy, run: Run) -> None:
-    """Write the bundle, with a rollout at the policy's own task."""
+    """Write the bundle, with a rollout of the policy's task."""
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     own = policy.contract
@@ -64,7 +62,7 @@ def run(config: ExportPolicy, run: Run) -> None:
     task = kind(
         robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
     )
-    env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
+    env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, **run.place)
     mjlabs = config.format == "mjlab"
     run.begin()
     bundle = export(
@@ -81,11 +79,11 @@ def run(config: ExportPolicy, run: Run) -> None:
     if mjlabs:
         mjlab.write(run.folder, bundle)
         shutil.rmtree(bundle.folder)
-    # a bundle is given to others, and settings name files of this machine
+    # a bundle is shared, but settings contain paths of this machine
     (run.folder / CONFIG).unlink()
     shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
-    what = f"{folder.name} through {module.name}"
-    say(f"{what}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
+    names = f"{folder.name} through {module.name}"
+    say(f"{names}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
 
 
 main = Verb("deploy export", ExportPolicy, run, devices=("cpu",))

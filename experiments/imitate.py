@@ -51,17 +51,15 @@ class ImitateKeys(Training):
     algo: Any = group("world_model")
     # sizes of the module's networks
     net: Any = group("small")
-    # the motion dataset (HDF5) that npmp retarget wrote
+    # the motion dataset (HDF5) of npmp retarget
     data: Path
-    # train or validation: only the clips of that split; null: all, so that none is left to score as
-    # held-out
+    # train or validation: only the clips of that split; null: all, without held-out clips
     split: str | None = None
-    # a skill module to go on from (algo=world_model): its folder or a shipped one's name
+    # a skill module to continue from (algo=world_model): its folder or a shipped one's name
     module: str | None = None
-    # e.g. [0.87,1.15]: copies of every clip at these multiples of its speed; judged are the
-    # originals [D]
+    # speeds of additional copies of every clip, e.g. [0.87,1.15]; evaluation uses the originals [D]
     tempos: list[float] = field(default_factory=list)
-    # environment steps in all
+    # total number of environment steps
     steps: int = 1_500_000
     # evaluations during training
     evaluation: ImitationEvaluation = field(default_factory=ImitationEvaluation)
@@ -83,7 +81,7 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
 
 
 def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
-    """The arguments of `train_module` that a run's settings ask for."""
+    """The arguments of `train_module` for a run's settings."""
     settings = settings_of(config, run)
     robot = robots.load(config.robot)
     motions = load_motions(config.data, robot, config.split)
@@ -94,7 +92,7 @@ def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
         "settings": settings,
         "trained_on": with_tempos(motions, robot, tuple(config.tempos), min_frames=MIN_FRAMES),
         "module": None if config.module is None else modules.find(config.module),
-        "about": {"data": config.data.name, "randomization": run.chosen["randomization"]},
+        "summary_entries": {"data": config.data.name, "randomization": run.chosen["randomization"]},
         "seed": run.seed,
         "resume": run.resume,
         "caller": caller_of(run),
@@ -102,7 +100,7 @@ def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
 
 
 def run(config: ImitateKeys, run: Run) -> None:
-    """Train, and say what came out."""
+    """Train, and print the result."""
     summary = train_module(**inputs(config, run))
     say(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
@@ -112,8 +110,7 @@ def run(config: ImitateKeys, run: Run) -> None:
 
 
 def check(config: ImitateKeys, run: Run) -> None:
-    """Raise InputError for settings that `run` would refuse, as far as they tell without the
-    data."""
+    """Raise InputError for invalid settings, as far as they can be checked without the data."""
     settings_of(config, run)
     robots.load(config.robot)
 

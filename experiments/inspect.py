@@ -1,7 +1,7 @@
-"""`npmp inspect FILE`: what a file or folder of motion or of this project holds.
+"""`npmp inspect FILE`: describe a file or folder of motion or of this project.
 
-A broken file is described as far as it can be read. The last line "problems: ..." then lists the
-errors of other commands, and the exit code is 2.
+A broken file is described as far as it can be read. The last line, "problems: ...", lists the
+errors that other commands would raise; the exit code is then 2.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from retarget.inspection import FIGURES, MOTIONS, Findings
 from retarget.skeleton_template import skeleton_template
 from retarget.sources import RATE_KEY, assumes_rate, files_of
 
-# of a table, and characters of a text, on the terminal; out= has all
+# rows of a table, and characters of a text, in the terminal; out= has all
 ROWS_SHOWN = 60
 COLUMNS_SHOWN = 10
 LONGEST_TEXT = 200
 PROBLEMS_SHOWN = 8
-# of a table with more columns than that
+# rows of a table with more columns than that
 SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Reading):
-    """Describe a file or folder, and its faults: a recording, a robot's motion, a
-    dataset, a module, policy, bundle or actuator model, a run or evaluation.
+    """Describe a file or folder and its problems: a recording, robot motion, dataset, module,
+    policy, bundle, actuator model, run or evaluation.
 
     npmp inspect motions.h5
     npmp inspect dance1_subject2.csv
@@ -59,7 +59,7 @@ class Inspect(Reading):
 
 
 def run(config: Inspect, run: Run) -> int:
-    """Print the findings on file=."""
+    """Print the description of file=."""
     options = options_of_keys(config)
     if options and config.file.exists():
         paths = files_of([config.file]) if config.file.is_dir() else [config.file]
@@ -67,8 +67,8 @@ def run(config: Inspect, run: Run) -> int:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("", total=None, visible=False)
 
-        def tell(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total, visible=total > 0)
+        def tell(phase: str, done: int, total: int) -> None:
+            bar.update(task, description=phase, completed=done, total=total, visible=total > 0)
 
         with listening(tell):
             findings = inspect(config.file, config.kind, options)
@@ -83,16 +83,16 @@ def run(config: Inspect, run: Run) -> int:
 
 
 def skeleton_file(findings: Findings) -> str:
-    """The skeleton of a recording, or a draft of one, to be edited for skeleton=.
+    """Write the skeleton of a recording, or a draft to edit for skeleton=.
 
     Raises:
       InputError: for anything but a recording of named keypoints.
     """
     if "markers" in findings:
-        head = f"# {findings['skeleton']}: which keypoints make up which marker\n"
+        head = f"# {findings['skeleton']}: keypoints of each marker\n"
         chosen = {key: findings[key] for key in ("markers", "guesses") if key in findings}
         return head + yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True)
-    why = findings.get("skeleton", "it is no recording of named keypoints")
+    why = findings.get("skeleton", "it is not a recording of named keypoints")
     if not isinstance(findings.get("keypoints"), list):
         raise InputError(f"{findings['path']}: no skeleton to write: {why}")
     return skeleton_template(findings["keypoints"], why.split("; name its")[0])
@@ -102,7 +102,7 @@ def show(findings: Findings) -> None:
     """Plain values as lines, lists of records as tables."""
     for key, value in findings.items():
         if key == "rate_hz" and assumes_rate(findings):
-            say(f"{key}: {text(value)} assumed, the file does not say ({RATE_KEY}=)")
+            say(f"{key}: {text(value)} assumed, as the file has none ({RATE_KEY}=)")
         elif key == "warnings" and len(value) > 1:
             say("warnings:", *(f"  {warning}" for warning in value))
         elif key == "problems":
@@ -116,7 +116,7 @@ def show(findings: Findings) -> None:
         elif not (isinstance(value, list) and value and isinstance(value[0], dict)):
             say(f"{key}: {text(value)}")
         elif key == "clips" and findings["kind"] == MOTIONS:
-            # a mirror image has the figures of what it mirrors
+            # a mirror image has the figures of its original
             show_records(key, [clip for clip in value if not clip.get("mirror")] or value)
         else:
             show_records(key, value)
@@ -134,7 +134,7 @@ def text(value: Any) -> str:
 
 
 def show_records(title: str, entries: Sequence[Mapping[str, Any]]) -> None:
-    """A table as far as there is room; of a single record a line per value."""
+    """Print a table that fits the terminal; for a single record a line per value."""
     if len(entries) == 1 and title != "files":
         lines = [f"  {key.replace('_', ' ')}: {text(value)}" for key, value in entries[0].items()]
         say(f"{title}: 1", *lines)

@@ -1,4 +1,4 @@
-"""`npmp play`: a page in the browser on which one steers a robot."""
+"""`npmp play`: steer a robot in the browser."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from npmp.view.play import Cast, Session
 from npmp.view.play.casting import policies_of, recovery_of
 from retarget import retarget_many
 
-# the modes that are tasks
+# modes whose names are not tasks' names
 STARTS = {"walk": "steer", "dribble": "dribble", "imitation": "imitate", "mapped": "navigate"}
 GENERATED_S = 6.0  # length of each gait, without data [D]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Play(Computing):
-    """Steer a robot in the browser: a page on a local port, until it is stopped (Ctrl-C). Without
-    arguments it walks by the keys.
+    """Steer a robot in the browser, on a page at a local port, until Ctrl-C. Without arguments the
+    keys set a walking robot's velocity.
 
     npmp play
     npmp play policy=anymal_b_dribble open=true
@@ -50,17 +50,17 @@ class Play(Computing):
     module: str | None = None
     # motions (HDF5) to imitate; null: generated gaits, of robots on four legs
     data: Path | None = None
-    # to begin with: steer, navigate, dribble, imitate, wander, or a policy's task; null: that of
+    # initial mode: steer, navigate, dribble, imitate, wander, or a policy's task; null: that of
     # policy= or task=
     mode: str | None = None
-    # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
-    # none: it is put back after a second
+    # a policy of task=recover for fallen robots; null: the one shipped for the robot; none: reset
+    # after a second
     recovery: str | None = None
-    # the address to listen at; 0.0.0.0 lets other machines in: all who reach the port may steer
+    # the address to listen at; with 0.0.0.0 anybody who reaches the port can steer
     host: str = "127.0.0.1"
-    # 0: any that is free
+    # port; 0: any free one
     port: int = 8080
-    # true: open the browser, too
+    # true: open the browser
     open: bool = False
     # CPU threads of the simulator; one robot needs no more
     threads: int | None = 1
@@ -68,11 +68,11 @@ class Play(Computing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.port < 2**16:
-            raise ValueError(f"port must be from 0 (any that is free) to 65535, got {self.port}")
+            raise ValueError(f"port={self.port}: must be from 0 (any free port) to 65535")
 
 
 def run(config: Play, run: Run) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal."""
     try:
         from npmp.view.play.realtime import Player
         from npmp.view.play.scene import Scene
@@ -100,8 +100,8 @@ def run(config: Play, run: Run) -> int:
 
 
 def cast_of(config: Play, task: str | None) -> tuple[Cast, str | None]:
-    """What the configuration names, and the mode to begin with. Raises InputError for what does not
-    go together."""
+    """The policies, module and motions of the configuration, and the initial mode. Raises
+    InputError for incompatible ones."""
     robot = robots.load(config.robot)
     actors, skill = policies_of(robot, config.policy, config.module, task)
     presets = {}  # of reuse
@@ -120,12 +120,12 @@ def cast_of(config: Play, task: str | None) -> tuple[Cast, str | None]:
     )
     mode = config.mode or (None if task is None else STARTS.get(task, task))
     if mode is not None and mode not in cast.modes:
-        raise InputError(f"no mode '{mode}' with these; available: {', '.join(cast.modes)}")
+        raise InputError(f"no mode '{mode}'; available: {', '.join(cast.modes)}")
     return cast, mode
 
 
 def _motions(data: Path | None, robot: Robot) -> Callable[[], MotionSet] | None:
-    """The motions of data=, or generated gaits of a robot on four legs."""
+    """The motions of data=, or generated gaits for a robot with four legs."""
     if data is not None:
         motions = load_motions(data, robot)
         return lambda: motions

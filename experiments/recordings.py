@@ -1,4 +1,4 @@
-"""The recordings that source= names: how they are read, and what could not be read."""
+"""The recordings of source=: options of their readers, and failures."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from npmp.experiments.terminal import warn
 from npmp.robots import Robot
 from retarget import sources
 
-SYNTHETIC = "synthetic"  # the source that needs no recording
+SYNTHETIC = "synthetic"  # the source without recordings
 
-# Keys of a command and the readers' options that they give.
+# {key of a command: option of the readers}
 _OWN = ("scale", "up", "licence", "asf", "character", "body_model", "names", "subject")
 KEYS = {key: key for key in _OWN} | {"source_rate_hz": "rate_hz"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Keys):
-    """How recordings are read."""
+    """Settings of the readers of recordings."""
 
-    # frames per second of files that do not say theirs (keypoints, AMC, robots' CSV); null: what
-    # the file says, 60 for CSV, 120 for AMC, 30 or 120 for robots' CSV
+    # frame rate of files without one (keypoints, AMC, robots' CSV); null: the file's, 60 for CSV,
+    # 120 for AMC, 30 or 120 for robots' CSV
     source_rate_hz: float | None = None
-    # of the keypoints, or of the joints of a robot's motion, in the file's order, where it has none
+    # names of the keypoints, or of the joints of a robot motion, in the file's order, if it has
+    # none
     names: list[str] | None = None
     # the skeleton of AMC motions; null: the .asf file beside them
     asf: Path | None = None
-    # the body model of AMASS motions, an npz of SMPL's makers; none is shipped
+    # the body model of AMASS motions, an npz from the authors of SMPL; not shipped
     body_model: Path | None = None
-    # the character file of DeepMimic motions; null: found beside them by its name
+    # the character file of DeepMimic motions; null: the one beside them, by its name
     character: Path | None = None
-    # of recordings of several subjects the one to take: a BVH's ROOT, a prefix of markers' names
-    # (Ben of Ben:LASI); null: the first
+    # subject of recordings with several: a BVH's ROOT, a prefix of markers' names (Ben of
+    # Ben:LASI); null: the first
     subject: str | None = None
 
 
 def options_of_keys(config: Reading) -> dict[str, Any]:
-    """The readers' options that a command's keys give."""
+    """The readers' options for a command's keys."""
     values = {option: getattr(config, key, None) for key, option in KEYS.items()}
     return {option: value for option, value in values.items() if value is not None}
 
 
 def report_failures(failures: Sequence[sources.Failure]) -> None:
-    """Recordings left out, one line each, on stderr."""
+    """Print skipped recordings on stderr, one line each."""
     for failure in failures:
         warn(f"left out: {sources.failure_line(failure)}")
 
 
 def report_remarks(recordings: sources.Recordings) -> None:
-    """What readers chose or left out, a line each, on stderr."""
+    """Print selections and omissions of readers on stderr, one line each."""
     remarks = [
         f"{recordings.files[clip.name]}: {remark}"
         for clip in recordings.clips
@@ -68,17 +69,17 @@ def report_remarks(recordings: sources.Recordings) -> None:
 def gather(
     source: str | list[str], start: int, stop: int | None, robot: Robot, config: Reading
 ) -> sources.Recordings:
-    """Read and crop what source= names, and give every clip a name of its own.
+    """Read and crop the recordings of source=, under unique names.
 
     Raises:
-      InputError: if nothing could be read, or no recording takes an option.
+      InputError: if no recording could be read, or no recording supports an option.
     """
     if isinstance(source, str) and source in sources.GENERATED:
         recordings = sources.synthetic(source, start, stop)
     else:
         options = options_of_keys(config)
         chosen = sources.excerpts(source, start, stop)
-        check_used(options, [one.path for one in chosen])
+        check_used(options, [recording.path for recording in chosen])
         recordings = sources.read_recordings(chosen, robot, options, with_keys)
         report_remarks(recordings)
     refuse_nothing(recordings.clips or recordings.motions, recordings.failures)
@@ -86,23 +87,23 @@ def gather(
 
 
 def refuse_nothing(recordings: object, failures: Sequence[sources.Failure]) -> None:
-    """Without recordings, print all failures but the first. Raises InputError with that."""
+    """Without recordings print all failures but the first, and raise it as InputError."""
     if not recordings:
         report_failures(failures[1:])
         raise InputError(sources.failure_line(failures[0]))
 
 
 def check_used(options: dict[str, Any], paths: Sequence[Path]) -> None:
-    """Refuse an option that is for another kind of file than any there is.
+    """Raise InputError for an option that no file supports.
 
     Raises:
       InputError: naming the key.
     """
-    for key, what in (
+    for key, files in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt) and robots' .csv"),
         ("scale", "keypoints, not for robots' motions, which are in metres with Z up"),
         ("up", "keypoints, not for robots' motions, which are in metres with Z up"),
-        ("names", "files that do not name their columns"),
+        ("names", "files without names of columns"),
         ("asf", "AMC motions"),
         ("character", "DeepMimic motions"),
         ("body_model", "AMASS motions"),
@@ -110,16 +111,16 @@ def check_used(options: dict[str, Any], paths: Sequence[Path]) -> None:
     ):
         option = KEYS[key]
         accepted = [sources.reader_options(path, options) for path in paths]
-        # of a file without a reader its own error says more
+        # the error of a file without a reader is more specific
         if option not in options or any(option in each or not each for each in accepted):
             continue
         own = f"; {paths[0]} has its own rate (rate_hz= is that of the motions)"
         value = f"{options[option]:g}" if isinstance(options[option], float) else options[option]
-        raise InputError(f"{key}={value} is for {what}{own if key == 'source_rate_hz' else ''}")
+        raise InputError(f"{key}={value}: needs {files}{own if key == 'source_rate_hz' else ''}")
 
 
 def with_keys(path: Path, error: Exception) -> str:
-    """Why a recording cannot be read; what it lacks by the keys of this command."""
+    """The reason why a recording cannot be read, with this command's keys for missing values."""
     lacking = error.options if isinstance(error, MissingOptions) else ()
     if "names" in lacking or "joint_names" in lacking:
         reason = one_line(error).split("; ")[0]
@@ -127,5 +128,5 @@ def with_keys(path: Path, error: Exception) -> str:
             reason += f", or a robot's root and {robot_motions.numbers_in_a_row(path) - 7} joints"
         return f"{reason}; give names=[...], those of its columns in order"
     if "rate_hz" in lacking:
-        return f"{path} does not say its rate; give source_rate_hz=, its frames per second"
+        return f"{path}: no frame rate; give source_rate_hz="
     return one_line(error)

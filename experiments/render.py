@@ -1,5 +1,4 @@
-"""`npmp render`: a film of a policy at its task, of a module that imitates, of a motion beside its
-recording, or of an evaluation's rollouts."""
+"""`npmp render`: film a policy, an imitating module, a motion beside its recording, or rollouts."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ from retarget.sources import excerpts, read_recordings
 
 @dataclass(frozen=True, kw_only=True)
 class Render(Simulating, Reading):
-    """Film a robot: a policy at its task, a module that imitates, a motion beside its recording, or
-    an evaluation's rollouts; as mp4, GIF, WebP or a still.
+    """Film a policy at its task, an imitating module, a motion beside its recording, or an
+    evaluation's rollouts; as mp4, GIF, WebP or a still.
 
     npmp render policy=anymal_b_walk command=[0.6,0,0] out=walk.mp4
     npmp render policy=anymal_b_walk command=[[0,0.8,0,0],[3,0.5,0,0.8],[6,0,0.3,0]] out=walk.webp
@@ -59,51 +58,51 @@ class Render(Simulating, Reading):
     policy: str | None = None
     # the task to film it at; null: its own
     task: Any = group(None)
-    # of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left, turn],
-    # ...]; null: as the task draws them
+    # command of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left,
+    # turn], ...]; null: random ones of the task
     command: list[Any] | None = None
-    # a skill module that imitates clip=: its folder, or a shipped one's name; of a policy: the
+    # a skill module that imitates clip=: its folder, or a shipped one's name; for a policy: the
     # module it works through
     module: str | None = None
-    # the motion dataset (HDF5): what is imitated, or filmed beside its recording; of a policy:
-    # poses that it also starts from
+    # the motion dataset (HDF5), imitated or filmed beside its recording; for a policy: additional
+    # start poses
     data: Path | None = None
     # the name of a motion of data=, or of a clip of rollouts=; null: the first
     clip: str | None = None
     # the recording that the motion was made from, drawn as a stick figure; null: that of
     # generated gaits
     source: str | list[str] | None = None
-    # a rollouts.h5 that npmp evaluate wrote
+    # a rollouts.h5 of npmp evaluate
     rollouts: Path | None = None
-    # a text file whose lines have the keys of a shot each, to be joined into one film
+    # a text file with the keys of a shot on each line; the shots are joined to a film
     story: Path | None = None
-    # s of the motion, from where it is filmed
+    # start time in the motion [s]
     start: float = 0.0
     # length of the film [s]; null: the whole motion, ten seconds of a policy, or a path's time
     seconds: float | None = None
-    # s, of a still (out=FILE.png); null: its middle
+    # time of a still (out=FILE.png) [s]; null: the middle
     at: float | None = None
-    # which of robot, ghost and recording, where there are any
+    # parts to draw: robot, ghost, recording
     show: list[str] = field(default_factory=lambda: ["robot", "ghost", "recording"])
-    # follow: with the robot; fixed: it stands, and sees the whole way; robot: the robot's own
+    # follow: follows the robot; fixed: shows the whole path; robot: the robot's camera
     camera: str = "follow"
-    # degrees from the robot's first heading: 0 from behind, 90 from its right, 180 from ahead
+    # from the robot's initial heading [degrees]: 0 from behind, 90 from its right, 180 from ahead
     azimuth: float = 125.0
-    # degrees; below 0 it looks down
+    # elevation [degrees]; below 0 the camera looks down
     elevation: float = -20.0
-    # m; null: the subject fills the picture
+    # distance [m]; null: the motion fills the image
     distance: float | None = None
-    # title, note and velocities in the picture
+    # show title, note and velocities
     caption: bool = True
-    # in the upper left corner; null: what is filmed
+    # title in the upper left corner; null: the subject
     title: str | None = None
     # below the title
     note: str | None = None
     # pixels
     size: tuple[int, int] = (640, 360)
-    # frames per second at most: whole numbers of the control steps' frames are passed over
+    # largest frame rate [Hz], which divides the control rate
     fps: float = 25.0
-    # millions of bytes at most: quality is reduced for it, then frames; null: no limit
+    # largest size [1e6 bytes], reached by a lower quality; null: no limit
     max_mb: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
@@ -115,12 +114,12 @@ class Render(Simulating, Reading):
         ranges.above_zero(self, "fps", "seconds", "max_mb", "distance")
         if not all(64 <= pixels <= 4096 and pixels % 2 == 0 for pixels in self.size):
             raise ValueError(
-                f"size must be [width,height], even numbers from 64 to 4096, got {list(self.size)}"
+                f"size={list(self.size)}: expected [width,height], even numbers from 64 to 4096"
             )
 
 
 def run(config: Render, run: Run) -> None:
-    """Let the robot move, draw it, write the file."""
+    """Simulate the robot, render it, write the file."""
     size = config.size
     suffix = check_format(run.folder)
     began = time.perf_counter()
@@ -128,7 +127,7 @@ def run(config: Render, run: Run) -> None:
     if suffix == ".png":
         if len(shots) > 1:
             raise InputError(
-                f"out={run.folder}: a still is of one shot, and the story has {len(shots)}"
+                f"out={run.folder}: a still needs one shot, but the story has {len(shots)}"
             )
         shots = [films.still(shots[0], config.at)]
     run.begin()
@@ -155,8 +154,7 @@ def run(config: Render, run: Run) -> None:
 
 
 def shots_of_story(story: Path, run: Run) -> list[Shot]:
-    """The shots of a story: a file with the keys of a shot on each line, as `npmp render` takes
-    them."""
+    """The shots of a story file, each line of which has the keys of `npmp render` for a shot."""
     shots = []
     for number, line in enumerate(read_text(story).splitlines(), 1):
         try:
@@ -170,7 +168,7 @@ def shots_of_story(story: Path, run: Run) -> list[Shot]:
             raise InputError(f"{story}, line {number}: {error}") from error
     if not shots:
         raise InputError(
-            f"{story}: no shots; each line has the keys of one, as npmp render takes them"
+            f"{story}: no shots; expected the keys of npmp render for a shot on each line"
         )
     return shots
 
@@ -183,7 +181,7 @@ def shot_of(config: Render, run: Run) -> Shot:
     subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not subjects:
         raise InputError(
-            "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
+            "npmp render: no subject; give policy=, module= and data=, data=, or rollouts="
         )
     shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(
@@ -206,7 +204,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
     shot, fell = films.of_policy(over(policy, skill), env, seed=run.seed, **args)
     if fell is not None:
-        say(f"the robot failed after {fell:.1f} s, where the film ends")
+        say(f"the robot failed after {fell:.1f} s; the film ends there")
     return shot, f"{folder.name}: {task.name}"
 
 
@@ -221,7 +219,7 @@ def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
     if lost is not None:
-        say(f"the robot lost the motion after {lost:.1f} s, where the film ends")
+        say(f"the robot lost the motion after {lost:.1f} s; the film ends there")
     return shot, f"{folder.name} tracks {motion.name}"
 
 
@@ -243,7 +241,7 @@ def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     return Shot(robots.load(rollouts.robot), replay), clip.name
 
 
-# subjects of a film; the first set key is taken
+# subjects of a film; the first key that is set is used
 SUBJECTS = {"policy": of_policy, "module": of_module, "rollouts": of_rollouts, "data": of_motion}
 
 
@@ -251,7 +249,7 @@ SUBJECTS = {"policy": of_policy, "module": of_module, "rollouts": of_rollouts, "
 
 
 def motion_of(config: Render, robot: Robot) -> MotionSet:
-    """The motion that data= and clip= name, from start= on, by itself."""
+    """The motion of data= and clip=, from start= on."""
     if config.data is None:
         raise InputError("npmp render module=... needs data=... (the motion dataset, HDF5)")
     motions = load_motions(config.data, robot, None)
@@ -260,7 +258,7 @@ def motion_of(config: Render, robot: Robot) -> MotionSet:
 
 
 def one_named(clip: str | None, names: Sequence[str]) -> str:
-    """The clip of clip=, or the first. Raises InputError."""
+    """The clip named by clip=, or the first. Raises InputError."""
     if not names:
         raise InputError("no clips in the file")
     check_available("clip", [] if clip is None else [clip], names)
@@ -268,7 +266,7 @@ def one_named(clip: str | None, names: Sequence[str]) -> str:
 
 
 def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
-    """First frame and the one after the last of start= and seconds=. Raises InputError."""
+    """The range of frames [first, last) of start= and seconds=. Raises InputError."""
     first = round(config.start * rate_hz)
     if not 0 <= first <= frames - 2:
         raise InputError(f"start={config.start}: the clip has {frames / rate_hz:.2f} s")

@@ -1,5 +1,4 @@
-"""`npmp retarget`: recordings -> reference motions of a robot in one HDF5 dataset, cleaned and
-judged, and a report."""
+"""`npmp retarget`: recordings -> a dataset of reference motions of a robot, and a report."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ LOOK: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Retarget(Reading, Options, CleanOptions):
-    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, DeepMimic, dm_control HDF5, other robots'
-    motions) into reference motions of a robot.
+    """Retarget recordings (BVH, ASF/AMC, C3D, keypoints, DeepMimic, dm_control HDF5, motions of
+    robots) to a robot.
 
     npmp retarget robot=anymal_b source=recordings/dog out=motions.h5
     npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
@@ -56,43 +55,42 @@ class Retarget(Reading, Options, CleanOptions):
     # a file, a folder, a glob or a list [a,b] of them, each with frames as FILE@START:STOP;
     # synthetic: generated dog gaits; gaits: more of them, to learn a module from
     source: str | list[str] = SYNTHETIC
-    # the dataset to write (a dataset there is replaced in one step when all is done; any other file
-    # is left alone)
+    # the dataset to write; it replaces a dataset in one step, and no other file
     out: Path | None = Path("motions.h5")
     # the HTML report; auto: beside the dataset, OUT.html; null or false: none
     report: bool | str | None = AUTO
-    # first frame to use of every recording
+    # first frame of every recording
     start: int = 0
-    # the frame to stop before; null, or beyond the end: the recording's end
+    # frame after the last; null, or beyond the end: the recording's end
     stop: int | None = None
     # licence of the recordings, kept in the dataset; null: unknown (synthetic gaits: their own)
     licence: str | None = None
-    # true: one recording that fails makes the whole command fail and write nothing
+    # true: if a recording fails, the command fails and writes nothing
     strict: bool = False
-    # metres per unit of the recording, or the unit: m, cm, mm, in, ft; null: what the file says
-    # (AMC, C3D), 0.01 for BVH, else 1
+    # metres per unit of the recording, or the unit: m, cm, mm, in, ft; null: the file's (AMC, C3D),
+    # 0.01 for BVH, else 1
     scale: float | str | None = None
-    # the recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: what the
-    # file says (C3D), else y
+    # the recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: the file's
+    # (C3D), else y
     up: str | None = None
-    # false: whole recordings, whatever they hold; nothing of the cleaning applies then
+    # false: write whole recordings without cleaning
     clean: bool = True
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "start")
         if not self.source:
-            raise InputError("source=[] names no recording; give a file, a folder or a glob")
+            raise InputError("source=[]: expected a file, a folder or a glob")
         Reading.__post_init__(self)
         Options.__post_init__(self)
         CleanOptions.__post_init__(self)
 
 
 def run(config: Retarget, run: Run) -> None:
-    """Read, retarget, clean, write, and show what came out."""
+    """Read, retarget, clean and write; print the result."""
     begin = time.perf_counter()
     selection = config.source, config.start, config.stop
     sources = () if str(config.source) in GENERATED else excerpts(*selection)
-    store.check_replaceable(run.folder, [one.path for one in sources])
+    store.check_replaceable(run.folder, [source.path for source in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*selection, robot, config)
@@ -105,7 +103,7 @@ def run(config: Retarget, run: Run) -> None:
     assert whole is not None  # for the type checker
     clips = {clip.name: clip for clip in gathered.clips}
     warnings = retargeted.motion_warnings(cleaned=config.clean)
-    # a warning about a rate says that it is assumed
+    # warnings about a rate mention that it is assumed
     warned = [name for name, warning in warnings.items() if "rate?" in warning]
     assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
@@ -149,7 +147,7 @@ def run(config: Retarget, run: Run) -> None:
         )
         retarget_page.build(page, report)
         say(f"report: {page}")
-    # the warnings belong after the table, also where both streams go to one place
+    # warnings follow the table, also if both streams are merged
     sys.stdout.flush()
     show_warnings(warnings)
     for line in assumed:
@@ -159,7 +157,7 @@ def run(config: Retarget, run: Run) -> None:
 
 
 def show_warnings(warnings: Mapping[str, str]) -> None:
-    """A line on stderr for each motion that looks wrong or needs a look."""
+    """Print a line on stderr for each suspicious motion."""
     for name, why in warnings.items():
         warn(f"warning: {name} {why}")
 
@@ -168,7 +166,7 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
     """The report's file: beside the dataset, of report=, or None.
 
     Raises:
-      InputError: for a folder, or a file that is no report of ours, which is not replaced.
+      InputError: for a folder, or an existing file that is not a report of npmp.
     """
     if chosen is None or chosen is False:
         return None
@@ -180,13 +178,13 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
 
 
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
-    """The keys that are the library's settings."""
+    """The keys that are settings of the library."""
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
 def retarget_recordings(gathered: Recordings, robot: Robot, config: Retarget) -> dataset.Retargeted:
-    """`retarget.dataset.retarget_recordings` behind a progress bar. Raises InputError where nothing
-    fits, and with strict=true where anything does not."""
+    """`retarget.dataset.retarget_recordings` behind a progress bar. Raises InputError if all
+    recordings fail, with strict=true if any does."""
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("marker offsets", total=len(gathered.clips))
 
@@ -198,7 +196,7 @@ def retarget_recordings(gathered: Recordings, robot: Robot, config: Retarget) ->
     refuse_nothing(retargeted.motions, retargeted.failures)
     if retargeted.failures and config.strict:
         first = failure_line(retargeted.failures[0])
-        raise InputError(f"{first} (strict=true: nothing was written)")
+        raise InputError(f"{first} (nothing was written, as strict=true)")
     return retargeted
 
 
@@ -229,7 +227,7 @@ def dropped_table(cleaned: Cleaned) -> Table:
 
 
 def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> None:
-    """The tables on the terminal."""
+    """Print the tables."""
     terminal = console()
     terminal.print(table_of(cleaned.motions, warnings))
     terminal.print(LEGEND, style="dim", highlight=False)

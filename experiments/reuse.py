@@ -34,7 +34,7 @@ class ReuseEvaluation:
     every: int = 50
     # the same commands and first starts at every evaluation
     robots: int = 64
-    # length of each evaluation
+    # duration of each evaluation
     seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -64,23 +64,22 @@ class Reuse(Training):
     high_level: Any = group("small")
     # a skill module: its folder, or a shipped one's name (npmp skill list)
     module: str
-    # a policy of this module to go on from: its folder or a shipped one's name; null: a new one
+    # a policy of this module to continue from: its folder or a shipped one's name; null: a new one
     policy: str | None = None
-    # algo=clone: a policy of this module to learn from, or a script, FILE.py:CLASS, by the joint
-    # targets that the decoder makes of latents; null: the velocities that the task commands
+    # algo=clone: the teacher, a policy of this module, or a script FILE.py:CLASS whose joint
+    # targets are compared with the decoder's; null: the task's velocity commands
     teacher: str | None = None
-    # of a script
+    # settings of a scripted teacher
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
     # true: from scratch, for comparison: the policy commands the joints
     joint_space: bool = False
-    # a walking policy of the module, commanded in place of latents; null: none
+    # a walking policy of the module whose commands replace the latents; null: none
     walker: str | None = None
-    # a motion dataset (HDF5) whose poses episodes also start from and whose velocities commands
-    # cover; null: none
+    # a motion dataset (HDF5) for additional start poses and for the range of commands; null: none
     data: Path | None = None
-    # train or validation: start from the clips of that split only; null: from all
+    # train or validation: only the clips of that split; null: all
     split: str | None = None
-    # environment steps in all; vmpo takes several times as many
+    # total number of environment steps; vmpo needs several times as many
     steps: int = 800_000
     # evaluations during training
     evaluation: ReuseEvaluation = field(default_factory=ReuseEvaluation)
@@ -91,7 +90,7 @@ class Reuse(Training):
 
 
 def inputs(config: Reuse, run: Run) -> dict[str, Any]:
-    """The arguments of `train_policy` that a run's settings ask for.
+    """The arguments of `train_policy` for a run's settings.
 
     Raises:
       InputError: for settings out of range, or a module or dataset that does not fit.
@@ -113,12 +112,14 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         own = HighLevelPolicy.load(source).contract
         inputs = own.input_settings
         names = list(SETTINGS)
-        if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
+        if (
+            teacher is not None or policy is None
+        ):  # the teacher's output is commands, for a walking policy
             names = [*inputs] if teacher else ["command_range"]
         inherited |= {name: inputs[name] for name in names}
         clock_s = to_plain(config.task).get("clock_s")
         if None not in (inputs["clock_s"], clock_s):
-            inherited["clock_s"] = clock_s  # it may learn to walk by another rhythm
+            inherited["clock_s"] = clock_s  # the clock may have another period
     task = kind.resolve(config.task, motions if teacher is None else None, inherited)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.overridden)
@@ -134,7 +135,9 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     settings.check_sizes()
     return {
         "module": module,
-        "make_task": lambda: kind(robot, task, motions),
+        "task": kind,
+        "config": task,
+        "robot": robot,
         "out": run.folder,
         "settings": settings,
         "motions": motions,
@@ -147,13 +150,13 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
 
 
 def scripted_teacher(config: Reuse, run: Run) -> ScriptedTeacher | None:
-    """The script that teacher= names. Raises InputError for one that only a file names: its code
+    """The script of teacher=. Raises InputError if only a config file contains it, as its code
     would run."""
     if config.teacher is None or not plugins.is_class(config.teacher):
         return None
     if "teacher" not in run.overridden:
         raise InputError(
-            f"a config names teacher={config.teacher}; its code runs only when you name it: add "
+            f"teacher={config.teacher} is from a config file; to run its code, add "
             f"teacher={config.teacher}"
         )
     return ScriptedTeacher(config.teacher, config.teacher_settings)
@@ -166,12 +169,12 @@ def refuse_other_network(policy: Path, net: HighLevelConfig, overridden: Collect
         key = f"high_level.{name}"
         has = own.alpha if name == "alpha" else own.net.get(name)
         if (key in overridden or "high_level" in overridden) and value not in (None, has):
-            does = f"does not change policy={policy}, whose network has {has}"
+            does = f"cannot change policy={policy}, whose network has {has}"
             raise InputError(f"{key}={value} {does}")
 
 
 def run(config: Reuse, run: Run) -> None:
-    """Train, and say what came out."""
+    """Train, and print the result."""
     summary = train_policy(**inputs(config, run))
     figure = tasks.find(str(run.chosen["task"])).main_figure
     error = summary[figure]
@@ -183,8 +186,7 @@ def run(config: Reuse, run: Run) -> None:
 
 
 def check(config: Reuse, run: Run) -> None:
-    """Raise InputError for settings that `run` would refuse, as far as they tell without the
-    data."""
+    """Raise InputError for invalid settings, as far as they can be checked without the data."""
     inputs(config if config.data is None else replace(config, data=None, split=None), run)
 
 

@@ -1,5 +1,5 @@
-"""`npmp robots list | check NAME | show NAME | add MODEL.xml`: the robots there are, whether one
-keeps the contract, what it looks like, a new one."""
+"""`npmp robots list | check NAME | show NAME | add MODEL.xml`: available robots, checks, a page of
+a robot, and proposals for new ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ListRobots(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRobot(Keys):
-    """Check whether a robot keeps what the rest relies on: its model, joints, feet, mirrors.
+    """Check the assumptions about a robot: model, joints, feet, mirrors.
 
     npmp robots check robots/go2
     """
@@ -42,15 +42,15 @@ class CheckRobot(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class ShowRobot(Keys):
-    """Draw a robot at home with its markers and collision shapes: NAME.png, and NAME.html with its
-    checks and the guessed lines of its robot.yaml.
+    """Render a robot in its home pose with markers and collision shapes: NAME.png, and NAME.html
+    with its checks and the guessed lines of its robot.yaml.
 
     npmp robots show robots/go2
     """
 
     # a robot's name or folder
     target: str
-    # the folder; null: your own robot's, of a packaged one this folder
+    # the output folder; null: the robot's folder, for a packaged robot the current one
     out: Path | None = None
 
 
@@ -66,27 +66,27 @@ class AddRobot(Keys):
     target: str
     # the robot's name; null: the model's
     name: str | None = None
-    # the folder; null: robots/NAME, where robot=NAME finds it
+    # the output folder; null: robots/NAME, which robot=NAME uses
     out: Path | None = None
-    # true: overwrite a robot.yaml that is there
+    # true: overwrite an existing robot.yaml
     replace: bool = False
     # write NAME.png and NAME.html beside it, as npmp robots show
     show: bool = True
 
 
 def run_list(config: ListRobots, run: Run) -> None:
-    """A line per robot of the package and of the user."""
+    """Print a line per robot of the package and of the user."""
     columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
     rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
     show_table(columns, rows, right=("joints", "kg", "feet"), **LOOK)
     say(
-        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots "
-        "add MODEL.xml proposes one."
+        "robot=NAME selects one, robot=FOLDER the robot.yaml of a folder. npmp robots add "
+        "MODEL.xml proposes a new one."
     )
 
 
 def _row(name: str) -> tuple[str, ...]:
-    """The row of a robot, or why it cannot be loaded."""
+    """The row of a robot, or the reason why it cannot be loaded."""
     if not robots.is_local(name):
         absent = f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT"
         return name, "", "", "", "", absent, ""
@@ -102,13 +102,13 @@ def _row(name: str) -> tuple[str, ...]:
 
 
 def run_check(config: CheckRobot, run: Run) -> int:
-    """2 where a robot fails its checks."""
+    """Print the checks; returns 2 if any fails."""
     robot = robots.load(config.target)
     return USER_ERROR if report_checks(robot.name, check_robot(robot)) else OK
 
 
 def run_show(config: ShowRobot, run: Run) -> int:
-    """2 where a robot fails its checks."""
+    """Print the checks; returns 2 if any fails."""
     robot = robots.load(config.target)
     file = robots.find(config.target)
     packaged = robot.name in robots.names() and file == robots.find(robot.name)
@@ -136,7 +136,7 @@ def show_robot(
 
 
 def report_checks(name: str, checks: Sequence[Check]) -> list[str]:
-    """Print the contract, clause by clause. Returns the clauses that fail."""
+    """Print all checks of a robot. Returns the failed ones."""
     signs = {True: Text("ok", "green"), False: Text("FAILS", "red")}
     rows = [(clause.name, signs[clause.passed], clause.detail) for clause in checks]
     show_table(("check", "", "numbers"), rows, **LOOK)
@@ -152,21 +152,19 @@ def run_add(config: AddRobot, run: Run) -> int:
     name = config.name
     out = run.out
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
+        raise InputError(f"name={name}: expected letters, digits, '_', '-' and '.'")
     path = model_file(target)
-    place = out or Path("robots") / (name or "robot")  # as deep as the folder it will be
+    place = out or Path("robots") / (name or "robot")  # as deep as the final folder
     proposal = propose(path, reference=reference_to(target, path, place), name=name, folder=place)
-    if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
-        raise InputError(
-            f"'{proposal.name}' is a robot of this package; give the new one another name="
-        )
+    if out is None and proposal.name in robots.names():  # robot=NAME would still be that one
+        raise InputError(f"'{proposal.name}' is a robot of this package; choose another name=")
     usual = Path("robots") / proposal.name
     folder = out or usual
     file = folder / "robot.yaml"
     proposal.write(file, replace=config.replace)
     signs = {True: Text("guess", "yellow"), False: Text("read", "green")}
     rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
-    show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
+    show_table(("looked for", "", "result", "guessed, review it"), rows, **LOOK)
     robot_arg = proposal.name if folder.resolve() == usual.resolve() else folder
     failed = report_checks(proposal.name, proposal.checks)
     if config.show:
@@ -177,8 +175,8 @@ def run_add(config: AddRobot, run: Run) -> int:
         return USER_ERROR
     guessed = proposal.text.count("guessed: ")
     say(
-        f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots "
-        f"check {robot_arg}"
+        f"wrote {file}; {guessed} lines are guessed: review them, then run npmp robots check "
+        f"{robot_arg}"
     )
     say(f"use it: npmp retarget robot={robot_arg} source=... out=motions.h5")
     return OK

@@ -32,7 +32,7 @@ class _OfModule(Simulating):
     envs: int = 64
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # the folder for the figures (JSON), rollouts.h5 and report.html; null: only printed
+    # the folder for the figures (JSON), rollouts.h5 and report.html; null: print only
     out: Path | None = None
 
     def __post_init__(self) -> None:
@@ -68,9 +68,9 @@ class WanderModule(_OfModule):
 
     # the motion dataset (HDF5) whose random frames robots start from; null: the home pose
     data: Path | None = None
-    # at most; robots still upright count with this time
+    # upper limit [s], which also counts for robots that are still up
     seconds: float = 20.0
-    # robots in rollouts.h5 and on the page, the first ones
+    # number of robots in rollouts.h5 and on the page
     shown: int = 8
     # a page with the replay; false: figures and rollouts.h5 only
     report: bool = True
@@ -82,12 +82,12 @@ class WanderModule(_OfModule):
 
 
 def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | None, dict[str, Any]]:
-    """The motions of data=, and the other arguments of both analyses."""
+    """The motions of data=, and the shared arguments of both analyses."""
     robot = robots.load(config.robot)
     _, _, like = module_of(config, run, robot)
     setup = {"robot": robot, "num_robots": config.envs, "seed": run.seed}
     motions = motions_of(config.data, robot, split=config.split)
-    return motions, setup | {"robots_config": like, "threads": run.threads}
+    return motions, setup | {"robots_config": like, "threads": run.threads, "engine": run.engine}
 
 
 def run_info(config: ModuleInfo, run: Run) -> None:
@@ -140,7 +140,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
             skill_page.write(run.out / "report.html", robot, figures, trial, provenance_of(run))
     show(figures)
     if run.out is None:
-        say("out=FOLDER writes the figures, the motions and a page to watch them on.")
+        say("out=FOLDER writes the figures, the motions and a page with a replay.")
     else:
         say(str(run.out / ("report.html" if config.report else "rollouts.h5")))
 

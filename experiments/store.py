@@ -1,8 +1,7 @@
 """Hydra's ConfigStore of a command: its keys, and the choices of its groups, from the dataclasses.
 
-conf/ is the primary config folder; conf/GROUP/NAME.yaml builds on the choices in the store and
-holds what differs from them. Structure comes from the dataclasses; types are judged by
-`npmp.core.settings`, which has those that OmegaConf lacks.
+conf/ is the primary config folder; conf/GROUP/NAME.yaml contains the differences from a choice in
+the store. `npmp.core.settings` checks the types, as OmegaConf lacks some of them.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from mocap_data.errors import check_available
 from mocap_data.safe_yaml import read_yaml
-from npmp.core import plugins
+from npmp.core import plugins, settings
 from npmp.core.settings import default_of, flat, hints_of, plain_fields, to_plain
 from npmp.experiments.sweeping.sweep import KINDS, Launcher
 
@@ -28,13 +27,13 @@ CONF = Path(__file__).parent.parent / "conf"
 # keys that hold one of several dataclasses
 GROUPS = ("task", "algo", "net", "high_level", "randomization", "scenario")
 
-# groups whose choices set keys of the whole command, in the order in which they are applied
+# groups whose choices set keys of the whole command, in order of application
 GLOBAL = ("experiment", "sweep", "debug")
 
 # the choice that is the dataclass's own defaults
 PLAIN = {"net": "small", "high_level": "small", "randomization": "none"}
 
-# fields of a group's dataclass that are set otherwise: by the module, and by actuator=
+# fields of a group's dataclass that the module or actuator= sets
 HIDDEN = {"randomization": ("hold", "accelerometer", "actuator")}
 
 # Hydra's name for `npmp.experiments.sweeping.launcher`
@@ -52,11 +51,11 @@ def group(default: str | None) -> Any:
 def groups_of(keys: type) -> dict[str, str | None]:
     """The groups among a command's keys, with their default choice."""
     fields = dataclasses.fields(keys)
-    return {one.name: one.metadata["group"] for one in fields if "group" in one.metadata}
+    return {entry.name: entry.metadata["group"] for entry in fields if "group" in entry.metadata}
 
 
 def config_name(verb: str) -> str:
-    """The primary config of a command: evaluate_suite."""
+    """Name of a command's primary config, e.g. evaluate_suite."""
     return verb.replace(" ", "_")
 
 
@@ -93,7 +92,7 @@ def schema_of(verb: str, group: str, name: str) -> Any:
 
 
 def names(verb: str, group: str) -> list[str]:
-    """The choices of a group: in the store and in conf/, and tasks of the user's own."""
+    """The choices of a group: in the store, in conf/, and users' tasks."""
     of_store = list(schemas(verb, group)) if group in GROUPS else []
     of_store += ["none"] if group == "debug" else []
     files = sorted((CONF / group).glob("*.yaml"))
@@ -117,7 +116,7 @@ def sizes(verb: str, debug: str) -> set[str]:
 
 
 def run_named_task(name: str) -> None:
-    """Run the file of a user's task that the command line names. Raises InputError."""
+    """Run the file of the user's task on the command line. Raises InputError."""
     if name in plugins.tasks() and name not in plugins.loaded_tasks():
         from npmp import tasks
 
@@ -125,13 +124,13 @@ def run_named_task(name: str) -> None:
 
 
 def base_task(name: str) -> str:
-    """The task that a preset of conf/task builds on; runs before Hydra's have the preset's name."""
+    """The task of a preset in conf/task; configs of older runs have the preset's name."""
     path = CONF / "task" / f"{name}.yaml"
     return str(read_yaml(path)["defaults"][0]) if path.is_file() else name
 
 
 def todays_task(verb: str, name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's settings from an old run by their names of today."""
+    """A task's settings from an old run, under their current names."""
     from npmp import tasks
 
     if name is None or base_task(name) not in schemas(verb, "task"):
@@ -176,19 +175,43 @@ class InputDefaults:
     choices: Mapping[str, str | None] = field(default_factory=dict)
     # by `CONTEXT`
     context: Mapping[str, str] = field(default_factory=dict)
-    # settings of the run to go on from
+    # settings of the run to resume
     stored: Mapping[str, Any] | None = None
 
 
+def plain_key(verb: str, keys: type, key: str) -> str:
+    """A key of a command without the names of parts, task.terrain for task.ground.terrain."""
+    group, _, rest = key.partition(".")
+    if not rest or group not in groups_of(keys):
+        return key
+    kinds = [kind for kind in schemas(verb, group).values() if dataclasses.is_dataclass(kind)]
+    # a setting of this name, e.g. of a user's task
+    if any(rest.partition(".")[0] in settings.plain_fields(kind) for kind in kinds):
+        return key
+    plain = (settings.plain_key(kind, rest) for kind in kinds)
+    return f"{group}.{next((name for name in plain if name != rest), rest)}"
+
+
+def has_terms(keys: type, schema: type) -> bool:
+    """Whether a task's choice in a command also has `rewards`, keys of its reward terms by their
+    names: in commands that train. A user's task may have another setting of this name."""
+    return "resume" in hints_of(keys) and "rewards" not in plain_fields(schema)
+
+
 def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
-    """Make the store that of a command."""
+    """Fill the store for a command."""
     instance = ConfigStore.instance()
     store = functools.partial(instance.store, provider="npmp")
     for group in GROUPS:
         instance.repo.pop(group, None)
     for group in groups_of(keys):
-        for name, schema in schemas(verb, group).items():
-            store(group=group, name=name, node=_choice(group, name, schema))
+        # Hydra copies a node that it loads
+        instance.repo[group] = {
+            f"{name}.yaml": _choice(
+                group, name, schema, terms=group == "task" and has_terms(keys, schema)
+            )
+            for name, schema in schemas(verb, group).items()
+        }
     store(group="debug", name="none", node={}, package="_global_")
     for kind, name in inputs.context.items():
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
@@ -229,7 +252,7 @@ def _primary(verb: str, keys: type, inputs: InputDefaults) -> Any:
 
 HYDRA_CHOICES = {"launcher": "local", "job_logging": "none", "hydra_logging": "none"}
 
-# Jobs are below out=, or beside it where it is a file.
+# Jobs are below out=, or beside it if it is a file.
 SWEEP = {
     "dir": "${npmp.sweep_folder:${out},${now:%Y-%m-%d_%H-%M-%S}}",
     "subdir": "${npmp.job_name:${hydra.job.override_dirname},${hydra.job.num}}",
@@ -237,20 +260,25 @@ SWEEP = {
 
 
 @functools.cache
-def _choice(group: str, name: str, schema: type) -> Any:
-    """A choice of a group, with its name, and what conf/ has for the context; beside a user's task
-    stand its values."""
+def _choice(group: str, name: str, schema: type, *, terms: bool) -> ConfigNode:
+    """A choice of a group with its name and the matching files of conf/; a user's task has its
+    values beside it. terms: whether it has reward terms."""
     values = to_plain(schema())
+    if terms:
+        # open: the names are known once the task is made
+        values["rewards"] = OmegaConf.create({}, flags={"struct": False})
     for hidden in HIDDEN.get(group, ()):
         del values[hidden]
-    node = structured(schema, ("name", "defaults"), HIDDEN.get(group, ()))
+    more = ("name", "defaults", *(["rewards"] if terms else []))
+    node: Any = structured(schema, more, HIDDEN.get(group, ()))
     own: list[Any] = ["_self_"]
     own += [{f"optional {name}/{kind}@_here_": f"${{for/{kind}}}"} for kind in CONTEXT]
     node = OmegaConf.merge(node, {"name": name, **values, "defaults": own})
     if group == "task" and name in plugins.loaded_tasks():
         beside = plugins.tasks()[name].with_suffix(".yaml")
-        return OmegaConf.merge(node, read_yaml(beside)) if beside.is_file() else node
-    return node
+        if beside.is_file():
+            node = OmegaConf.merge(node, read_yaml(beside))
+    return ConfigNode(f"{name}.yaml", node, group=group, package=None, provider="npmp")
 
 
 def structured(cls: type, more: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> Any:

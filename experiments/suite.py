@@ -1,5 +1,4 @@
-"""`npmp evaluate suite`: a walking policy in the scenarios of sim-to-real practice; suite.json,
-suite.html; exits 3 unless all pass."""
+"""`npmp evaluate suite`: evaluate a walking policy in the scenarios of sim-to-real practice."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from npmp.view.report import suite_page
 
 @dataclass(frozen=True, kw_only=True)
 class Suite(Simulating):
-    """Try a walking policy in the scenarios of sim-to-real practice, with red flags and their
-    cures: suite.json, suite.html; exits 0 only if all pass, else 3.
+    """Evaluate a walking policy in the scenarios of sim-to-real practice, with red flags and
+    remedies; write suite.json and suite.html. Exit code: 0 if all pass, otherwise 3.
 
     npmp evaluate suite policy=anymal_b_walk out=runs/suite
     npmp evaluate suite policy=runs/reuse/policy scenarios=[flat_forward,slope_up]
@@ -38,7 +37,7 @@ class Suite(Simulating):
     npmp evaluate suite policy=op3_walk scenario.strong_push.push.force_n=8 out=runs/suite
     """
 
-    # the task of all scenarios, below their own settings
+    # default settings of the task in all scenarios
     task: Any = group("walk")
     # the scenarios
     scenario: Any = group("practice")
@@ -46,15 +45,13 @@ class Suite(Simulating):
     policy: str
     # its skill module; null: found by its checksum
     module: str | None = None
-    # a policy of task=recover, to which it hands over where a start has fallen; null: without that
-    # scenario
+    # a policy of task=recover for scenarios with fallen starts; null: without these scenarios
     recovery: str | None = None
-    # which of the group scenario: [flat_forward,slope_up]; null: all
+    # names of scenarios, e.g. [flat_forward,slope_up]; null: all
     scenarios: str | list[str] | None = None
-    # trials of each scenario, at once [practice: 100]
+    # trials of each scenario [practice: 100]
     trials: int = 100
-    # a trial that never falls succeeds where its mean velocity over the last seconds is near its
-    # command [D]
+    # success: no fall, and a mean velocity near the command over the last seconds [D]
     success: suite.SuccessConfig = field(default_factory=suite.SuccessConfig)
     # limits of red flags [D]
     flags: suite.FlagConfig = field(default_factory=suite.FlagConfig)
@@ -69,9 +66,9 @@ class Suite(Simulating):
 
 
 def run(config: Suite, run: Run) -> int:
-    """Try all scenarios, write the files, say which passed."""
+    """Run all scenarios, write the files, print the result."""
     if run.chosen["task"] != Walk.name:
-        raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
+        raise InputError(f"npmp evaluate suite: expected task=walk, got {run.chosen['task']}")
     robot = robots.load(config.robot)
     success = config.success
     helper = config.recovery
@@ -129,7 +126,7 @@ def run(config: Suite, run: Run) -> int:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A line per scenario and per raised flag."""
+    """Print a line per scenario and per raised flag."""
     right = ("success", "95 %", "mark", "fell", "off command")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""`npmp sweeps show | resume SWEEP`: how far a sweep is, and going on with it."""
+"""`npmp sweeps show | resume SWEEP`: show the progress of a sweep, and resume it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npmp.experiments.terminal import console, say
 
 @dataclass(frozen=True, kw_only=True)
 class ShowSweep(Keys):
-    """Show how far the jobs of a sweep are.
+    """Show the progress of a sweep's jobs.
 
     npmp sweeps show runs/seeds
     """
@@ -31,21 +31,21 @@ class ShowSweep(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeSweep(ShowSweep):
-    """Go on with a sweep: finished jobs are not done again, others go on from their checkpoints.
+    """Resume a sweep: unfinished jobs continue from their checkpoints.
 
     npmp sweeps resume runs/seeds
     """
 
-    # a task of your own, whose file is run; null: one of this package
+    # your own task, whose file is run; null: a task of this package
     task: str | None = None
-    # the workers from now on; null: as before
+    # settings of the workers; null: unchanged
     launcher: Literal["local", "ray"] | None = None
 
 
 def run_show(config: ShowSweep, run: Run) -> None:
-    """All jobs, and what the failed ones failed with; sweep.json is brought up to date."""
+    """Print all jobs and the errors of failed ones; sweep.json is updated."""
     sweep = Sweep.load(config.target)
-    # unless it is at work: jobs that were running when its process died
+    # jobs that were running when the sweep was killed
     with suppress(InputError), sweep.locked():
         for i, job in enumerate(sweep.jobs):
             if job.state == RUNNING:

@@ -1,5 +1,4 @@
-"""`npmp sysid fit | excite`: what a robot's joints are made of, from a log on a stand, as a
-randomization preset."""
+"""`npmp sysid fit | excite`: identify a robot's joint parameters from a log on a stand."""
 
 from __future__ import annotations
 
@@ -35,20 +34,20 @@ from npmp.view.report import sysid_page
 
 @dataclass(frozen=True, kw_only=True)
 class _OnStand(Keys):
-    """A robot on a stand, its trunk held."""
+    """A robot on a stand that holds its trunk."""
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
     # the world's vertical in the trunk's frame, as the stand holds it
     up: tuple[float, float, float] = (0.0, 0.0, 1.0)
-    # CPU threads of the simulator, which no result depends on; null: all that this process may use
+    # CPU threads of the simulator; results do not depend on them; null: all available ones
     threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitJoints(_OnStand):
     """Identify a robot's joints (armature, damping, friction, delay, encoder bias, gains) from a
-    log of it on a stand: an estimate with its uncertainty, and a randomization preset around it.
+    log on a stand. The results are estimates with uncertainty, and a randomization preset.
 
     npmp sysid fit data=runs/excite/log.npz truth=runs/excite/truth.json robot=anymal_b
     out=runs/sysid
@@ -58,7 +57,7 @@ class FitJoints(_OnStand):
     # the log, .npz: rate_hz, actuators (names of the joints) and of every recording R: R/command,
     # R/position, optionally R/velocity, R/torque
     data: Path
-    # the truth.json of a simulated log, to say how far off the estimate is; null: unknown
+    # the truth.json of a simulated log, for the errors of the estimate; null: unknown
     truth: Path | None = None
     # the preset's randomization of everything but joints
     randomization: Any = group("paper")
@@ -72,7 +71,7 @@ class FitJoints(_OnStand):
 
 @dataclass(frozen=True, kw_only=True)
 class ExciteJoints(_OnStand):
-    """Make the commands for such a log, and the log of a simulated robot with hidden parameters.
+    """Write commands for such a log, and the log of a simulated robot with random parameters.
 
     npmp sysid excite robot=anymal_b out=runs/excite
     """
@@ -92,8 +91,8 @@ class ExciteJoints(_OnStand):
 
 
 def run_excite(config: ExciteJoints, run: Run) -> None:
-    """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its
-    parameters."""
+    """Write OUT/commands.csv for a real robot, OUT/log.npz of a simulated one, and OUT/truth.json
+    with its parameters."""
     robot = robots.load(config.robot)
     settings = config.excitation
     rate_hz = config.rate_hz or robot.control_rate_hz
@@ -123,7 +122,8 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
 
 
 def run_fit(config: FitJoints, run: Run) -> None:
-    """OUT/sysid.json, randomization/NAME.yaml and report.html, and a line per joint."""
+    """Fit; write OUT/sysid.json, randomization/NAME.yaml and report.html, and print a line per
+    joint."""
     robot = robots.load(config.robot)
     log = match_robot(read_stand_log(config.data), robot)
     truth = None if config.truth is None else read_truth(config.truth, robot)
@@ -158,7 +158,7 @@ def run_fit(config: FitJoints, run: Run) -> None:
 
 
 def show(identified: Identified, result: Mapping[str, Any]) -> None:
-    """A line per joint, and parameters that the motions do not determine."""
+    """Print a line per joint, and the parameters that the motions do not determine."""
     kinds = [kind for k, kind in enumerate(KINDS) if (identified.error[:, k] > 0.0).any()]
     rows = []
     for j, name in enumerate(identified.joints):
@@ -171,12 +171,12 @@ def show(identified: Identified, result: Mapping[str, Any]) -> None:
     columns = (*kinds, "rms mrad", "after")
     show_table(("joint", *columns), rows, right=columns, box=None)
     for sentence in result["not_told_apart"]:
-        say(f"not told apart: {sentence}", wrap=True)
+        say(f"not determined: {sentence}", wrap=True)
     if "coverage" in result:
         cover = result["coverage"]
         say(
             f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one standard "
-            f"error, {cover['within_2']:.2f} within two (0.68 and 0.95 are due)"
+            f"error, {cover['within_2']:.2f} within two (expected: 0.68 and 0.95)"
         )
 
 

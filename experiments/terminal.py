@@ -86,8 +86,8 @@ def show_table(
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
-    """A bar on a terminal's stderr that goes when it is done, a line now and then elsewhere.
-    columns: between it and the times."""
+    """A progress bar on stderr, in a terminal removed at the end; otherwise occasional lines.
+    columns: between the bar and the times."""
     times = TimeElapsedColumn(), TimeRemainingColumn()
     all_columns = (TextColumn("{task.description}"), BarColumn(), *columns, *times)
     kind = Progress if sys.stderr.isatty() else _Lines
@@ -95,7 +95,7 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 class _Lines(Progress):
-    """A bar as `LiveLine` writes it where stderr is no terminal."""
+    """A bar as `LiveLine` writes it where stderr is not a terminal."""
 
     def __enter__(self) -> Self:
         self._line = LiveLine(after_s=PLAIN_S)
@@ -147,8 +147,8 @@ def report_error(error: BaseException) -> int:
 
 
 class guarded:
-    """A context whose exceptions become a message on stderr and an exit code, `code`. No function:
-    it adds no frame to what runs inside."""
+    """A context whose exceptions become a message on stderr and an exit code, `code`. It adds no
+    frame to tracebacks."""
 
     code = OK
 
@@ -174,7 +174,7 @@ def _reported(error: Exception | KeyboardInterrupt) -> int:
         warn("interrupted")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # The reader went away (npmp ... | head). Keep Python from flushing into the broken pipe at
+        # The reader has closed the pipe (npmp ... | head). Prevent Python from flushing into it at
         # exit.
         with contextlib.suppress(OSError, ValueError):
             silence([sys.stdout.fileno()])
@@ -184,7 +184,7 @@ def _reported(error: Exception | KeyboardInterrupt) -> int:
     # torch raises a plain RuntimeError for memory on the CPU
     of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch):
-        advice = "fewer robots (num_envs=), smaller networks or a shorter replay need less"
+        advice = "use fewer robots (num_envs=), smaller networks or a shorter replay"
         report_error(MemoryError(f"out of memory; {advice}"))
         return INTERNAL_ERROR
     traceback.print_exception(error)

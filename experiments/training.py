@@ -1,12 +1,14 @@
-"""The keys that training runs share, and what the library makes of them."""
+"""Shared keys of training runs, and the library's objects for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npmp.core import plugins, ranges
+from npmp.core.settings import from_value
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
 from npmp.learning.collectors import CollectorsConfig
@@ -18,7 +20,7 @@ from npmp.learning.run import Caller
 class Training(Simulating):
     """Keys of training runs."""
 
-    # robots simulated at once; null: as many as suit the algorithm
+    # robots simulated at once; null: the algorithm's default
     num_envs: int | None = None
     # iterations between checkpoints
     checkpoint_every: int = 50
@@ -27,17 +29,18 @@ class Training(Simulating):
     logger: str = "tensorboard"
     # a run folder to continue; overrides change its config.yaml
     resume: Path | None = None
-    # settings that differ: a file of conf/experiment, or of experiment/ in --config-dir
+    # a named set of settings: a file of conf/experiment, or of experiment/ in --config-dir
     experiment: str | None = None
-    # several runs: a file of conf/sweep, or of sweep/ in --config-dir
+    # a sweep of several runs: a file of conf/sweep, or of sweep/ in --config-dir
     sweep: str | None = None
     # collectors: null, the learner's process; ray, other processes; inline, for tests
     actors: str | None = None
     # number of collectors
     num_actors: int = 2
-    # true: nothing is collected while the learner learns, and runs repeat bit for bit
+    # true: collect only while the learner waits, so that runs repeat bit for bit
     actors_sync: bool = False
-    # updates; batches collected on older weights are thrown away; null: 4, or more with more actors
+    # largest age of a batch's weights [updates], beyond which it is discarded; null: 4, or more
+    # with more actors
     most_behind: int | None = None
 
     def __post_init__(self) -> None:
@@ -47,8 +50,24 @@ class Training(Simulating):
         )
 
 
+@dataclass(frozen=True)
+class TermKeys:
+    """Keys of a reward term."""
+
+    # factor of its value
+    weight: float
+
+
+def weights_of(run: Run) -> dict[str, float]:
+    """The weights that task.rewards.NAME.weight sets, by name. Raises InputError for another key or
+    value."""
+    rewards = (run.values.get("task") or {}).get("rewards", {})
+    terms = from_value(Mapping[str, TermKeys], rewards, "task.rewards")
+    return {name: term.weight for name, term in terms.items()}
+
+
 def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
-    """Settings of the collectors; None where the process that learns collects.
+    """Settings of the collectors; None if the learner's process collects.
 
     Raises:
       InputError: for an unknown kind, or settings of collectors without actors=.
@@ -68,6 +87,7 @@ def shared_settings(config: Any, run: Run) -> dict[str, Any]:
     return {
         "algo": config.algo,
         "num_envs": config.num_envs,
+        "weights": weights_of(run),
         "steps": config.steps,
         "evaluate_every": config.evaluation.every,
         "checkpoint_every": config.checkpoint_every,

@@ -15,8 +15,8 @@ Row = tuple[str, str]
 
 OVERVIEW = Path(__file__).with_name("overview.txt")
 SOURCES = (
-    "where a value comes from: [P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second "
-    "hand, [R] a related paper or code, [D] our own decision."
+    "sources of values: [P] robot-NPMP (Bohez et al. 2022), [P*] the paper at second hand, [R] "
+    "related work, [D] our decision."
 )
 
 
@@ -27,8 +27,8 @@ def overview() -> str:
 
 def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
     """The text of `npmp VERB --help` for a verb with actions; commands: by full name."""
-    rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
-    more = f"npmp {verb} ACTION --help says which keys it takes."
+    rows = [(name.partition(" ")[2], _about(command.keys)) for name, command in commands.items()]
+    more = f"npmp {verb} ACTION --help lists its keys."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 
 
@@ -51,8 +51,8 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
     text = map(str.strip, (keys.__doc__ or "").splitlines())
     if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
-    about = help_of(keys)
-    key_names = tuple(word for word in arguments if word.partition(".")[0] in about)
+    help_texts = help_of(keys)
+    key_names = tuple(word for word in arguments if word.partition(".")[0] in help_texts)
     job = composed(command, [word for word in arguments if word not in key_names])
     rows = []
     choices = []
@@ -63,17 +63,20 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
         if field.name == "out" and "out" not in job.overridden:
             value = default_of(field) and str(default_of(field)).replace(NOW, "DATE_TIME")
         if field.name not in groups:
-            rows += _settings(field.name, field, value, about.get(field.name, ""))
+            rows += _settings(field.name, field, value, help_texts.get(field.name, ""))
             continue
         listed = store.names(name, field.name)
         preset = value["name"] if isinstance(value, dict) else value
-        description = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
+        description = f"{help_texts.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
         choices.append((f"{field.name}={_shown(preset)}", description))
         if isinstance(value, dict) and field.name != "scenario":
             schema = store.schema_of(name, field.name, value["name"])
             inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
-            inner += _rows(_inner(field.name, schema, value))
-            inner_rows += _inner(field.name, schema, value)
+            in_group = _inner(field.name, schema, value)
+            if field.name == "task" and store.has_terms(keys, schema):
+                in_group.append(("task.rewards.NAME.weight", "weight of a reward term"))
+            inner += _rows(in_group)
+            inner_rows += in_group
     if key_names:
         every = [*rows, *choices, *inner_rows]
         return "\n".join(_rows([row for row in every if row[0].startswith(key_names)]))
@@ -86,21 +89,21 @@ def of_command(name: str, command: Any, arguments: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -> list[Row]:
-    """A key with its value and help; of a nested dataclass each of its keys."""
+def _settings(key: str, field: dataclasses.Field[Any], value: Any, help_text: str) -> list[Row]:
+    """A key with its value and help; for a nested dataclass each of its keys."""
     default = default_of(field)
     if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
-        return [(f"{key}={_shown(value)}", about)]
-    # below a choice it is a heading, even without a word of help
-    head = [(f"{key}.", about)] if about or "." in key else []
+        return [(f"{key}={_shown(value)}", help_text)]
+    # below a choice it is a heading, even without help
+    head = [(f"{key}.", help_text)] if help_text or "." in key else []
     return head + _inner(key, type(default), value)
 
 
 def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
     """The keys of a dataclass below a place."""
-    about = help_of(schema)
+    help_texts = help_of(schema)
     rows = (
-        _settings(f"{at}.{field.name}", field, values[field.name], about.get(field.name, ""))
+        _settings(f"{at}.{field.name}", field, values[field.name], help_texts.get(field.name, ""))
         for field in plain_fields(schema).values()
         if field.name in values
     )

@@ -1,13 +1,11 @@
 """Recorded motion as data: keypoint clips, reference motions, and their files.
 
-The layer below robots and learning, without a simulator or torch.
+It is independent of robots, simulators and torch.
 
     read(path)       a recording (BVH, ASF/AMC, C3D, CSV, npz, DeepMimic, dm_control's HDF5): `Clip`
-    read_all(path)   all its clips, where a file holds many
-    Clip             keypoints over time in the world, metres, Z up
-    ReferenceMotion  a motion of a robot: poses over time
-    MotionSet        the reference motions of one file; `write_motions`, `read_motions`
-    dog_gait         a generated dog gait
+    read_all(path) all clips of a file Clip             keypoints over time in the world, metres, Z
+    up ReferenceMotion  a motion of a robot: poses over time MotionSet        the reference motions
+    of one file; `write_motions`, `read_motions` dog_gait         a generated dog gait
 """
 
 from __future__ import annotations

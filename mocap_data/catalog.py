@@ -1,7 +1,6 @@
 """Catalog of public recordings: sources, licences, hashes; and the cache of downloads.
 
-`catalog.yaml` is the list. A hash in it is of a copy that this project was tested with; a download
-must have it.
+`catalog.yaml` is the list. Its hashes are of tested copies; a download must match.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LIST = Path(__file__).with_name("catalog.yaml")
 class Source:
     """A file of an entry."""
 
-    # its place in the entry's folder
+    # path in the entry's folder
     path: str
     # tried in order
     urls: tuple[str, ...]
@@ -66,7 +65,7 @@ class Report:
 
     folder: Path
     fetched: list[Path] = field(default_factory=list)
-    # in the cache already
+    # files that were in the cache
     present: list[Path] = field(default_factory=list)
     # path, reason
     failed: list[tuple[str, str]] = field(default_factory=list)
@@ -123,7 +122,8 @@ def folder_of(which: Entry, cache: Path | None = None) -> Path:
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
-    """The numbers of an entry's files in the cache and in all; by their sizes, without hashing."""
+    """The numbers of an entry's files in the cache and in total, by their sizes, without
+    hashing."""
     folder = folder_of(which, cache)
     paths = [(folder / source.path, source.size) for source in which.files]
     present = sum(path.is_file() and size in (None, path.stat().st_size) for path, size in paths)
@@ -136,10 +136,9 @@ def fetch(
     cache: Path | None = None,
     progress: Callable[[Source], Progress | None] | None = None,
 ) -> Report:
-    """Download an entry's files into the cache: those that are missing, or have another hash.
-
-    Failures are listed in the report, and the rest goes on.
-    progress: called before each download; its result is called with the bytes.
+    """Download missing files of an entry, and those with another hash, into the cache. Failures are
+    listed in the report. progress: called before each download; its result is called with the
+    bytes.
 
     Raises:
       Offline: no server can be reached.

@@ -13,7 +13,7 @@ from mocap_data.errors import InputError, check_available, frame_range
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clip:
-    """Keypoints over time in a right-handed world, Z up; its heading is that of the recording.
+    """Keypoints over time in a right-handed world, Z up; the heading is the recording's.
 
     Raises:
       InputError: wrong shapes, values that are not finite, repeated names, or an impossible rate or
@@ -43,9 +43,9 @@ class Clip:
         clip = f"clip {self.name!r}"
         names = tuple(str(name) for name in self.names)
         shape = f"(T, {len(names)}, 3)"
-        what = f"{clip}: positions"
-        positions = read_only(self.positions, shape=shape, what=what)
-        require_moderate(positions, what)
+        label = f"{clip}: positions"
+        positions = read_only(self.positions, shape=shape, label=label)
+        require_moderate(positions, label)
         rate_hz = require_rate(self.rate_hz, f"{clip}:")
         set_fields(self, names=names, positions=positions, rate_hz=rate_hz)
         if not names:

@@ -1,7 +1,7 @@
 """Warnings of recordings with implausible units, axis, rate or floor.
 
-Impossible values raise (`require_rate`, `require_moderate`), implausible ones are warnings. A fault
-hides its consequences: a wrong unit or axis is the only warning.
+Impossible values raise (`require_rate`, `require_moderate`), implausible ones are warnings. A wrong
+unit or axis is the only warning, as it causes others.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 # [m] across all keypoints at once: a cat to a horse, or a person with arms spread
 SIZES = (0.2, 5.0)
-# [m] less than this over all frames is not moving
+# [m] least movement over all frames
 MOVES = 1e-3
 # [m/s] of the whole body
 FASTEST = 12.0
 # [s], [Hz] a long recording at a low rate has a wrong rate
 LONG = 600.0
 SLOW = 20.0
-# [m] from one frame to the next, beyond what the frames around it move
+# [m] least jump from frame to frame, relative to the neighbouring frames
 JUMP = 0.5
-# [m] where the lowest keypoint may be, at its lowest
+# [m] range of the lowest keypoint's lowest height
 FLOOR = (-0.3, 0.6)
 
 _HEAD = re.compile(r"head|skull|nose", re.IGNORECASE)
@@ -117,7 +117,7 @@ def _speed(clip: Clip) -> str:
 
 
 def _jumps(clip: Clip) -> str:
-    """Whether a keypoint leaps between two frames."""
+    """Whether a keypoint jumps between two frames."""
     if clip.num_frames < 3:
         return ""
     steps = np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1)  # (T - 1, M)

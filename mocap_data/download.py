@@ -25,7 +25,7 @@ pooch.get_logger().setLevel(logging.WARNING)
 
 
 class Offline(InputError):
-    """No server could be reached at all."""
+    """No server could be reached."""
 
 
 def download(
@@ -51,7 +51,7 @@ def download(
             return
         except InputError as error:
             failures.append(error)
-    # folders of no file
+    # created folders without a file
     with contextlib.suppress(OSError):
         for folder in absent:
             folder.rmdir()
@@ -86,7 +86,7 @@ def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | N
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}") from None
         except ValueError:
-            raise InputError(f"{url}: other contents than sha256 {sha256}, not kept") from None
+            raise InputError(f"{url}: expected sha256 {sha256}; deleted the download") from None
 
 
 class _Bar:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
-# characters; damaged files have names of any length, and lists of them
+# characters; damaged files may have long names
 MAX_MESSAGE = 1200
 # characters of a message on the terminal
 LONGEST_LINE = 400
-# names that a message lists; of more only the nearest
+# names in a message; for more names only the nearest
 MOST_NAMES = 20
 
 
@@ -20,8 +20,8 @@ class InputError(ValueError):
     """Invalid input: a file, a name, an option. The command line prints it and exits with 2.
 
     The message is one line with the thing, its value, the expected one and the next step, e.g.
-    "no robot 'anymal_x'; available: anymal_b". Line breaks become spaces, long messages lose their
-    middle, and unprintable characters (control characters, bytes that are no UTF-8) are escaped.
+    "no robot 'anymal_x'; available: anymal_b". Line breaks become spaces, long messages are
+    shortened, and unprintable characters are escaped.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -79,7 +79,7 @@ def importing(advice: str) -> Iterator[None]:
         raise InputError(f"{advice} ({error})") from error
 
 
-def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
+def frame_range(label: str, start: int, stop: int | None, frames: int) -> slice:
     """Frames [start, stop) of `frames`, stop by default the end.
 
     Raises:
@@ -88,7 +88,7 @@ def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
     stop = frames if stop is None else stop
     if not 0 <= start < stop <= frames:
         raise InputError(
-            f"{what}: no frames {start} to {stop}, expected 0 <= start < stop <= {frames}"
+            f"{label}: no frames {start} to {stop}, expected 0 <= start < stop <= {frames}"
         )
     return slice(start, stop)
 

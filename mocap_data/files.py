@@ -22,8 +22,8 @@ from mocap_data.errors import InputError
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
 
-    It has the suffix of `path`, by which some writers choose their format. Missing parent folders
-    are created. The body must create the file.
+    It has the suffix of `path`, as some writers determine the format by it. Missing parent folders
+    are created. The `with` block must create the file.
 
     Raises:
       OSError: an unwritable folder.
@@ -42,12 +42,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         with temporary.open("rb") as written:
-            # the name must not point at data that a crash can still lose
+            # flush before the rename, so that a crash cannot lose the data
             os.fsync(written.fileno())
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        # an error of the disk names the target, not the temporary file
+        # errors name the target, not the temporary file
         names = (None, str(temporary))
         if isinstance(error, OSError) and error.errno is not None and error.filename in names:
             error.filename = str(target)
@@ -71,7 +71,7 @@ def make_writable(folder: Path) -> list[Path]:
 
 
 def remove_bare(folders: Sequence[Path], *files: str) -> None:
-    """Remove folders that hold no other entries than these; the innermost is last."""
+    """Remove folders without other entries; the innermost is last."""
     for folder in reversed(folders):
         if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(files):
             for entry in folder.iterdir():

@@ -1,4 +1,4 @@
-"""Files that a user names: bounded in size and memory, every error one line.
+"""Input files: bounded in size and memory, with errors on one line.
 
 Only regular files are opened (a FIFO or a device would block or never end), only up to a size, and
 an error of a library becomes an `InputError` that names the file.
@@ -17,10 +17,10 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-# an hour of 120 Hz recording has a tenth of that
+# ten times an hour of a recording at 120 Hz
 MAX_TEXT_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20
-# of the free memory that one step may take
+# largest share of the free memory for one step
 MEMORY_SHARE = 0.8
 # a pointer of Git LFS is smaller
 MAX_POINTER_BYTES = 1024
@@ -31,8 +31,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     """The path of a regular file, links followed. at_most: its size [bytes].
 
     Raises:
-      InputError: an absent or unreachable file, no regular file, a larger one, or a pointer of Git
-        LFS in place of the file.
+      InputError: for a file that is absent, unreachable, not regular or too large, and for a Git
+        LFS pointer.
     """
     path = Path(path)
     try:
@@ -45,7 +45,7 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{path} is a folder; a file is expected")
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is no regular file (a device, FIFO or socket)")
+        raise InputError(f"{path} is not a regular file (a device, FIFO or socket)")
     if at_most is not None and status.st_size > at_most:
         raise InputError(f"{path} has {status.st_size:,} bytes; at most {at_most:,} are read")
     if status.st_size <= MAX_POINTER_BYTES and (size := pointer_size(path)) is not None:
@@ -69,7 +69,7 @@ def read_text(path: str | Path, *, at_most: int = MAX_TEXT_BYTES) -> str:
     """The text of a UTF-8 file.
 
     Raises:
-      InputError: as `regular_file`, and bytes that are no UTF-8.
+      InputError: as `regular_file`, and bytes that are not UTF-8.
     """
     path = regular_file(path, at_most=at_most)
     with reading(path):
@@ -102,13 +102,13 @@ def parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
+        cut = "; the file is truncated" if error.pos >= len(error.doc.rstrip()) else ""
         raise InputError(
             f"{name}, line {error.lineno}: no valid JSON ({error.msg}){cut}"
         ) from error
     # ValueError: a whole number of thousands of digits
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is no JSON that can be read ({_first_line(error)})") from error
+        raise InputError(f"{name} is not readable JSON ({_first_line(error)})") from error
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def reading(path: str | Path) -> Iterator[None]:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{path}: reading it needs more memory than there is") from error
+        raise InputError(f"{path}: too large for the memory") from error
     except RecursionError as error:
         raise InputError(f"{path}: nested too deep") from error
     except UnicodeDecodeError as error:
@@ -143,10 +143,10 @@ def available_memory() -> int:
     return max(free, 0)
 
 
-def require_memory(num_bytes: float, what: str) -> None:
-    """Raise before an allocation that memory does not hold.
+def require_memory(num_bytes: float, label: str) -> None:
+    """Raise InputError before an allocation that exceeds the free memory.
 
-    num_bytes: an estimate of the peak. what: its purpose, with the setting that makes it less.
+    num_bytes: an estimate of the peak. label: its purpose, with the setting that reduces it.
 
     Raises:
       InputError: with both sizes.
@@ -154,11 +154,11 @@ def require_memory(num_bytes: float, what: str) -> None:
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:
         needed = f"{num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
-        raise InputError(f"{what} needs about {needed}")
+        raise InputError(f"{label} needs about {needed}")
 
 
 def _first_line(error: BaseException) -> str:
-    # str() of an OSError has the file's name once more
+    # str() of an OSError repeats the file's name
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -17,7 +17,7 @@ from mocap_data.errors import InputError, frame_range
 
 # range of a weight other than 0: beyond it sums of weights overflow or vanish in 32 bits
 WEIGHTS = (1e-9, 1e9)
-# of a quaternion's length, for rounding
+# tolerance of a quaternion's length, for rounding
 _UNIT_TOLERANCE = 1e-6
 
 
@@ -62,9 +62,9 @@ class ReferenceMotion:
 
     def __post_init__(self) -> None:
         motion = f"motion {self.name!r}:"
-        qpos = read_only(self.qpos, shape="(T, nq)", what=f"{motion} qpos")
+        qpos = read_only(self.qpos, shape="(T, nq)", label=f"{motion} qpos")
         figures = {
-            str(key): read_only(values, shape="(T,)", what=f"{motion} frame_quality {key!r}")
+            str(key): read_only(values, shape="(T,)", label=f"{motion} frame_quality {key!r}")
             for key, values in self.frame_quality.items()
         }
         frames = {"qpos": len(qpos)}
@@ -161,13 +161,13 @@ def velocities(qpos: Array, rate_hz: float) -> Array:
     return np.concatenate((step[:1], step)) * rate_hz
 
 
-def _read_only_bools(values: Any, what: str) -> Bools:
+def _read_only_bools(values: Any, label: str) -> Bools:
     """`values` as a read-only (T, F) array of truth values."""
     array = np.asarray(values)
     if array.ndim != 2:
-        raise InputError(f"{what} has shape {array.shape}, expected (T, F)")
+        raise InputError(f"{label} has shape {array.shape}, expected (T, F)")
     if array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all():
-        raise InputError(f"{what} must be truth values, or 0 and 1")
+        raise InputError(f"{label} must be truth values, or 0 and 1")
     if array.dtype != np.bool_ or array.flags.writeable or array.base is not None:
         array = array.astype(np.bool_, order="C")
         array.flags.writeable = False

@@ -1,4 +1,4 @@
-"""Numpy archives (npz) of users: sizes checked before unpacking, nothing unpickled."""
+"""Numpy archives (npz) of users: sizes are checked before unpacking, nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.lib.npyio import NpzFile
 from mocap_data.errors import InputError
 from mocap_data.input_files import reading, regular_file, require_memory
 
-# five minutes at 120 Hz of a hundred bodies take a tenth of it
+# ten times five minutes at 120 Hz of a hundred bodies
 MAX_ARCHIVE_BYTES = 1 << 30
 _SUFFIX = ".npy"
 
@@ -59,7 +59,7 @@ def load_npz(
     for key in present:
         # the bytes of an entry in another format
         if not isinstance(arrays[key], np.ndarray):
-            raise InputError(f"{path}: {key} is no numpy array, or damaged")
+            raise InputError(f"{path}: {key} is not a numpy array, or damaged")
     return arrays
 
 
@@ -69,13 +69,13 @@ def _open(path: Path, content: bytes | None = None) -> Iterator[Any]:
     if content is None:
         regular_file(path, at_most=MAX_ARCHIVE_BYTES)
     with reading(path), warnings.catch_warnings():
-        # numpy's, of headers that Python 2 wrote
+        # numpy warns of headers written by Python 2
         warnings.simplefilter("ignore")
         source = path if content is None else io.BytesIO(content)
         try:
             archive = np.load(source, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path} is no numpy archive (npz), or cut short") from error
+            raise InputError(f"{path} is not a numpy archive (npz), or truncated") from error
         if not isinstance(archive, NpzFile):
             raise InputError(f"{path} holds a single array, expected an archive (npz)")
         with archive:

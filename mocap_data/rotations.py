@@ -23,7 +23,7 @@ def normalize(q: ArrayLike) -> Array:
     q = np.asarray(q, dtype=np.float64)
     length = np.linalg.norm(q, axis=-1, keepdims=True)
     if np.any(length == 0.0):
-        raise ValueError("a quaternion of length 0 is no rotation")
+        raise ValueError("a quaternion of length 0 is not a rotation")
     return q / length
 
 

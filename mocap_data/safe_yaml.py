@@ -1,4 +1,4 @@
-"""YAML files of users: bounded in size and nesting; aliases, which can multiply, are not read."""
+"""YAML files of users: bounded in size and nesting; aliases are not allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mocap_data.input_files import read_text
 
 # a robot.yaml has 5 KB
 MAX_YAML_BYTES = 1 << 20
-# levels of lists and mappings: thousands of them end the interpreter in the C loader
+# levels of lists and mappings; thousands crash the C loader
 MAX_NESTING = 64
 # characters of a number; longer ones take long to parse
 MAX_NUMBER = 400
@@ -37,7 +37,7 @@ def parse_yaml(text: str, name: str) -> Any:
     loader = _Loader(text)
     try:
         return loader.get_single_data()
-    # of values: impossible dates, numbers of 5,000 digits, odd keys and tags
+    # errors of values: impossible dates, numbers of 5,000 digits, invalid keys and tags
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise _not_yaml(name, error) from error
     finally:
@@ -58,7 +58,9 @@ def check_yaml(text: str, name: str) -> None:
                 digits = f"{len(scalar):,} digits, at most {MAX_NUMBER}"
                 raise InputError(f"{name}: a number of {digits}")
             if isinstance(event, yaml.AliasEvent):
-                raise InputError(f"{name}: alias *{event.anchor} is not read; write its value out")
+                raise InputError(
+                    f"{name}: alias *{event.anchor}: aliases are not allowed; write out the value"
+                )
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):

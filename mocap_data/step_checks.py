@@ -1,4 +1,4 @@
-"""Checks of steps: feet that never stand, and a rate that the file's name contradicts.
+"""Checks of steps: feet that never stand, and a rate that differs from the file's name.
 
 Shapes: T frames, F points of feet. World frame, Z up, metres.
 """
@@ -12,11 +12,11 @@ from scipy.ndimage import uniform_filter1d
 
 from mocap_data.arrays import Array, Bools
 
-# of the body's size: keypoints whose lowest place is at most this high are feet
+# largest lowest height of a foot's keypoint, as a share of the body's size
 _FEET = 0.08
 # greatest height above its lowest position of a foot at the floor [body sizes]
 _AT_FLOOR = 0.02
-# [m/s] body and feet that are slower do not step
+# [m/s] least speed of body and feet for a step
 _STEPS = 0.15
 # least share of the frames with feet at the floor
 _TOUCHES = 0.1

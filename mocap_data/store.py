@@ -65,7 +65,7 @@ class MotionSet:
 
     # the robot's name
     robot: str
-    # of the robot's model that the motions were made with
+    # hash of the robot's model that the motions were made with
     model_sha256: str
     # the actuated joints, in qpos order after the free root's 7 numbers
     joint_names: tuple[str, ...]
@@ -73,7 +73,7 @@ class MotionSet:
     body_names: tuple[str, ...]
     # with unique names
     motions: tuple[ReferenceMotion, ...]
-    # how the motions were made, e.g. versions and options
+    # provenance of the motions, e.g. versions and options
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
     """Check that writing a dataset to `out` replaces nothing but a dataset.
 
     Raises:
-      InputError: `out` is one of its sources, or another file.
+      InputError: `out` is one of the sources, or another kind of file.
     """
     if not (out.exists() or out.is_symlink()):
         return
@@ -185,10 +185,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
             f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
         )
     if hdf5.schema_of(out) != SCHEMA:
-        raise InputError(
-            f"out={out} exists and is no dataset of motions, so it is not replaced; name "
-            "another file"
-        )
+        raise InputError(f"out={out} exists and is not a dataset of motions; name another file")
 
 
 def read_motions(
@@ -328,7 +325,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
-        # h5py keeps bytes that are no UTF-8 as surrogates
+        # h5py decodes bytes that are not UTF-8 to surrogates
         value.encode("utf-8")
         return str(value)
     raise TypeError
@@ -339,7 +336,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     place = f"{path}, clip {name!r}"
     group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
-        raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
+        raise InputError(f"{path}: {name!r} is not a group; a motion file has one group per clip")
     attrs = hdf5.attributes(group)
     fields = {key: _attribute(place, attrs, key, kind) for key, kind in _FIELDS.items()}
     quality = {
@@ -353,7 +350,7 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         arrays["contacts"] = contacts
     inner = hdf5.member(group, "frame_quality")
     if not isinstance(inner, h5py.Group | None):
-        raise InputError(f"{place}: frame_quality is no group of arrays")
+        raise InputError(f"{place}: frame_quality is not a group of arrays")
     figures = {} if inner is None else {key: hdf5.member(inner, key) for key in inner}
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):

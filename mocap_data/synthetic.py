@@ -3,13 +3,14 @@
 A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a
 fixed pattern, a closed formula of time:
 
-- A foothold is where the leg's neutral position under the trunk is in the middle of the stance, so
-  a foot stands still to the bit.
+- A foothold is the leg's neutral position under the trunk in the middle of the stance, so a foot in
+stance does not move.
 - A swing leads to the next foothold along s(u) = 10 u^3 - 15 u^4 + 6 u^5 and lifts by
   64 u^3 (1 - u)^3 times the clearance: velocity and acceleration vanish at both ends.
 - Knees, hocks, elbows and wrists follow by planar inverse kinematics.
 
-The proportions are those of a large dog, near the size of ANYmal; names are the dog recordings'.
+The proportions are those of a large dog, near the size of ANYmal; names are those of the dog
+recordings.
 """
 
 from __future__ import annotations
@@ -94,11 +95,11 @@ class _Leg:
     keypoints: tuple[str, str, str, str]
     # the paw in the middle of a stance, in the trunk's frame [m]
     neutral: tuple[float, float]
-    # of the three segments, top to bottom [m]
+    # lengths of the three segments, top to bottom [m]
     lengths: tuple[float, float, float]
     # +1 where the middle joint points forward (knee), -1 backward (elbow)
     bend: float
-    # of the lowest segment against the line from paw to hip, backward [rad]
+    # backward angle of the lowest segment to the line from paw to hip [rad]
     lean: float = 0.35
 
 
@@ -143,9 +144,9 @@ def dog_gait(
     if not all(map(math.isfinite, (speed, lateral_mps, turn))):
         raise InputError(f"speed_mps={speed}, turn_rate={turn}: must be finite")
     positive = {"rate_hz": rate_hz, "duration_s": duration_s, "stride_s": pattern.stride_s}
-    for what, value in positive.items():
+    for label, value in positive.items():
         if not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"{what}={value}: must be above 0")
+            raise InputError(f"{label}={value}: must be above 0")
     time = np.arange(max(1, round(duration_s * rate_hz))) / rate_hz  # (T,) [s]
 
     velocity = (speed, lateral_mps)
@@ -227,7 +228,7 @@ def _trunk_motion(time: Array, pattern: Gait, velocity: Velocity, turn: float) -
     phase = 2.0 * np.pi * time / pattern.stride_s  # [rad], per stride
     # lowest in the middle of the stance of each diagonal pair (trot) or hind foot (walk)
     bob = -pattern.bob_m * np.cos(2.0 * (phase - np.pi * pattern.duty))
-    # furthest right when the two left legs are, on average, in mid-swing
+    # furthest right at the mean mid-swing of the two left legs
     left = [pattern.touchdown["LeftHind"], pattern.touchdown["LeftFore"]]
     mid_swing = sum(left) / 2.0 - (1.0 - pattern.duty) / 2.0
     sway = -pattern.sway_m * np.cos(phase - 2.0 * np.pi * mid_swing)

@@ -1,7 +1,7 @@
 """From retargeted recordings to a training set: filters, chunks, mirrors, split and weights.
 
-As in Bohez et al. 2022 (arXiv 2203.17138): stretches beyond the robot's actuators, far from the
-ground or without movement are dropped; the rest is cut into chunks of at most 10 s and mirrored.
+As in Bohez et al. 2022 (arXiv 2203.17138): drop stretches beyond the limits of the actuators, far
+from the ground or without movement; cut the rest into chunks of at most 10 s, and mirror them.
 
     recording -> valid stretches -> chunks -> mirrors -> split by recording -> weights
 
@@ -54,7 +54,7 @@ OPTION_OF = {
     SHORT: "min_chunk_s",
 }
 REASONS = tuple(OPTION_OF)
-# also dropped on both sides of a dropped stretch, except of STANDING [s]
+# margin around dropped stretches, except those of STANDING [s]
 MARGIN_S = 0.1
 # speeds of standing: the root's [m/s], its angular one and the joints' root mean square [rad/s],
 # averaged over half a second
@@ -71,7 +71,7 @@ MAX_COLLISIONS = 3
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """Filters and cuts. A threshold of None switches its filter off.
+    """Filters and cuts recordings. A threshold of None disables its filter.
 
     Raises:
       InputError: values out of range.
@@ -81,29 +81,29 @@ class CleanOptions:
     position_limits: bool = True
     # drop frames beyond the joints' velocity limits
     velocity_limits: bool = True
-    # drop where all feet are higher above the floor [m]: jumps, platforms
+    # drop frames with all feet higher than this above the floor [m]: jumps, platforms
     feet_far_m: float | None = 0.06
-    # drop where the markers are further from the recording, root mean square over half a second
+    # drop frames with a larger RMS marker error over half a second [m]
     max_error_m: float | None = 0.035
-    # drop where the robot's parts are deeper in each other
+    # drop frames with deeper self-collision [m]
     self_collision_m: float | None = 0.001
-    # drop where anything but the feet is deeper in the floor
+    # drop frames with other bodies than feet deeper in the floor [m]
     body_penetration_m: float | None = 0.005
-    # drop stretches that hardly move for longer than this [s]
+    # drop longer stretches without movement [s]
     standing_s: float | None = 3.0
     # shorter stretches are dropped [s]
     min_chunk_s: float = 1.0
     # longer stretches are cut into chunks of equal length [s]
     max_chunk_s: float = 10.0
-    # "none", "left_right", or "all" of the robot's and their products
+    # "none", "left_right", or "all": the robot's mirrors and their products
     mirrors: str = "none"
-    # share of the seconds for validation, by recordings
+    # share of the seconds held out for validation, by whole recordings
     validation: float = 0.0
-    # in place of that share: recordings by name or pattern ("walk_*")
+    # recordings held out by name or pattern ("walk_*"), instead of that share
     validation_recordings: str | Sequence[str] = ()
-    # weights that make sampling about uniform over speeds
+    # set sampling weights that flatten the distribution of speeds
     flatten: bool = True
-    # of the random choice of recordings for validation
+    # seed of the choice of validation recordings
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ class DroppedTime(NamedTuple):
 
     reason: str
     seconds: float
-    # of all seconds
+    # share of all seconds
     share: float
     stretches: int
     # with such a stretch
@@ -148,11 +148,11 @@ class DroppedTime(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """Two of the robot's bodies that run into each other, deeper than `self_collision_m`."""
+    """Two bodies of the robot that penetrate each other by more than `self_collision_m`."""
 
     pair: Pair
     seconds: float
-    # of all seconds
+    # share of all seconds
     share: float
     depth_m: float
 
@@ -172,14 +172,14 @@ class Cleaned:
     dropped: tuple[Dropped, ...]
     # of all recordings
     seconds_in: float
-    # of the chunks without their mirrors
+    # seconds of the chunks without their mirrors
     seconds_kept: float
-    # of all recordings, the most frequent first
+    # colliding pairs of all recordings, the most frequent first
     collisions: tuple[Collision, ...] = ()
 
     @property
     def worst_collisions(self) -> str:
-        """The most frequent pairs, in a line; "" for none."""
+        """The most frequent pairs on one line; "" for none."""
         more = len(self.collisions) - MAX_COLLISIONS
         worst = "; ".join(map(str, self.collisions[:MAX_COLLISIONS]))
         return f"{worst}; and {more} more pairs" if more > 0 else worst
@@ -203,7 +203,7 @@ class Cleaned:
         return rows
 
     def summary(self) -> str:
-        """The kept seconds, chunks and mirror images, in a line."""
+        """The kept seconds, chunks and mirror images on one line."""
         motions = self.motions.motions
         mirrors = sum(bool(motion.mirror) for motion in motions)
         validation = sum(motion.duration_s for motion in motions if motion.split == "validation")
@@ -228,7 +228,7 @@ class Cleaner:
         self._collisions: dict[Pair, tuple[float, float]] = {}
 
     def reasons(self, motion: ReferenceMotion) -> Iterator[tuple[str, Bools]]:
-        """The reasons to drop frames of a motion with their frames (T,), without margins."""
+        """Masks (T,) of the frames to drop, by reason, without margins."""
         options = self.options
         robot = self.robot
         rate = motion.rate_hz
@@ -295,7 +295,7 @@ class Cleaner:
             for reason, mask in self.reasons(motion)
         }
         masks[STANDING] = self.standing(motion)
-        # the first reason overwrites the others
+        # the first reason has precedence
         for index, reason in reversed(list(enumerate(REASONS))):
             if reason in masks:
                 out[masks[reason]] = index
@@ -306,7 +306,7 @@ class Cleaner:
         return out
 
     def stretches(self, motion: ReferenceMotion) -> tuple[list[tuple[int, int]], list[Dropped]]:
-        """The frames [start, stop) of each chunk, and the dropped ones; together all frames."""
+        """The frames [start, stop) of all chunks and all dropped stretches."""
         label = self.labels(motion)
         rate = motion.rate_hz
         begin = motion.start_s
@@ -331,10 +331,10 @@ def clean(
 ) -> Cleaned:
     """A training set from retargeted recordings; it may be empty.
 
-    Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a
-    recording that is kept whole keeps its name. Figures are computed anew, those of mirrors are
-    the same. The options are kept in the result's provenance under "cleaning".
-    origins: of `split.split`. options: the fields of `CleanOptions`.
+    Chunks are named RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; an uncut
+    recording keeps its name. Figures are recomputed; mirrors have those of their originals. The
+    options are stored in the result's provenance under "cleaning". origins: of `split.split`.
+    options: the fields of `CleanOptions`.
 
     Raises:
       InputError: an invalid option, motions of another robot, or mirrors that the robot lacks.
@@ -363,7 +363,7 @@ def clean(
             for mirrored in mirrors:
                 image = unused_name(part.name + mirror.suffix(mirrored), names)
                 motions.append(mirror.mirror(part, robot, mirrored, name=image))
-            # the chunk's first velocity leads to it from a frame that the chunk does not hold
+            # the chunk's first velocity is from a frame outside of the chunk
             speed = smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
             speeds += [speed] * (1 + len(mirrors))
     divided = split.split(
@@ -391,7 +391,7 @@ def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> lis
 
 
 def unused_name(name: str, used: set[str]) -> str:
-    """`name`, with a number behind it where it is in `used`; adds it."""
+    """`name`, with a numeric suffix if it is in `used`; adds it to `used`."""
     result = name
     number = 2
     while result in used:
@@ -411,6 +411,6 @@ def longer(mask: Bools, seconds: float, rate_hz: float) -> Bools:
 
 
 def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:
-    """Frames [start, stop) in the fewest pieces of at most `longest`, equal up to a frame."""
+    """Divide frames [start, stop) into the fewest nearly equal pieces of at most `longest`."""
     count = max(1, math.ceil((stop - start) / max(1, math.floor(longest + 1e-9))))
     return list(pairwise([start + (stop - start) * i // count for i in range(count + 1)]))

@@ -28,13 +28,13 @@ from retarget.subjects import Refused, subjects_of
 
 
 def of_plausible_size(recordings: Recordings) -> Recordings:
-    """The recordings without clips of an implausible size, whose units were misread; those are
-    failures. scale_body=auto would scale a dog of 90 m to the robot's size without a warning."""
+    """Move clips of an implausible size, whose units were misread, to the failures. Otherwise
+    scale_body=auto would scale a dog of 90 m to the robot's size without a warning."""
     # keypoints all at one point have no size
     extended = [clip for clip in recordings.clips if np.ptp(clip.positions, axis=1).any()]
     warnings = {clip.name: warning for clip in extended if (warning := size_warning(clip))}
     failures = [
-        (recordings.files[name], f"{name} {warning}; left out, as scale= is not set")
+        (recordings.files[name], f"{name} {warning}; skipped, as scale= is not set")
         for name, warning in warnings.items()
     ]
     clips = [clip for clip in recordings.clips if clip.name not in warnings]
@@ -96,7 +96,7 @@ def retarget_recordings(
 def merged(sets: Sequence[MotionSet], order: Sequence[str]) -> MotionSet | None:
     """The motions of several sets of one robot, in the order of their names; None without sets.
 
-    Where their provenances differ, all values are kept.
+    The provenance has all differing values.
     """
     if not sets:
         return None

@@ -33,7 +33,7 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
     shift = np.zeros((len(sole), 3))
     stances = ground.runs(standing)
     if stances and len(home) > 2:
-        # rotation vector that levels the foot, in the world
+        # rotation vector in the world that levels the foot
         turn = np.zeros((len(sole), 3))
         attitude = _attitudes(arms, level)
         for start, stop in stances:

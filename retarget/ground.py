@@ -1,9 +1,9 @@
 """Stance detection, floor estimation, and feet locked to the floor in their stances.
 
-Recorded paws neither stay in place nor at one height: they roll from heel to toe (1 to 3 cm), and
-the skeleton's paw ends are at different heights. So the feet's targets are corrected before the
-poses are solved: in each stance they keep one position at the floor's height, and the correction
-fades from one stance into the next. Shapes: T frames, F feet. World, Z up, metres.
+Recorded paws move in stance: they roll from heel to toe (1 to 3 cm), and the ends of the skeleton's
+paws have different heights. So targets of feet are corrected before the poses are solved. In each
+stance a target has a constant position on the floor, and the correction is interpolated between
+stances. Shapes: T frames, F feet. World, Z up, metres.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STANCE_HEIGHT = 0.05
 STANCE_TIME = 0.05
 # [m] above the other standing foot; a foot held still there does not stand
 HELD_UP = 0.03
-# [m] a stance whose foot wanders further is not held at one place
+# [m] stances whose foot moves further are not locked
 MOST_WANDER = 0.08
 # [m] shorter paths determine no slope
 _SLOPE_PATH = 1.5
@@ -56,15 +56,15 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
     shortest = max(1, round(STANCE_TIME * rate_hz))
     for foot in np.flatnonzero(slow.any(axis=0)):
         above = feet[:, foot, 2]
-        # the low quarter sits in the stances even when a paw is held up for a while
+        # the lowest quarter is in stance even if a paw is raised for some time
         low = np.percentile(above[slow[:, foot]], 25)
         out[:, foot] = steadied(slow[:, foot] & (above < low + height), shortest)
     return out
 
 
 def level_with(feet: Array, standing: Bools, twin: Array) -> Bools:
-    """Stances (T, F) without those in the air: a foot whose standing height is more than HELD_UP
-    above that of its mirror image, `twin` (F,), stands only where it is as low as that."""
+    """Remove stances (T, F) in the air: a foot whose standing height is more than HELD_UP above its
+    mirror image's, `twin` (F,), only stands at that height."""
     heights = [
         np.median(feet[stands, foot, 2]) if stands.any() else np.inf
         for foot, stands in enumerate(standing.T)
@@ -74,9 +74,8 @@ def level_with(feet: Array, standing: Bools, twin: Array) -> Bools:
 
 
 def steadied(mask: Bools, shortest: int) -> Bools:
-    """A mask (T,) without gaps, then stretches, of fewer than `shortest` frames.
-
-    Stretches at the first or the last frame stay: they may be longer.
+    """Close gaps, then remove stretches, of fewer than `shortest` frames in a mask (T,). Stretches
+    at the first or the last frame are kept, as they may be longer.
     """
     out = mask.copy()
     for value in (False, True):
@@ -89,7 +88,8 @@ def steadied(mask: Bools, shortest: int) -> Bools:
 def floor_height(feet: Array, standing: Bools) -> float:
     """Height [m] of the floor under feet (T, F, 3): the mean of their median standing heights.
 
-    Feet that never stand do not count; when none does, the lowest 2 % of all heights do.
+    Feet that never stand are ignored; without a standing foot it is that of the lowest 2 % of all
+    heights.
     """
     stands = np.flatnonzero(standing.any(axis=0))
     heights = [np.median(feet[standing[:, foot], foot, 2]) for foot in stands]
@@ -99,8 +99,8 @@ def floor_height(feet: Array, standing: Bools) -> float:
 def floor_slope(feet: Array, rate_hz: float) -> Array:
     """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero for a level floor.
 
-    Some capture volumes were levelled badly (the CMU walks climb 8 cm in 4 m). A plane is fitted to
-    the slow feet, each with its own height, robustly: a platform or a raised paw is no slope.
+    Some capture volumes are not level (CMU's walks climb 8 cm in 4 m). A plane is fitted to
+    the slow feet, each with its own height, robustly: a platform or a raised paw is not a slope.
     """
     frame, foot = np.nonzero(horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED)
     level = np.zeros(2)
@@ -124,7 +124,7 @@ def floor_slope(feet: Array, rate_hz: float) -> Array:
 
     ridge = np.full(heights.shape[1], 1e-9)
     _, residual_level = fit(heights, ridge)
-    # the pull keeps directions level in which the feet hardly moved
+    # regularization keeps directions without movement level
     pull = np.append(np.full(2, 0.01 * len(points)), ridge)
     solution, residual = fit(np.concatenate((flat, heights), axis=1), pull)
     slope: Array = solution[:2]
@@ -146,8 +146,8 @@ def hold(
 ) -> Array:
     """`values` (T, K) held constant in each stance of `standing` (T,), blended in between.
 
-    In a stance the values become `goal`, or their mean, unless they stray further than `most` from
-    it. In a swing they get the faded corrections of both neighbouring stances.
+    In a stance the values become `goal`, or their mean, unless they deviate by more than `most`. In
+    a swing the corrections of both neighbouring stances are interpolated.
     """
     stances = runs(standing)
     if not stances:
@@ -174,7 +174,7 @@ def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
 
 
 def lock_feet(feet: Array, standing: Bools, *, most: float = MOST_WANDER) -> Array:
-    """Feet (T, F, 3) that stand still at height 0 and never go below it; `most` as in `hold`."""
+    """Feet (T, F, 3) with stances fixed at height 0, and never below 0; `most` as in `hold`."""
     out = feet.copy()
     for foot in range(feet.shape[1]):
         out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], most=most)
@@ -183,7 +183,7 @@ def lock_feet(feet: Array, standing: Bools, *, most: float = MOST_WANDER) -> Arr
 
 
 def envelope(values: Array, width: int) -> Array:
-    """A smooth curve (T,) nowhere below `values` (T,): maximum over `width` frames, averaged."""
+    """A smooth upper bound (T,) of `values` (T,): their maximum over `width` frames, averaged."""
     # a symmetric window
     odd = width | 1
     highest = maximum_filter1d(values, odd, mode="nearest")

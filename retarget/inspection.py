@@ -111,7 +111,8 @@ def inspect_recording(path: Path, options: Mapping[str, Any] | None = None) -> F
 
 
 def _read_with_placeholders(path: Path, options: dict[str, Any]) -> tuple[Clip, tuple[str, ...]]:
-    """A recording, and the options "names" and "rate_hz" that it lacks."""
+    """Read a recording with placeholders for missing "names" and "rate_hz"; returns it and the
+    missing options."""
     names = options.pop("names", None)
     try:
         return read(path, **options), ()
@@ -166,7 +167,7 @@ def inspect_skeleton(path: Path) -> Findings:
 
 
 def inspect_description(path: Path) -> Findings:
-    """A JSON file that an export wrote; {} for any other."""
+    """The content of an export's JSON file; {} for any other."""
     try:
         content = read_json_object(path)
     except InputError:
@@ -240,7 +241,8 @@ def inspect_robot_motion(
 
 
 def _robot_motion_warnings(motion: RobotMotion, fitting: Sequence[str]) -> list[str]:
-    """The warnings of a robot motion, with the feet of the first installed robot that fits it."""
+    """The warnings of a robot motion, with the feet of the first installed robot with its
+    joints."""
     try:
         if installed := [name for name in fitting if robots.is_local(name)]:
             robot = robots.load(installed[0])
@@ -256,7 +258,7 @@ def _robot_motion_warnings(motion: RobotMotion, fitting: Sequence[str]) -> list[
 
 
 def inspect_cmu(path: Path) -> Findings:
-    """dm_control's CMU clips, by their attributes, without reading arrays."""
+    """Describe dm_control's CMU clips by their attributes, without reading arrays."""
     clips = [
         {
             "name": clip.name,
@@ -276,7 +278,7 @@ def inspect_cmu(path: Path) -> Findings:
 
 
 def inspect_hdf5(path: Path) -> Findings:
-    """A dataset of reference motions, CMU's clips, or the rollouts of an evaluation."""
+    """Describe an HDF5 file: reference motions, CMU's clips, or rollouts of an evaluation."""
     with hdf5.open_hdf5(path) as file:
         root = _attributes(file)
         names = hdf5.members(file)
@@ -303,7 +305,7 @@ def inspect_hdf5(path: Path) -> Findings:
 
 
 def _dataset(path: Path, root: Findings, clips: list[Findings]) -> Findings:
-    """A dataset of reference motions, of its attributes and those of its clips."""
+    """Describe a dataset of reference motions by its attributes and those of its clips."""
     findings: Findings = {"path": str(path), "kind": MOTIONS}
     findings |= {key: root[key] for key in root if key not in ("provenance", *findings)}
     provenance = root.get("provenance", "{}")
@@ -336,7 +338,7 @@ def _entry(provenance: Any, key: str) -> Any:
 
 
 def _assumed(provenance: Any) -> list[str]:
-    """The assumptions of the readers of a dataset's recordings, in lines."""
+    """The assumptions of the readers of a dataset's recordings, one line each."""
     try:
         return assumptions(Origin(**entry) for entry in _entry(provenance, "recordings") or [])
     except TypeError:
@@ -355,7 +357,7 @@ def _warnings(provenance: Any, motions: Sequence[ReferenceMotion]) -> list[str]:
 
 
 def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """The errors of reading the dataset, and the readable motions without mirrors."""
+    """Errors while reading the dataset, and the readable motions without mirrors."""
     expected: dict[str, Any] = {}
     problems = []
     if isinstance(robot_name, str):
@@ -365,7 +367,7 @@ def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMot
             expected = {"robot": robot.name} | {key: getattr(robot, key) for key in keys}
         except InputError as error:
             problems.append(str(error))
-    # a file with other names than expected is refused as a whole; read it without expectations
+    # files with other names than expected raise an error; read without expectations
     for args in (expected, {}) if expected else ({},):
         refused: list[InputError] = []
         try:
@@ -423,7 +425,7 @@ def _clip(name: str, group: Any) -> Findings:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; true and false are none."""
+    """Whether a value is a finite number and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

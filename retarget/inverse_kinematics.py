@@ -6,8 +6,8 @@ The pose half of eq. 8 of robot-NPMP (Bohez et al. 2022, arXiv 2203.17138): for 
 
 with f_m the world position of marker m, p_tm its target, and c = 0.01 per radian squared, on the
 joints only: a free root has no home place in the world. All frames are solved at once, by
-Levenberg-Marquardt; time, floor and speed limits are left to `pose_sequence` and
-`trajectory_optimization`. Arrays and conventions as in `kinematics`.
+Levenberg-Marquardt; `pose_sequence` and `trajectory_optimization` handle time, floor and speed
+limits. Arrays and conventions as in `kinematics`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from retarget.kinematics import Index, Points, Tree, forward, integrate, jacobian_of, positions_of
 
-# frames solved together: the cost of a call vanishes, and they fit into the cache
+# frames solved together: few enough for the cache, enough to amortize calls
 _CHUNK = 512
 _THREADS = min(os.cpu_count() or 1, 8)
 
@@ -117,9 +117,9 @@ def solve_track(
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for a track's `targets` (T, M, 3) [m], cold start.
 
-    Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose,
-    the others from between their solved neighbours. starts: the first frames of several tracks, one
-    after the other in `targets`.
+    Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose.
+    The others start from the interpolation of solved neighbours. starts: the first frames of
+    several tracks, one after the other in `targets`.
 
     Raises:
       InputError: as `fit_root`.
@@ -197,8 +197,8 @@ def _solve(
 
 
 def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Array) -> Array:
-    """The damped Gauss-Newton step (T, V). A joint at its bound whose gradient points outward is
-    held while the others solve without it (projected Levenberg-Marquardt)."""
+    """The damped Gauss-Newton step (T, V). A joint at its bound with an outward gradient is fixed
+    during the step (projected Levenberg-Marquardt)."""
     joints = qpos[:, 7:]
     slope = system.gradient[:, 6:]
     held = np.full(system.gradient.shape, problem.hold_root)
@@ -215,7 +215,7 @@ def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Arr
 def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
     """Poses (T, 7 + J) whose root best carries the trunk's points to their targets (Kabsch).
 
-    stand: the joints, (J,) or (T, J); those of a waist are taken as in the first frame.
+    stand: the joints, (J,) or (T, J); joints of a waist have the first frame's values.
 
     Raises:
       InputError: fewer than three points on `tree.trunk`, or points on a line.

@@ -22,7 +22,7 @@ def keypoints_of(
 ) -> Array:
     """The recording's keypoints (T, M, 3) [m] at the motion's frames, on the floor by the robot.
 
-    scale, slower: the factors on the recording's lengths and time that it was retargeted with.
+    scale, slower: factors of the retargeting on the recording's lengths and time.
     """
     seconds = motion.start_s + np.arange(motion.num_frames) / motion.rate_hz
     frames = np.clip(seconds / slower * clip.rate_hz, 0, clip.num_frames - 1)
@@ -48,6 +48,6 @@ def bones(clip: Clip) -> Index:
     positions = clip.positions[even.astype(np.int64)]
     distance = np.linalg.norm(positions[:, :, None] - positions[:, None, :], axis=-1)
     cost = distance.std(axis=0) + 0.1 * distance.mean(axis=0)
-    # a cost of 0 would be no edge
+    # a cost of 0 would remove the edge
     tree = minimum_spanning_tree(cost + 1e-9 * (1.0 - np.eye(len(cost))))
     return np.stack(tree.nonzero(), axis=1).astype(np.int64)

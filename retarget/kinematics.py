@@ -26,7 +26,7 @@ Index = NDArray[np.intp]
 _STATE_BYTES = 8.0 * 49.0
 
 
-# joints of a limb; fewer are a finger's
+# least joints of a limb; fingers have fewer
 LIMB = 3
 
 
@@ -66,8 +66,8 @@ class Tree:
 
     @property
     def trunk(self) -> list[int]:
-        """The root and the bodies that two limbs leave, of LIMB joints or more, such as a torso on
-        a waist."""
+        """The root, and bodies from which two limbs of LIMB joints or more start, such as a torso
+        on a waist."""
         joints = np.zeros(len(self.parent), dtype=int)
         limbs = np.zeros(len(self.parent), dtype=int)
         # children come after their parents
@@ -124,7 +124,7 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     cosine = -constant @ square
     sine = constant @ cross
     levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
-    # a body turns about its anchor: the constant part of that is folded into its position
+    # a body rotates about its anchor; the constant part is added to its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
     position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
     return Tree(

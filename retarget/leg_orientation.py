@@ -1,8 +1,8 @@
-"""Orientation error of a robot's legs: the figure of merit of people -> OP3.
+"""Orientation error of a robot's legs: a metric of retargeting people.
 
 A leg's orientation is the directions of thigh (hip to knee) and shank (knee to ankle). The error is
-the angle between the person's direction and the robot's at the same time, in the world.
-Shapes: T frames, two legs (left, right), two segments (thigh, shank). World frame, Z up.
+the angle between the person's and the robot's direction in the world at the same time. Shapes: T
+frames, two legs (left, right), two segments (thigh, shank). World frame, Z up.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A limb is one of two chains of keypoints that leave the trunk at one joint and are equally long. Two
 pairs of limbs make a person or a four-legged animal, by the trunk's inclination and the contacts
-with the floor. Names are only a hint: they tell sides and ends apart where movement does not; a
-contradiction is an error.
-Shapes: T frames, M keypoints. World frame, Z up.
+with the floor. Names only decide sides and ends that movement does not determine; contradictions
+are an error. Shapes: T frames, M keypoints. World frame, Z up.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from mocap_data.errors import InputError
 UP = np.array([0.0, 0.0, 1.0])
 # frames that are used
 _FRAMES = 400
-# of the body's size: nearer keypoints are one; bones whose length changes by more are none
+# share of the body's size below which keypoints are merged, and change of length above which bones
+# are ignored
 _SAME = 0.004
 _STRETCH = 0.15
 # greatest difference of twins' bones, as a share of the limb; least length of a limb, as a share of
@@ -108,7 +108,7 @@ def side_of(name: str, names: Collection[str]) -> str:
 class Chain:
     """A chain of keypoints from the trunk to its end."""
 
-    # of the trunk's joint, then outwards
+    # keypoints from the trunk's joint outwards
     path: tuple[int, ...]
     # all keypoints below the first of the path
     members: tuple[int, ...]
@@ -151,11 +151,11 @@ class _Tree:
         return self.lengths[a, b]
 
     def below(self, node: int) -> list[int]:
-        """The node and all below it."""
+        """The subtree of a node."""
         return [node, *(n for child in self.children.get(node, []) for n in self.below(child))]
 
     def chain(self, node: int) -> list[int]:
-        """The longest way down from a node."""
+        """The longest path down from a node."""
         ways = [self.chain(child) for child in self.children.get(node, [])]
         return [node, *max(ways, key=lambda way: self.reach(node, way), default=[])]
 
@@ -185,7 +185,7 @@ def detect_limbs(clip: Clip) -> Limbs:
 
 
 def _tree_of(clip: Clip) -> _Tree:
-    """The largest body of keypoints that bones of constant length join."""
+    """The largest set of keypoints connected by bones of constant length."""
     positions = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
     words = [frozenset(words_of(name)) for name in clip.names]
     # a word that all names share marks no helper
@@ -236,7 +236,7 @@ Pair = tuple[Chain, Chain]
 
 
 def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
-    """The two longest pairs of twins that are in no other pair; of pairs as long the most alike."""
+    """The two longest disjoint pairs of twins; among equally long pairs the most similar."""
     candidates: list[tuple[float, float, Pair]] = []
     for node in tree.below(tree.root):
         for a, b in itertools.combinations(tree.children.get(node, []), 2):
@@ -274,7 +274,7 @@ def _limb(tree: _Tree, node: int, first: int) -> Chain:
 
 
 def _twins(a: Chain, b: Chain) -> Pair:
-    """Limbs whose soles are as far out."""
+    """Limbs with equal distances of soles from the trunk."""
     out = max(limb.path.index(limb.sole) if limb.sole in limb.path else 0 for limb in (a, b))
     return (replace(a, sole=a.path[out]), replace(b, sole=b.path[out])) if out else (a, b)
 
@@ -297,7 +297,7 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
     """The kind of body, its upper and its lower limbs."""
     of = [[limb.sole for limb in pair] for pair in (first, second)]
     soles = [tree.positions[:, pair, 2].min(axis=1) for pair in of]
-    # no tail's or toe's bone that swings below them
+    # excludes bones of tails or toes that swing below them
     middle = np.median(tree.positions[:, tree.below(tree.root), 2], axis=1)
     floor = np.percentile(np.minimum(np.minimum(*soles), middle), 2.0)
     shares = [float((low < floor + _NEAR * tree.size).mean()) for low in soles]
@@ -305,13 +305,13 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         first, second = second, first
         shares.reverse()
     if shares[0] < _OFTEN:
-        raise _ambiguous(tree.clip, "no limb comes to the floor (up=?)")
+        raise _ambiguous(tree.clip, "no limb touches the floor (up=?)")
     trunk = _mean(tree, second) - _mean(tree, first)
     upright = float(np.median(trunk[:, 2] / np.linalg.norm(trunk, axis=-1)))
     if abs(upright) > _UPRIGHT:
         if min(shares) > 0.5:
             both = "an animal that sits, or a person with its hands on the floor"
-            raise _ambiguous(tree.clip, f"it could be {both}")
+            raise _ambiguous(tree.clip, f"ambiguous: {both}")
         # a person's arms are above its legs, even where hands are lower
         return ("person", second, first) if upright > 0.0 else ("person", first, second)
     if shares[1] > _OFTEN:
@@ -320,12 +320,12 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         if words & _ANIMAL or (fast and not words & {"thumb", "finger", "index"}):
             return "quadruped", second, first
         both = "a person on hands and feet, or a four-legged animal (another clip, where it walks?)"
-        raise _ambiguous(tree.clip, f"it could be {both}")
+        raise _ambiguous(tree.clip, f"ambiguous: {both}")
     raise _ambiguous(tree.clip, "its trunk lies and two of its limbs are off the floor (up=?)")
 
 
 def _travel(tree: _Tree) -> Array:
-    """(T - 1, 3) [m/s] the body's horizontal velocity, zero where it hardly moves."""
+    """(T - 1, 3) [m/s] horizontal velocity of the body, zero for small speeds."""
     stride = max(1, tree.clip.num_frames // _FRAMES)
     velocity = np.diff(tree.positions[:, tree.below(tree.root)].mean(axis=1), axis=0)
     velocity *= tree.clip.rate_hz / stride * (1.0 - UP)
@@ -350,7 +350,7 @@ def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     # going backwards the head is behind; a high end may also be a tail
     if not by_name and (not goes or goes * higher < 0.0):
         one, other = (tree.clip.names[pair[0].path[1]] for pair in (upper, lower))
-        reason = "it goes one way and looks the other" if goes else "it stands"
+        reason = "its travel and its head have opposite directions" if goes else "it stands"
         raise _ambiguous(tree.clip, f"its fore legs could be {one!r} or {other!r}: {reason}")
     return (upper, lower) if (by_name or goes) > 0.0 else (lower, upper)
 
@@ -376,12 +376,12 @@ def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
     along = np.einsum("tc,tc->t", way[:-1], _travel(tree))
     votes += 0.03 * float(np.sign(along).mean())
     if abs(votes) < 0.01:
-        raise _ambiguous(tree.clip, "neither toes, knees nor travel tell front from back")
+        raise _ambiguous(tree.clip, "front and back are not determined by toes, knees or travel")
     return np.asarray(way * np.sign(votes))
 
 
 def forward_votes(across: Array, legs: Sequence[Array]) -> float:
-    """How far knees bend and toes point forwards, as a share of the legs' length; negative:
+    """Forward bend of knees and forward extent of toes, relative to the legs' length; negative:
     backwards.
 
     across: (T, 3) from a person's right to its left. legs: hips, knees, ankles and balls of the

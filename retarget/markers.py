@@ -1,7 +1,8 @@
 """Marker offsets: the animal's markers on the robot, theta of eq. 8 (Bohez et al. 2022).
 
-An animal is no scaled robot: a dog's paws step on a 10 cm track, ANYmal's feet on a 53 cm one. The
-offsets absorb this once for all frames (people have none, see `proportions`):
+Animals and robots differ in proportions: a dog's paws step on a 10 cm track, ANYmal's feet on a 53
+cm one. The offsets compensate for this, equally in all frames (people have none, see
+`proportions`):
 
 - **trunk markers** (on the root body): a point in the root's frame, free in x, y and z.
 - **footprints** (markers on a round foot): a horizontal displacement (dx, dy) of the footprint in
@@ -33,10 +34,10 @@ from mocap_data.errors import InputError, check_available
 from npmp.robots import Robot
 from retarget.kinematics import Index, Points, Tree, forward
 
-# weight of a squared displacement per frame, against 1 of a marker's squared error: one along the
-# axis of a limb's joint changes no pose
+# weight of a squared displacement per frame (a squared marker error has 1), as displacements along
+# a joint's axis do not affect poses
 _LIMB_PULL = 0.01
-# of the lean of a trunk, which without a front-back mirror changes no pose either
+# weight of the trunk's pitch offset, which without a front-back mirror does not affect poses
 _LEAN_PULL = 0.1
 
 
@@ -65,7 +66,7 @@ class MarkerLayout:
     axis: Index
     # (P, M) -1, 0 or 1
     sign: Array
-    # no mirror tells front from back
+    # without a front-back mirror
     leans: bool
     # (N, M) marker that each marker is mapped to, by every product of the mirrors
     images: Index

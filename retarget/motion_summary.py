@@ -21,13 +21,13 @@ from retarget.split import recording_of
 
 # [m/s] and slower
 SPEEDS = (("still", 0.15), ("walk", 0.9), ("trot", 1.6), ("canter", math.inf))
-# at any speed but still
+# at any speed above standing
 TURN = "turn"
 # [rad/s]
 TURNING = 0.3
 KINDS = (*(name for name, _ in SPEEDS), TURN)
 WORST = 12
-# of the worst: chunks of one recording often share a fault
+# largest number of chunks of one recording, as they often share a problem
 PER_RECORDING = 2
 # with more motions the table has the worst
 ROWS = 25
@@ -75,7 +75,7 @@ def median_of(motions: Sequence[ReferenceMotion], key: str) -> float:
 
 
 def worst(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:
-    """Up to `WORST` of the motions, the worst first, at most `PER_RECORDING` of a recording."""
+    """Up to `WORST` motions, the worst first, at most `PER_RECORDING` per recording."""
     selected: list[ReferenceMotion] = []
     taken: Counter[str] = Counter()
     for motion in sorted(motions, key=lambda motion: -trouble(motion.quality)):
@@ -86,9 +86,8 @@ def worst(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:
 
 
 def is_marked(motion: ReferenceMotion, warnings: Mapping[str, str]) -> bool:
-    """Whether a motion gets a "!": one of its figures is bad, or its recording looks misread.
-
-    Other warnings may be of stretches of the recording that were dropped.
+    """Whether a motion is marked "!": a figure is bad, or its recording looks misread. Other
+    warnings may concern dropped stretches.
     """
     lines = (warnings.get(name, "") for name in (motion.name, recording_of(motion)))
     return trouble(motion.quality) >= 1.0 or any(line.startswith(WRONG) for line in lines)
@@ -120,7 +119,7 @@ class Column(NamedTuple):
     key: str
     factor: float
     decimals: int
-    # how motions are aggregated in the last row
+    # aggregation of motions in the last row
     how: str
 
     def text(self, value: float) -> str:
@@ -161,12 +160,12 @@ LEGEND_OF_MARKS = (
 
 
 class SummaryTable(NamedTuple):
-    """A table of motions, cells as text; the first of a row is a name."""
+    """A table of motions, with cells as text; the first cell of a row is a name."""
 
     title: str
     headings: list[str]
     rows: list[list[str]]
-    # of all and by kind of movement, and at last all together; of a single motion none
+    # medians of all and by kind of movement, then aggregates; none for a single motion
     medians: list[list[str]]
 
 
@@ -186,7 +185,7 @@ def summary_table(motion_set: MotionSet, warnings: Mapping[str, str]) -> Summary
     columns = [
         column
         for column in COLUMNS
-        # an empty slide column says that no foot stands
+        # the slide column is empty if no foot stands
         if column.key == "foot_slide_mps"
         or any(np.isfinite(figure_of(motion, column.key)) for motion in motions)
     ]

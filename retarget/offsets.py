@@ -69,8 +69,8 @@ def estimate_offsets(clips: Sequence[Targets], prepared: PreparedRobot) -> Array
 def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Array]:
     """Locked targets (S, M, 3) and headings (S, M) of walking-like frames spread over all clips.
 
-    Walking-like frames move, with the trunk at its usual height and tilt: frames of sitting, lying
-    or jumping would be fitted at the cost of the walks.
+    Walking-like frames move, with the trunk at its usual height and tilt. Frames of sitting, lying
+    or jumping would degrade the fit of walks.
     """
     trunk = prepared.layout.on_trunk
     locked = np.concatenate([t.locked for t in clips])

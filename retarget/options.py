@@ -15,7 +15,7 @@ Settings = TypeVar("Settings")
 AUTO = "auto"
 # [Hz] low-pass of the root's path; it halves the root's angular acceleration
 ROOT_CUTOFF_HZ = 5.0
-# of the robot's joint speed limits that a motion may use
+# share of the robot's joint speed limits that a motion may use
 SPEED_SHARE = 0.95
 
 
@@ -31,9 +31,10 @@ class Options:
     rate_hz: float | None = None
     # factor on lengths; "auto" or None: legs as long as the robot's, of animals if longer
     scale_body: float | str | None = AUTO
-    # of the recordings: a file (npmp inspect writes one) or a name; None: by names and shape
+    # skeleton of the recordings: a file (npmp inspect writes one) or a name; None: by names and
+    # shape
     skeleton: str | None = None
-    # low-pass of the markers before anything else; None: none
+    # [Hz] low-pass of the markers; None: none
     marker_cutoff_hz: float | None = 8.0
 
     def __post_init__(self) -> None:
@@ -45,11 +46,11 @@ class Options:
         set_fields(self, scale_body=scale, rate_hz=rate)
 
 
-def from_mapping(kind: type[Settings], values: Mapping[str, Any], what: str) -> Settings:
-    """A dataclass of settings from a mapping; `what` is a setting's name in an error.
+def from_mapping(kind: type[Settings], values: Mapping[str, Any], label: str) -> Settings:
+    """A dataclass of settings from a mapping; `label` is a setting's name in an error.
 
     Raises:
       InputError: an unknown name.
     """
-    check_available(what, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
+    check_available(label, values, [entry.name for entry in fields(kind)])  # type: ignore[arg-type]
     return kind(**values)

@@ -67,7 +67,7 @@ def retarget_many(
     """All clips as motions of the robot; clips of one subject share offsets and body scale.
 
     progress: called as progress(done, total, clip name) before each clip, and at the end with "".
-    The offsets and options are kept in the result's provenance.
+    The offsets and options are stored in the result's provenance.
 
     Raises:
       InputError: as `retarget`; no clips, or two of the same name.
@@ -89,7 +89,8 @@ def retarget_subjects(
 ) -> MotionSet:
     """The clips of all subjects as motions of the robot, by subject; as `retarget_many`.
 
-    refused: where passed, errors of single clips are appended to it, and the others go on.
+    refused: if passed, errors of single clips are appended to it, and the other clips are
+    processed.
     """
     report = progress or (lambda done, total, name: None)
     total = sum(len(subject.clips) for subject in subjects)
@@ -181,7 +182,8 @@ def fit_subject(subject: Subject, prepared: PreparedRobot, options: Options) -> 
             leg_scale = proportions.scale_of(recorded, prepared)
             scale = leg_scale if options.scale_body == AUTO else scale
             recorded = tuple(
-                proportions.with_proportions(one, prepared, leg_scale, heights) for one in recorded
+                proportions.with_proportions(track, prepared, leg_scale, heights)
+                for track in recorded
             )
             heights = standing_heights(recorded, prepared)
         if prepared.flat_feet:
@@ -189,7 +191,7 @@ def fit_subject(subject: Subject, prepared: PreparedRobot, options: Options) -> 
             prepared = replace(prepared, layout=layout)
         theta = prepared.layout.initial()
         if not is_person:
-            tracks = [make_targets(one, prepared, options, scale, heights) for one in recorded]
+            tracks = [make_targets(track, prepared, options, scale, heights) for track in recorded]
             theta = estimate_offsets(tracks, prepared)
     return Body(recorded, prepared, scale, heights, theta)
 
@@ -206,7 +208,7 @@ def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
 
 
 def _groups(subject: Subject) -> list[Subject]:
-    """The subject's clips that share offsets: those that look misread are kept apart."""
+    """The subject's clips in groups that share offsets; clips that look misread are separate."""
     if len(subject.clips) == 1:
         return [subject]
     groups: dict[bool, list[Clip]] = {False: [], True: []}
@@ -218,7 +220,7 @@ def _groups(subject: Subject) -> list[Subject]:
 def _errors(
     subject: Subject, error: InputError, prepared: PreparedRobot, options: Options
 ) -> list[Refused]:
-    """The clips that cannot be retargeted alone, with their errors; else all, with `error`."""
+    """Clips that fail individually, with their errors; if none does, all clips with `error`."""
     meter = QualityMeter(prepared.robot)
     errors = []
     for clip in subject.clips:
@@ -235,7 +237,7 @@ def _batches(clips: Sequence[RecordedMarkers]) -> Iterator[list[RecordedMarkers]
     batch: list[RecordedMarkers] = []
     for clip in clips:
         batch.append(clip)
-        if sum(one.clip.num_frames for one in batch) >= _BATCH_FRAMES:
+        if sum(track.clip.num_frames for track in batch) >= _BATCH_FRAMES:
             yield batch
             batch = []
     if batch:
@@ -288,7 +290,7 @@ def _motion(
             for points in (markers[:, columns], joints)
         )
         error = leg_orientation.orientation_error(*both).mean(axis=(1, 2))
-        # not where two of a leg's markers coincide
+        # undefined if two markers of a leg coincide
         if np.isfinite(error).all():
             figures["leg_orientation_rad"] = error
     return ReferenceMotion(

@@ -29,9 +29,9 @@ from retarget.prepared_robot import PreparedRobot
 from retarget.targets import Targets, low_pass
 from retarget.trajectory_optimization import Track, optimize
 
-# of a foot in the final poses; the offsets come from eq. 8, which has 1
+# weight of a foot in the final poses; 1 in eq. 8, which determines the offsets
 _FOOT_WEIGHT = 100.0
-# of inverse kinematics for limbs on a given root, at most; smaller steps [rad] end it
+# largest number of steps of inverse kinematics for limbs, and step size [rad] that ends it
 _STEPS = 12
 _STILL = 2e-5
 # [m] deeper feet lift the trunk, within this time [s]
@@ -98,7 +98,7 @@ def solve(
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
     on_root = replace(_with_soles(problem, prepared, limbs), hold_root=True)
     limb_goal = _concatenated(goal[:, limbs], soles)
-    # a leg out of reach moves slowly along its bounds: a few steps are as good
+    # legs out of reach converge slowly along their bounds; a few steps suffice
     solve_limbs = partial(solve_poses, iterations=_STEPS, tolerance=_STILL)
     qpos = solve_limbs(on_root, limb_goal, qpos)
     # lift the root smoothly where feet or belly are in the floor, in rounds: feet at their bounds
@@ -155,8 +155,8 @@ def _slow_down(
     """Poses (T, 7 + J) whose joints change by at most `most` (J,) [rad] a frame.
 
     on_root, goal: the limbs' problem and its targets (T, M, 3), contact points last. Joints of
-    standing legs stay if possible. A leg slower than the animal's would drag its foot through the
-    floor; the foot is lifted further there, and slowed again.
+    standing legs stay if possible. A slowed leg would drag its foot through the floor; the foot is
+    lifted there, and slowed again.
     """
     robot = prepared.robot
     rate = tracks[0].rate_hz
@@ -212,7 +212,7 @@ def free_arms(
     """Poses (T, 7 + J) whose arms move towards home where they collide with the robot.
 
     depth_of: self-collision depth (T,) [m] of poses. Arms are the limbs without feet; collisions of
-    legs stay.
+    legs are not changed.
     """
     arms = prepared.arms
     depth = depth_of(qpos)
@@ -221,7 +221,7 @@ def free_arms(
         return qpos
     home = prepared.robot.home_joints
     shares = np.zeros((len(arms), len(qpos)))
-    # of each arm the frames with less depth when this arm is at home
+    # frames of each arm with less depth if this arm is at home
     colliding = []
     for arm in arms:
         away = qpos[hit].copy()
@@ -267,7 +267,7 @@ def limit_speed(joints: Array, most: Array, keep: Bools | None = None) -> Array:
     The mean of the lowest such curve above the angles and the highest below them, which has the
     least largest distance from the angles.
 
-    keep: (T, J) angles that stay, if they are slow enough among themselves.
+    keep: (T, J) angles to preserve, if they satisfy the limit themselves.
     """
     if not (np.abs(np.diff(joints, axis=0)) > most).any():
         return joints
@@ -275,7 +275,7 @@ def limit_speed(joints: Array, most: Array, keep: Bools | None = None) -> Array:
     if keep is not None:
         lower = _above(np.where(keep, joints, -np.inf), ramp)
         upper = -_above(np.where(keep, -joints, -np.inf), ramp)
-        # the bounds cross where those that stay are too fast among themselves: take the middle
+        # the bounds cross where preserved angles exceed the limit: use the middle
         middle = 0.5 * (np.maximum(lower, -_FAR) + np.minimum(upper, _FAR))
         crossed = np.where(keep, joints, middle)
         joints = np.where(lower <= upper, np.clip(joints, lower, upper), crossed)

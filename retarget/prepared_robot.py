@@ -35,7 +35,7 @@ class PreparedRobot:
     robot: Robot
     tree: Tree
     layout: MarkerLayout
-    # of each foot its markers' places in the layout
+    # indices of each foot's markers in the layout
     foot_markers: tuple[tuple[int, ...], ...]
     # [m] over the floor of a standing foot's lowest marker, at home
     sole_height: float
@@ -70,7 +70,7 @@ class PreparedRobot:
         """The robot with only the markers among `names`.
 
         Raises:
-          InputError: markers that do not suffice.
+          InputError: too few markers.
         """
         shared = tuple(name for name in self.robot.markers if name in names)
         return self if shared == self.layout.names else PreparedRobot.of(self.robot, shared)
@@ -163,7 +163,8 @@ class PreparedRobot:
         robot = self.robot
         points = self.layout.points(theta)
         limits = robot.joint_lower, robot.joint_upper
-        # eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter
+        # eq. 8 compares angles with squared lengths: for legs of half ANYmal's length it is a
+        # quarter
         pull = _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
         return Problem(self.tree, points, robot.home_joints, *limits, pull, self.weights)
 

@@ -1,7 +1,7 @@
 """People at a robot's proportions: limbs in the recorded directions with the robot's lengths.
 
 Offsets that absorb a robot's wider hips turn knees and elbows away from the recording by 10
-degrees. So people's markers are moved to the robot's proportions, and follow it without offsets.
+degrees. So people's markers are moved to the robot's proportions, without offsets.
 Shapes: T frames, M markers. World frame, Z up, floor z = 0, metres.
 """
 
@@ -26,8 +26,8 @@ _LIMBS = (
 )
 # [m] a foot this much higher than the other has e times less weight in the body's height
 _LOW = 0.03
-# gap between soles side by side [lengths of both legs]; distance ahead of the other foot from which
-# a foot may cross [leg lengths]
+# gap between soles side by side [lengths of both legs], and distance ahead from which feet may
+# cross [leg lengths]
 _APART = 0.025
 _PAST = 0.6
 
@@ -58,9 +58,9 @@ def with_proportions(
 ) -> RecordedMarkers:
     """The clip with the robot's proportions once it is scaled by `scale`.
 
-    Standing ankles are as high as the robot's; feet keep their recorded height. Feet nearer than
-    side by side are moved apart, which changes the length of their shanks. heights: (M,) [m] of
-    standing feet, as recorded.
+    Standing ankles are as high as the robot's; feet keep their recorded height. Feet closer than
+    side by side are moved apart, which changes the shanks' lengths. heights: (M,) [m] of standing
+    feet, as recorded.
     """
     layout = prepared.layout
     home = prepared.home_markers / scale
@@ -68,7 +68,7 @@ def with_proportions(
     feet = [at[f"{side}foot"] for side in _SIDES]
     for side in _SIDES:
         for foot, end in ((at[f"{side}foot"], at.get(side + name)) for name in ("toe", "heel")):
-            # as far from the ankle on the floor as the robot's
+            # the robot's distance from the ankle on the floor
             if end is not None:
                 length = float(np.median(_length(clip.raw, foot, end)))
                 slope = np.clip((heights[foot] - heights[end]) / max(length, 1e-9), -0.9, 0.9)
@@ -122,7 +122,8 @@ def _with_lengths(markers: Array, home: Array, at: dict[str, int]) -> Array:
 def _parted(markers: Array, at: dict[str, int], width: float, past: float) -> Array:
     """Markers (T, M, 3) with ankles at least `width` [m] apart across the hips.
 
-    A soft bound, weaker the further one is ahead (`past` [m]) or the hips are from level.
+    A soft bound that decreases with the distance of one ahead (`past` [m]) and with the hips'
+    inclination.
     """
     left = unit(markers[:, at["L_hip"]] - markers[:, at["R_hip"]]) * [1.0, 1.0, 0.0]
     between = markers[:, at["L_foot"]] - markers[:, at["R_foot"]]
@@ -149,7 +150,7 @@ def _set_down(markers: Array, recorded: Array, feet: Sequence[int]) -> Array:
 
 
 def _side_by_side(prepared: PreparedRobot) -> float:
-    """From ankle to ankle where the soles at home would nearly touch [m]."""
+    """Distance of the ankles at which the soles at home nearly touch [m]."""
     home = prepared.home_markers
     y = prepared.home_soles[..., 1]
     left, right = (home[prepared.layout.names.index(f"{side}foot"), 1] for side in _SIDES)

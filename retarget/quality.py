@@ -6,7 +6,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at its size
                                 (people: its proportions) with offsets: RMS, largest [m]
     stance_lost_share           share of the recording's stances (feet times frames) in which the
-                                robot's foot is too high to stand; these are no contacts
+                                robot's foot is too high to stand; these are not contacts
     near_floor_mps              mean horizontal speed of contact points within NEAR of z = 0 [m/s]
     foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
     foot_slide_share            share of their steps from frame to frame faster than SLIDING
@@ -44,11 +44,11 @@ SLIDING = 0.05
 NEAR = 0.005
 # [m] shallower self-collisions are inaccuracies of the shapes
 TOUCHING = 0.001
-# of the legs' length; feet higher than this over the floor do not stand
+# share of the legs' length; feet higher than this above the floor do not stand
 OFF_FLOOR = 0.04
 # figures that only motions with standing or low feet have
 _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
-# of limits: a joint at its bound is within it
+# tolerance of limits, for joints at their bounds
 _TOLERANCE = 1e-9
 
 # bad values of each figure

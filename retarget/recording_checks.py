@@ -52,8 +52,8 @@ def is_misread(warnings: Sequence[str]) -> bool:
 def recording_warnings(clip: Clip, skeleton: Skeleton | None) -> list[str]:
     """The warnings of a clip's keypoints and of their skeleton; None: only of the keypoints."""
     warnings = clip_warnings(clip)
-    # of another size, or turned, the body adds no information
-    if skeleton is None or any("units?" in one or "axis?" in one for one in warnings):
+    # with another size or axis the body adds no information
+    if skeleton is None or any("units?" in warning or "axis?" in warning for warning in warnings):
         return warnings
     of_body = body_warnings(clip, skeleton)
     if any("units?" in warning for warning in of_body):
@@ -139,7 +139,7 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
 def motion_warnings(
     motion: ReferenceMotion, meter: QualityMeter, assumed: Collection[str] = ()
 ) -> list[str]:
-    """The warnings of an imported robot motion: the first fault of pose and feet, and its rate.
+    """The warnings of an imported robot motion: the first problem of pose and feet, and its rate.
 
     meter: of the robot. assumed: as of `RobotMotion`.
     """
@@ -169,7 +169,7 @@ def _off_floor(motion: ReferenceMotion) -> str:
 def root_warning(qpos: Array) -> str:
     """The warning of a root (T, 7 + J) more than 60 degrees from upright most of the time; "" for
     none."""
-    hint = "order of the quaternion? root frame? axis?"
+    hint = "check the quaternion's order, the root frame and the axis"
     message = f"its root lies or is upside down most of the time ({hint})"
     return message if np.median(rotations.rotate(qpos[:, 3:7], UP)[:, 2]) < 0.5 else ""
 
@@ -177,15 +177,16 @@ def root_warning(qpos: Array) -> str:
 def retargeting_warning(
     motion: ReferenceMotion, warnings: Sequence[str], *, cleaned: bool = False
 ) -> str:
-    """The warning of a misread recording ("looks wrong: ...") or of a hard motion; "" for none.
+    """The warning of a misread recording ("looks wrong: ...") or of a difficult motion; "" for
+    none.
 
     warnings: of its recording; errors and limits that follow from them are not repeated.
-    cleaned: stretches that are hard for the robot are dropped, and listed elsewhere.
+    cleaned: difficult stretches are dropped, and listed separately.
     """
     error = motion.quality.get("rms_marker_m", 0.0)
     violations = violations_of(motion)
     far = error > MISREAD_RMS
-    # a lying body may be one: no axis was mixed up where the markers fit
+    # the body may really lie: the axis is right if the markers fit
     reasons = [warning for warning in warnings if far or not warning.startswith("lies")]
     if any(hint in reason for reason in reasons for hint in _MISREAD):
         return f"{WRONG}: {'; '.join(reasons)}"
@@ -198,7 +199,7 @@ def retargeting_warning(
     if violations > 0 and not cleaned:
         count = counted(round(violations), "limit violation")
         reasons.append(f"{count} (too fast for the robot? else rate, source_rate_hz=)")
-    return f"needs a look: {'; '.join(reasons)}" if reasons else ""
+    return f"suspicious: {'; '.join(reasons)}" if reasons else ""
 
 
 def violations_of(motion: ReferenceMotion) -> float:

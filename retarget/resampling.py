@@ -1,8 +1,8 @@
 """Motions at another rate: cubic splines for places and joints, SQUAD for the root's rotation.
 
 As Bohez et al. 2022 (arXiv 2203.17138) bring recordings to a robot's control rate. The first frame
-stays where it is; frames run as far as the motion does, never beyond it.
-Shapes: T frames before, S after, J joints, F feet.
+does not change; no frame is beyond the end of the motion. Shapes: T frames before, S after, J
+joints, F feet.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int =
     # measured with 19 numbers: 36 MiB from 20,000 frames to as many (by this 41), 340 from 200,000
     # to 40,000 (337)
     needed = 8.0 * (3.0 * count * (width + 1) + 11.0 * frames * width)
-    what = f"resampling {frames:,} frames from {rate_hz:g} to {new_rate_hz:g} Hz"
-    require_memory(needed, what)
+    label = f"resampling {frames:,} frames from {rate_hz:g} to {new_rate_hz:g} Hz"
+    require_memory(needed, label)
     return np.minimum(np.arange(count) * ratio, frames - 1.0)
 
 
@@ -78,7 +78,7 @@ def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> Reference
     """The motion at another rate; itself if that is its rate.
 
     Joints stay within the robot's limits where a spline would overshoot them. Contacts are the
-    nearest frame's. The quality figures stay those of the original.
+    nearest frame's. The quality figures are not changed.
 
     Raises:
       InputError: as `frame_times`, or a rate that leaves fewer than two frames.

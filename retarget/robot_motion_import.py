@@ -66,7 +66,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:
-    """Compare the file's body positions, where it names them, with the robot's kinematics.
+    """Compare the file's named body positions with the robot's kinematics.
 
     Raises:
       InputError: a distance beyond POSE_TOLERANCE.

@@ -33,7 +33,8 @@ _FOUR_LEGS = ("paw", "hind", "tail", "hock", "carp", "scap", "withers")
 
 
 def skeleton_template(names: Sequence[str], why: str) -> str:
-    """The text of a skeleton file to be completed; `why` no skeleton fits is a comment in it.
+    """The text of a skeleton file to complete; `why`: the reason that no skeleton fits, a comment
+    in it.
 
     Markers without a guess are comments. Sides are those of the names; `npmp inspect` and
     `npmp retarget` warn where the body is the other way round.
@@ -67,5 +68,5 @@ def _comment(text: str) -> str:
 
 
 def _guess(names: Sequence[str], hints: Sequence[str]) -> str:
-    """The first name with the strongest hint."""
+    """The first name that contains the strongest hint."""
     return next((name for hint in hints for name in names if hint in plain_name(name)), "")

@@ -81,7 +81,7 @@ def _prefix(names: Sequence[str]) -> int:
 
 
 def read_skeleton(path: Path) -> Skeleton:
-    """A skeleton file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses do not count.
+    """A skeleton file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses are ignored.
 
     Raises:
       InputError: other contents, or weights that do not sum to 1.
@@ -121,8 +121,8 @@ def find_skeleton(
 ) -> Skeleton:
     """The skeleton of clips of one subject, for a robot with these markers or for any.
 
-    By the markers' own names, else by the keypoints' names, else by movement. skeleton: a file or
-    the name of a shipped one instead.
+    It is found by the markers' names, the keypoints' names, or movement, in this order. skeleton: a
+    file or the name of a shipped one instead.
 
     Raises:
       InputError: a skeleton that fits neither the clips nor the robot, or an ambiguous one.
@@ -165,7 +165,7 @@ def _selected(skeleton: str, clip: Clip) -> Skeleton:
 def _by_name(clips: Sequence[Clip]) -> Skeleton | None:
     """The shipped skeleton with most markers whose keypoints the clips have.
 
-    Names of a person without toes can be those of a dog: a tail decides, else its movement.
+    Names of a person without toes can be a dog's; then a tail decides, otherwise the movement.
     """
     names = clips[0].names
     candidates = (skeleton.matched(names) for skeleton in shipped_skeletons().values())
@@ -190,7 +190,7 @@ def detect_skeleton(clips: Sequence[Clip]) -> Skeleton:
       InputError: as `detect_limbs`, of the longest clip.
     """
     errors = []
-    for clip in sorted(clips, key=lambda one: -one.duration_s)[:_TRIES]:
+    for clip in sorted(clips, key=lambda clip: -clip.duration_s)[:_TRIES]:
         try:
             limbs = detect_limbs(clip)
             break
@@ -207,7 +207,7 @@ def detect_skeleton(clips: Sequence[Clip]) -> Skeleton:
 
 
 def _person(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
-    """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; of the trunk the keypoint
+    """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; and the trunk's keypoint
     nearest to the middle of the shoulders."""
     column: dict[str, int] = {}
     for letter, arm, leg in zip("LR", limbs.upper, limbs.lower, strict=True):

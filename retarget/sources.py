@@ -35,13 +35,13 @@ Explain = Callable[[Path, Exception], str]
 
 
 def failure_line(failure: Failure) -> str:
-    """A failure on one line, with the recording."""
+    """The message of a failure on one line, with the recording."""
     label, reason = failure
     return reason if label in reason else f"{label}: {reason}"
 
 
 class Excerpt(NamedTuple):
-    """A file and the frames of it to use."""
+    """A file and its range of frames."""
 
     path: Path
     start: int
@@ -49,7 +49,7 @@ class Excerpt(NamedTuple):
     stop: int | None
 
     def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
-        """These frames of the recording; a stop beyond its end is its end.
+        """These frames of the recording; a stop beyond its end is clamped.
 
         The part's name has them ("walk_800_1400").
 
@@ -69,7 +69,7 @@ class Excerpt(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """The file of a clip and the reader's options; kept in the dataset's provenance."""
+    """The file of a clip and the reader's options, for the dataset's provenance."""
 
     clip: str
     file: str
@@ -80,7 +80,7 @@ class Origin:
     # metres per unit, or the unit's name; None: the file's
     scale: float | str | None
     up: str
-    # of several; None: the first
+    # subject to select; None: the first
     subject: str | None = None
     # as of `Clip` and `RobotMotion`
     assumed: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Origin:
 RATE_KEY = "source_rate_hz"
 # the commands' keys of assumed values, where they differ
 _KEYS = {"rate_hz": RATE_KEY}
-# of assumed values without a key
+# assumed values without a key
 _WORDS = {
     "names": "the dog set's keypoints",
     "joint_names": "the documented robot's joints",
@@ -124,10 +124,10 @@ def assumptions(origins: Iterable[Origin], without_rate: Collection[str] = ()) -
                 line = assumption(option, getattr(origin, option, None))
                 clips.setdefault(line, []).append(origin.clip)
     subjects = {
-        line: f"{names[0]} does" if len(names) == 1 else f"{len(names)} recordings do"
+        line: names[0] if len(names) == 1 else f"{len(names)} recordings"
         for line, names in clips.items()
     }
-    return [f"{line} ({subject} not say)" for line, subject in subjects.items()]
+    return [f"{line} (not in {subject})" for line, subject in subjects.items()]
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Recordings:
     """The clips and robot motions of recordings."""
 
     clips: list[Clip] = field(default_factory=list)
-    # of the robot, imported
+    # imported motions of the robot
     motions: list[ReferenceMotion] = field(default_factory=list)
-    # of each clip and motion, by its name
+    # origin of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
     # its name in the file, by its name
     entries: dict[str, str] = field(default_factory=dict)
@@ -201,7 +201,7 @@ def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
             return [Excerpt(path, first, last) for path in files_of(place)]
         if _exists(place):
             expected = f"expected FILE@START:STOP, e.g. {place}@100:700"
-            raise InputError(f"{text!r}: {frames!r} are no frames, {expected}")
+            raise InputError(f"{text!r}: {frames!r} are not frames, {expected}")
     return [Excerpt(path, start, stop) for path in files_of(source)]
 
 
@@ -279,7 +279,7 @@ def _read(path: Path, robot: Robot, options: dict[str, Any]) -> list[Read]:
 
 
 def reader_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a recording's reader with their defaults; of a robot motion `names` are its
+    """The options of a recording's reader with their defaults; for a robot motion `names` are its
     joints. options: `names` decides between the two."""
     try:
         kind = kind_of(path, options.get("names", ()))
@@ -305,7 +305,7 @@ def read_recordings(
     options: Mapping[str, Any],
     explain: Explain = lambda _, error: str(error),
 ) -> Recordings:
-    """Read and crop recordings under unique names; failures are listed, the rest goes on.
+    """Read and crop recordings under unique names; failures are listed.
 
     options: of the readers, each for the files that take it (`reader_options`). explain: the reason
     of an error of a file.

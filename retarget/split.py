@@ -1,4 +1,5 @@
-"""Train and validation motions, split by recording: no part or mirror of one is on both sides."""
+"""Train and validation motions, split by recording: parts and mirrors of a recording are on one
+side."""
 
 from __future__ import annotations
 
@@ -73,9 +74,9 @@ def split(
 def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozenset[str]:
     """The recordings for validation, of the seconds (B,) that each spends in B bins of speed.
 
-    Of some greedy choices in random orders, the one whose bins are nearest to `share` of all the
-    recordings' (least chi-squared), by names and seed only. Of two or more recordings at least one
-    is chosen and at least one is not; a single one is never chosen.
+    The best of several greedy choices in random orders: its bins are nearest to `share` of all
+    recordings' bins (least chi-squared). It depends on names and seed only. At least one of two or
+    more recordings is chosen, and at least one is not; a single one is never chosen.
     """
     names = sorted(profile)
     seconds = {name: float(np.sum(profile[name])) for name in names}
@@ -99,7 +100,7 @@ def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozens
 def _greedy(order: Sequence[str], seconds: Mapping[str, float], share: float) -> frozenset[str]:
     """Names whose `seconds` sum up to about `share` of all.
 
-    They are taken in `order` while they fit; at last one is added that brings the sum nearer.
+    Names are added in `order` while they fit; then one more if it reduces the difference.
     """
     goal = share * sum(seconds[name] for name in sorted(order))
     chosen: list[str] = []

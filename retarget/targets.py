@@ -3,9 +3,9 @@
 Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet,
 headings
 
-Everything is brought to the output rate before anything is solved: a motion resampled afterwards
-would have feet that slide at every step between two frames, and joints beyond their bounds.
-Shapes: T frames of the recording, S frames of the output, M markers, F feet.
+All inputs are resampled to the output rate before the poses are solved. A motion resampled
+afterwards would have sliding feet, and joints beyond their bounds. Shapes: T frames of the
+recording, S frames of the output, M markers, F feet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SOLE_STANCE_HEIGHT = 0.03
 class RecordedMarkers:
     """A clip's markers at its size and rate, over its floor z = 0.
 
-    Of people `raw`, `smooth` and `heights` are of a body with the robot's proportions.
+    For people `raw`, `smooth` and `heights` have the robot's proportions.
     """
 
     clip: Clip
@@ -55,7 +55,7 @@ class RecordedMarkers:
     legs: Array
     # (M,) [m] of the markers of standing feet; NaN for others
     heights: Array
-    # of the recorded floor, which is levelled
+    # slope of the recorded floor, which is levelled
     slope: float
 
 
@@ -133,9 +133,9 @@ def body_scale(
 ) -> float:
     """The factor on the recordings' lengths: the option's, or standing legs as long as the robot's.
 
-    Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
-    robot with longer legs takes a dog's steps as they are. The median over feet and recordings
-    counts, so that a sitting animal does not.
+    Bodies of nearly the robot's size are not scaled, and smaller ones are never enlarged: a robot
+    with longer legs can make a dog's steps. The median over feet and recordings is used, which
+    ignores sitting animals.
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)
@@ -155,7 +155,7 @@ def body_scale(
 def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) -> Array:
     """(M,) [m] how high standing feet carry their markers in the recordings; 0 for other markers.
 
-    Where no foot ever stands: as high as the robot's do.
+    If no foot ever stands, they are the robot's.
     """
     heights = np.stack([clip.heights for clip in clips])
     layout = prepared.layout

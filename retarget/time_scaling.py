@@ -1,6 +1,6 @@
 """Time scaling of motions: copies at other tempos in a training set.
 
-Gravity does not scale, so a jump fits worse than a walk: keep factors near 1.
+Gravity does not scale, so keep factors near 1, especially for jumps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def with_tempos(
 ) -> MotionSet:
     """A training set with copies of every motion at other tempos.
 
-    Per second of a motion half of the sampling weight goes to its copies. Copies of fewer than
+    Copies get half of a motion's sampling weight per second. Copies of fewer than
     `min_frames` are left out, and those whose joints exceed the robot's speed limits where the
     original's do not; a motion without copies gets twice its weight.
 

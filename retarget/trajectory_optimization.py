@@ -1,8 +1,8 @@
 """Trajectory optimization of flat feet: standing soles, leg directions and joint speeds at once.
 
-Frame by frame these conflict: a nearly straight leg needs a fast knee for a small rise of the hip,
-and slowing the knee afterwards moves the standing foot. So all frames are solved together, a sparse
-least-squares problem over time:
+Solved per frame, these conflict: a nearly straight leg needs a fast knee for a small rise of the
+hip, and slowing the knee afterwards moves the standing foot. So all frames are solved together, a
+sparse least-squares problem over time:
 
     sum_t  leg vectors, joints, root near the initial motion
          + standing soles where they stand, others not below                      (far heavier)
@@ -33,9 +33,9 @@ _SOLE = 2000.0
 _SPEED = 50.0
 # [1/rad^2]
 _BOUND = 50.0
-# of the distance from the initial motion: root position [1/m^2], attitude, joints [1/rad^2]
+# weights of the distance from the initial motion: root position [1/m^2], attitude, joints [1/rad^2]
 _NEAR = (0.02, 0.02, 1e-3)
-# of its second differences
+# weights of its second differences
 _BEND = (5.0, 0.05, 0.02)
 _ITERATIONS = 40
 # [m or rad]

@@ -1,9 +1,8 @@
 """Sampling weights that flatten the histogram of speeds.
 
-Animals stand and stroll far more than they run. The paper samples clips about uniformly over
-velocities (Bohez et al. 2022, arXiv 2203.17138); here each motion gets one weight per second such
-that the weighted histogram of the root's horizontal speed comes out about even.
-Shapes: N motions, B bins, T frames.
+Animals stand and walk far more than they run. The paper samples clips about uniformly over
+velocities (Bohez et al. 2022, arXiv 2203.17138); here each motion gets a weight per second that
+flattens the histogram of the root's horizontal speed. Shapes: N motions, B bins, T frames.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mocap_data.motion import speeds as root_speeds
 BINS = 10
 # between the largest and the smallest weight
 MAX_RATIO = 30.0
-# on the dog set more hardly flatten further, and ever fewer motions carry the weight
+# on the dog set larger ratios hardly flatten further, and concentrate the weight on fewer motions
 _ROUNDS = 5
 # smallest weights to try
 _FLOORS = 60

@@ -1,6 +1,6 @@
 """Speed, as one JSON object on the last line printed: `python -m npmp.experiments.benchmarks.NAME`.
 
-After the options stand keys of npmp imitate, e.g. algo=mo_vmpo robot=op3.
+Keys of npmp imitate follow the options, e.g. algo=mo_vmpo robot=op3.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def settings(command: Verb, keys: list[str], required: list[str]) -> tuple[Any, 
 
 
 def motions_of(data: Path | None, robot: Robot) -> MotionSet:
-    """The dataset, else the generated dog gaits."""
+    """The dataset; by default generated dog gaits."""
     return retarget_many(demo_clips(), robot) if data is None else load_motions(data, robot)
 
 

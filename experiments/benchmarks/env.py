@@ -1,4 +1,4 @@
-"""Environment steps per second against the bare physics, in the same process on the same
+"""Environment steps per second compared with the physics alone, in one process and on the same
 states."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 16
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure and show the figures."""
+    """Measure and print the figures."""
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=1024, help="simulations stepped at once")
     options.add_argument("--seconds", type=float, default=10.0, help="measuring time in all")
@@ -26,10 +26,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
-    """The figures of either side.
+    """Figures of environment and physics.
 
-    The robots follow the reference's joint angles and are reset where they fail, as in training.
-    Blocks of the environment and of the bare physics alternate, and totals are compared.
+    Robots follow the reference's joint angles and are reset after failures, as in training. Blocks
+    of both alternate, and their totals are compared.
     """
     robot = robots.load(config.robot)
     env = tasks.make(
@@ -44,7 +44,7 @@ def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
     steps = resets = 0
     spent = physics = 0.0
     with recorded_physics(env) as recorded:
-        # the first block pays for imports, caches and threads
+        # the first block includes imports, caches and threads
         for block in range(10**9):
             done = []
             begin = finished(env.device)

@@ -1,7 +1,7 @@
-"""The time of imitation learning by part, against the bare physics on the same states.
+"""The time of imitation learning by part, compared with the physics alone on the same states.
 
-Iterations are timed as `npmp imitate` makes them. The bare physics (`bare`) then takes the steps
-that the simulator was asked for.
+Iterations are those of `npmp imitate`. The physics alone (`bare`) then repeats the simulator's
+calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npmp.tasks import Imitation
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure and show the figures."""
+    """Measure and print the figures."""
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=10.0, help="of iterations")
     args = options.parse_args(arguments)
@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(config: imitate.ImitateKeys, run: Run, args: Any) -> dict[str, Any]:
-    """Environment steps per second of the whole, and the parts' shares: iterations for so many
-    seconds, after two that pay for imports, caches and compiling."""
+    """Environment steps per second, and the share of each part, over iterations of at least so many
+    seconds. Two iterations before them include imports, caches and compilation."""
     robot = robots.load(config.robot)
     training_settings = imitate.settings_of(config, run)
     task = Imitation(robot, training_settings.task, motions_of(args.data, robot))
@@ -72,7 +72,7 @@ def measure(config: imitate.ImitateKeys, run: Run, args: Any) -> dict[str, Any]:
         "algo": run.chosen["algo"],
         "samples_per_s": round(steps / spent, 1),
         "sampler_share": round(sampler / spent, 4),
-        "learner_share": round(learner / spent, 4),  # overlapped, it counts both threads
+        "learner_share": round(learner / spent, 4),  # with overlap the sum of both threads
         "ratio_to_raw_physics": round(raw / sampler, 4),
         "sampler_steps_per_s": round(steps / sampler, 1),
         "raw_physics_steps_per_s": round(steps / raw * env.robots.substeps, 1),

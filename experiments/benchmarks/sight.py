@@ -1,5 +1,5 @@
-"""The cost of height maps and depth cameras: environment steps in multiples of the bare physics,
-measured in turn in the same process; and images per second and core."""
+"""The cost of height maps and depth cameras: time of environment steps relative to the physics
+alone, and images per second and core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npmp.experiments import imitate
 from npmp.experiments.benchmarks import parser, settings, show
 from npmp.tasks.walk import Walk, WalkConfig
 
-# control steps of a block; a camera of 10 Hz looks five times
+# control steps of a block; a camera of 10 Hz takes five images
 BLOCK = 25
 LARGE = to_plain(replace(CAMERAS["stereo"], size=(64, 36)))
 SENSING: dict[str, dict[str, Any]] = {
@@ -29,7 +29,7 @@ SENSING: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure and show the figures."""
+    """Measure and print the figures."""
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
     options.add_argument("--blocks", type=int, default=8, help="of each kind of sensing")
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
-    """Control steps per second and time in multiples of the physics', by kind of sensing."""
+    """Control steps per second, and time relative to the physics, by kind of sensing."""
     robot = robots.load(config.robot)
     place = run.place | {"seed": run.seed}
     envs = {
@@ -59,7 +59,7 @@ def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
                     step = env.step(torch.zeros(env.num_envs, env.num_actions))
                     env.reset(step.terminated | step.truncated)
                 seconds = finished(env.device) - begin
-                if block:  # the first pays for caches
+                if block:  # the first includes caches
                     spent[name] += seconds
                     physics[name] += repeat_physics(env, recorded)
     steps = args.blocks * BLOCK * args.num_envs

@@ -1,13 +1,11 @@
-"""A scripted way of getting up for quadrupeds whose legs turn all the way around: a teacher for
-task=recover.
+"""A scripted teacher for task=recover, for quadrupeds whose legs turn all the way around.
 
     npmp reuse task=recover algo=clone joint_space=true module=anymal_b_dog \
       teacher=experiments/examples/righting.py:RightingTeacher
 
-Lying on its back a robot stretches the legs of one side past its back until they push it over; on
-its side it presses with the legs below; on its belly it crouches, then stands up. Where the joints
-should be follows from how far it is rolled over, by keyframes; which side it rolls over and whether
-it stands up already is remembered.
+On its back the robot stretches the legs of one side past its back until they push it over. On its
+side it presses with the lower legs. On its belly it crouches, then stands up. Keyframes map the
+roll angle to joint targets. The state is the side it rolls over, and whether it stands up.
 """
 
 from __future__ import annotations
@@ -32,13 +30,14 @@ Keyframes = tuple[tuple[float, float, float], ...]
 
 @dataclass(frozen=True)
 class RightingConfig:
-    """How ANYmal B gets up [D: by the cross-entropy method in simulation, docs/recovery.md].
-    Keyframes are joint angles [rad] of the left fore leg, from the root outwards; the other legs'
-    are its mirror images. Raises ValueError for values out of range."""
+    """Settings of the script, for ANYmal B [D: by the cross-entropy method in simulation,
+    docs/recovery.md]. Keyframes are joint angles [rad] of the left fore leg, from the root
+    outwards; those of the other legs are mirror images. Raises ValueError for values out of
+    range."""
 
-    # of the keyframes: 0 upright, 180 on its back
+    # roll angles of the keyframes: 0 upright, 180 on the back
     roll_deg: tuple[float, ...] = (0.0, 36.0, 63.0, 90.0, 111.6, 135.0, 180.0)
-    # legs of the side that it rolls over
+    # keyframes of the legs on the side that it rolls over
     below: Keyframes = (
         (-0.03, 1.52, -2.77),
         (-0.16, 1.27, -2.49),
@@ -48,7 +47,7 @@ class RightingConfig:
         (0.88, -2.4, -1.61),
         (0.78, -1.64, -2.51),
     )
-    # legs of the other side
+    # keyframes of the legs on the other side
     above: Keyframes = (
         (0.11, 1.07, -2.41),
         (-0.02, 1.88, -2.55),
@@ -60,15 +59,15 @@ class RightingConfig:
     )
     # largest change of targets [rad/s]
     speed: float = 12.0
-    # a robot that leans less stands up from the crouch of the first keyframe,
+    # largest tilt from which the robot stands up, from the crouch of the first keyframe
     upright_deg: float = 34.4
-    # once all joints are so near to the crouch [rad],
+    # largest distance of the joints from the crouch before standing up [rad]
     near: float = 0.5
-    # or after this time
+    # time after which it stands up in any case
     wait_s: float = 0.5
-    # standing, targets are beyond the home pose by this times what joints miss it by
+    # gain of the targets on the distance from the home pose while standing
     firm: float = 1.0
-    # rolling over its back by more changes the side
+    # roll beyond the back that changes the side
     turn_back_deg: float = 28.6
 
     def __post_init__(self) -> None:
@@ -76,7 +75,7 @@ class RightingConfig:
         ranges.not_negative(self, "wait_s", "firm")
         knots = list(self.roll_deg)
         if knots != sorted(set(knots)) or knots[:1] + knots[-1:] != [0.0, 180.0]:
-            raise ValueError(f"roll_deg must rise from 0 to 180, got {knots}")
+            raise ValueError(f"roll_deg={knots}: must increase from 0 to 180 [degrees]")
         for name in ("below", "above"):
             frames = getattr(self, name)
             if len(frames) != len(self.roll_deg) or any(len(frame) != 3 for frame in frames):
@@ -86,7 +85,7 @@ class RightingConfig:
 
 
 class RightingState(NamedTuple):
-    """What the script carries from step to step."""
+    """The state of the script."""
 
     side: Tensor  # (n,) that it rolls over: 1 its right, -1 its left; 0 where an episode begins
     upright_s: Tensor  # (n,) for how long it has not leaned much
@@ -94,14 +93,14 @@ class RightingState(NamedTuple):
 
 
 class RightingTeacher:
-    """The script as a policy of task `recover`; it knows robots' true states, and goes on from
-    whatever targets they had before."""
+    """The script as a policy of task `recover`. It observes true states, and starts from the
+    current targets."""
 
     config_type = RightingConfig
 
     def __init__(self, env: TaskEnv[Any], config: RightingConfig | None = None):
-        """Raises InputError for a robot without four legs of three joints, or mirrors left_right
-        and front_back."""
+        """Raises InputError for a robot without four legs of three joints, or without mirrors
+        left_right and front_back."""
         robot = env.robot
         device = env.device
         self.env = env
@@ -140,7 +139,8 @@ class RightingTeacher:
         return PolicyOutput(target - home), RightingState(side, waited, stands)
 
     def _targets(self, roll: Tensor, side: Tensor) -> Tensor:
-        """Joints (n, nu) of the keyframes about rolls of (n,) [rad], 0 to pi, over a side (n,)."""
+        """Joint angles (n, nu) interpolated between keyframes. roll: (n,) [rad], 0 to pi. side:
+        (n,)."""
         c = self.config
         knots = roll.new_tensor(c.roll_deg).deg2rad()
         frames = roll.new_tensor((c.below, c.above))  # (2, K, 3)
@@ -153,14 +153,14 @@ class RightingTeacher:
 
 
 def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
-    """By which the first leg's angles are multiplied for each of four legs, (4, 3), and which are
-    on the left, (4,) bool."""
+    """Factors of the first leg's angles for each leg, (4, 3), and whether it is a left leg, (4,)
+    bool."""
     wanted = {"left_right", "front_back"}
     mirrors = robot.symmetries
     if len(robot.joint_names) != 12 or len(robot.foot_bodies) != 4 or not wanted <= set(mirrors):
         raise InputError(
-            f"no script for getting up for robot '{robot.name}': it takes four legs of three joints"
-            " and mirrors"
+            f"no script for getting up for robot '{robot.name}': expected four legs of three "
+            "joints, and mirrors"
         )
     data = posed(robot.model(visuals=False), robot.home_joints)
     feet = np.array([data.body(foot).xpos for foot in robot.foot_bodies])
@@ -170,7 +170,7 @@ def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
     legs = side + mirrors["left_right"].mirror_joints(side)
     if not np.all(np.abs(legs) == 1.0):
         raise InputError(
-            f"no script for getting up for robot '{robot.name}': its legs' joints do not stand side"
-            " by side"
+            f"no script for getting up for robot '{robot.name}': expected the joints of each leg "
+            "to be contiguous"
         )
     return legs.reshape(4, 3).astype(np.float32), feet[:, 1] > 0.0

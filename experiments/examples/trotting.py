@@ -1,13 +1,12 @@
-"""A scripted trot over any ground, for robots with four legs of three joints: a teacher for
-task=walk.
+"""A scripted teacher for task=walk: a trot over any ground, for robots with four legs of three
+joints.
 
     npmp reuse algo=clone joint_space=true module=anymal_b_dog task.clock_s=0.46 \
       teacher=experiments/examples/trotting.py:TrotTeacher
 
-It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock or one
-of its own; where a foot is put follows from the velocity (Raibert 1986); feet on the ground push
-the body to where it should be, and carry its weight. Its numbers are from the cross-entropy method
-(docs/rough_ground.md).
+It observes true states and the ground. Diagonal legs swing alternately, by the task's clock or its
+own. Raibert's rule gives the footholds (Raibert 1986). Feet in stance move the body to its target
+pose and carry its weight. Its settings are from the cross-entropy method (docs/rough_ground.md).
 """
 
 from __future__ import annotations
@@ -29,54 +28,54 @@ from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.inputs import Clock
 
-_MIDDLE = 0.7  # of the period: legs stand and carry their share
-_SETTLED = 0.6  # of the swing: from here on a foothold stays
+_MIDDLE = 0.7  # phase from which legs in stance carry their full share
+_SETTLED = 0.6  # share of the swing after which a foothold is fixed
 
 
 @dataclass(frozen=True)
 class TrotConfig:
-    """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for
-    values out of range."""
+    """Settings of the script, for ANYmal B [D: by the cross-entropy method in simulation]. Raises
+    ValueError for values out of range."""
 
-    # in which each leg swings once, where the task has no clock
+    # period of the gait without a clock of the task
     period_s: float = 0.46
     # share of the period that a leg swings
     swing: float = 0.398
-    # of the root above the mean of the ground around
+    # height of the root above the mean of the surrounding ground
     height_m: float = 0.478
-    # of a swinging foot above the highest ground on its way
+    # clearance of a swinging foot above the highest ground on its path
     clearance_m: float = 0.063
-    # share of the swing until the foot is up there
+    # share of the swing until the foot is up
     rise: float = 0.228
-    # of the stance, in the home pose's
+    # width of the stance, relative to the home pose's
     width: float = 1.098
-    # of the stance, in the home pose's
+    # length of the stance, relative to the home pose's
     length: float = 0.774
-    # of all footholds, forwards
+    # forward shift of all footholds
     shift_m: float = 0.048
-    # footholds are ahead by this times (velocity - command)
+    # foothold shift per (velocity - command)
     raibert_s: float = 0.103
-    # swinging feet are ahead of their time by this: drives lag
+    # lead time of swinging feet, as drives lag
     lead_s: float = 0.043
-    # the body is pushed ahead by this times the command,
+    # forward shift of the body per command
     ahead_s: float = 0.073
-    # and by this times (command - velocity)
+    # forward shift of the body per (command - velocity)
     ahead_error_s: float = 0.068
-    # it is turned ahead by this times (yaw_cmd + (yaw_cmd - yaw)), yaw rates
+    # turn of the body per yaw_cmd + (yaw_cmd - yaw), yaw rates
     turn_s: float = 0.11
-    # share of a missing height that feet push down by
+    # gain of the height error
     up: float = 0.343
-    # share of a lean that feet push against
+    # gain of the tilt
     level: float = 0.482
-    # and of the lean's rate
+    # gain of the tilt rate
     damp_s: float = 0.057
-    # share of the ground's slope that the body takes on
+    # share of the ground's slope in the body's target pitch
     slope: float = 0.818
-    # share of the weight that joints carry beforehand
+    # share of the weight in the feedforward torques
     support: float = 0.814
-    # from one command to the next [m/s^2], twice that in turning [rad/s^2]
+    # acceleration between commands [m/s^2]; twice that value for yaw [rad/s^2]
     acceleration: float = 1.63
-    # gains [Nm/rad, Nm s/rad] like those of drives that a model moves; null: the robot's own
+    # gains similar to those of an actuator model [Nm/rad, Nm s/rad]; null: the robot's
     drives: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class TrotConfig:
 
 
 class TrotState(NamedTuple):
-    """What the script carries from step to step."""
+    """The state of the script."""
 
     phase: Tensor  # (n,) of the stride, in [0, 1), where the task has no clock
     velocity: Tensor  # (n, 3) on its way to the command
@@ -114,8 +113,8 @@ class TrotTeacher:
     config_type = TrotConfig
 
     def __init__(self, env: TaskEnv[Any], config: TrotConfig | None = None):
-        """Raises InputError for a robot without four legs of three joints, or that is much larger
-        or smaller than the script's, and for a script of other drives than the robot's."""
+        """Raises InputError for a robot without four legs of three joints or of another size, and
+        for other drives than the robot's."""
         robot = env.robot
         device = env.device
         self.env = env
@@ -188,7 +187,7 @@ class TrotTeacher:
         swings = of_leg < c.swing
         stands = self._stands(state.stands, swings, robot, forward, command)
         swings = swings & ~stands.unsqueeze(-1)
-        share = (of_leg / c.swing).clamp(max=1.0)  # of the swing that is over
+        share = (of_leg / c.swing).clamp(max=1.0)  # elapsed share of the swing
         foot = self.feet(robot.root_pos, robot.root_rot, robot.joint_pos)[:, :, 0]
         anew = (swings & ~state.swung) | is_first.unsqueeze(-1)
         lifted = torch.where(anew.unsqueeze(-1), foot, state.lifted)
@@ -196,7 +195,7 @@ class TrotTeacher:
         spot = self._footholds(robot, yaw, forward, command, share, period_s, ground)
         foothold = torch.where(free.unsqueeze(-1), spot, state.foothold)
         swinging = self._swinging(lifted, foothold, share, period_s, ground)
-        # feet in the root's frame: those that swing as it will be, those that stand as it should be
+        # feet in the root's frame: in swing at its next pose, in stance at its target pose
         there = robot.root_pos + c.lead_s * velocity
         aim = torch.where(
             swings.unsqueeze(-1),
@@ -219,14 +218,14 @@ class TrotTeacher:
     def _stands(
         before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, command: Tensor
     ) -> Tensor:
-        """Which robots stand, (n,) bool: those that were command to and are nearly still; a change
-        waits until no leg swings."""
+        """Whether robots stand, (n,) bool: their command is zero and they are nearly still. The
+        value changes only while no leg swings."""
         turning = torch.linalg.vector_norm(state.root_ang_end, dim=-1)
         calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * turning
         still = (command.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
         return torch.where(swings.any(-1), before, still)
 
-    # --- legs that swing ---
+    # --- swing ---
 
     def _footholds(
         self,
@@ -238,8 +237,7 @@ class TrotTeacher:
         period_s: float,
         ground: Any,
     ) -> Tensor:
-        """Where feet are to be put: on the ground at the middle of the stance that follows. (n, 4,
-        3)."""
+        """Footholds (n, 4, 3): points on the ground at the middle of the following stance."""
         c = self.config
         turn = yaw[:, :2, :2].transpose(-1, -2)
         # to the middle of the stance [s]
@@ -257,8 +255,8 @@ class TrotTeacher:
     def _swinging(
         self, lifted: Tensor, foothold: Tensor, share: Tensor, period_s: float, ground: Any
     ) -> Tensor:
-        """Where swinging feet should be, (n, 4, 3): up before they go ahead, over whatever is in
-        between, and down."""
+        """Targets (n, 4, 3) of swinging feet: up, forward over the highest ground in between, and
+        down."""
         c = self.config
         share = (share + c.lead_s / (c.swing * period_s)).clamp(max=1.0)
         along = _smooth((share - 0.5 * c.rise) / (0.9 - 0.5 * c.rise)).unsqueeze(-1)
@@ -272,7 +270,7 @@ class TrotTeacher:
         place = lifted[..., :2] + (foothold - lifted)[..., :2] * along
         return torch.cat((place, height.unsqueeze(-1)), -1)
 
-    # --- legs that stand ---
+    # --- stance ---
 
     def _standing(
         self,
@@ -283,7 +281,7 @@ class TrotTeacher:
         foot: Tensor,
         ground: Any,
     ) -> Tensor:
-        """Where standing feet are in the frame of a root that is where it should be, (n, 4, 3)."""
+        """Positions (n, 4, 3) of standing feet in the frame of the root's target pose."""
         c = self.config
         x, y = self.under.unbind(-1)
         under = ground(points_around(state, self.under))
@@ -305,8 +303,8 @@ class TrotTeacher:
     def _carrying(
         self, state: RobotState, joints: Tensor, of_leg: Tensor, swings: Tensor
     ) -> Tensor:
-        """Torques (n, nu) [Nm] of the legs that stand: they carry the weight, which is taken on and
-        given off over a tenth of the stance."""
+        """Torques (n, nu) [Nm] of the legs in stance, which carry the weight. It is ramped over a
+        tenth of the stance."""
         c = self.config
         soft = ((of_leg - c.swing) / 0.08).clamp(0.0, 1.0) * ((1.0 - of_leg) / 0.08).clamp(0.0, 1.0)
         load = (~swings) * (0.15 + 0.85 * soft)
@@ -330,8 +328,8 @@ class TrotTeacher:
         return place[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
 
     def _bent(self, aim: Tensor, joints: Tensor) -> Tensor:
-        """Joints (n, nu) within their limits that bring feet to places (n, 4, 3) in the root's
-        frame: Gauss-Newton from where they are, as near as they get."""
+        """Joint angles (n, nu) within limits that bring feet closest to points (n, 4, 3) in the
+        root's frame, by Gauss-Newton."""
         for _ in range(3):
             place, jacobian = self._legs_at(joints)
             across = jacobian.transpose(-1, -2)
@@ -344,7 +342,7 @@ class TrotTeacher:
 
 
 def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
-    """Raises InputError unless the script is of the drives that move the robot."""
+    """Raises InputError if the script's drives differ from the robot's."""
     robots = env.robots.config
     drives = config.drives
     if not robots.real_drives and drives is not None:
@@ -362,18 +360,19 @@ def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
 
 
 def _smooth(share: Tensor) -> Tensor:
-    """From 0 to 1, flat at both ends."""
+    """A smooth step from 0 to 1."""
     share = share.clamp(0.0, 1.0)
     return share * share * (3.0 - 2.0 * share)
 
 
 def _legs(robot: Robot, feet: Feet, home: Tensor) -> Tensor:
-    """The joints (4, 3) that move each foot. Raises InputError unless four feet have three each."""
+    """Indices (4, 3) of the joints that move each foot. Raises InputError unless each of four feet
+    has three."""
     each = torch.eye(len(home))
     _, moved = feet.moving(home.expand(len(home), -1), each)  # by one joint after the other
     moves = moved.abs().sum((-1, -2)) > 1e-6  # (nu, F)
     if moves.shape[1] != 4 or not bool((moves.sum(0) == 3).all()) or bool((moves.sum(1) > 1).any()):
         raise InputError(
-            f"no scripted trot for robot '{robot.name}': it takes four legs of three joints"
+            f"no scripted trot for robot '{robot.name}': expected four legs of three joints"
         )
     return torch.stack([torch.nonzero(column).squeeze(-1) for column in moves.T])

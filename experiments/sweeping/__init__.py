@@ -1,2 +1,2 @@
-"""The commands of sweeps: `launch` makes a sweep's folder of a command line, `drive` shows how far
-its jobs are, `job` is the process of one."""
+"""The commands of sweeps: `launch` runs a sweep, `display` shows its progress, `job` is the process
+of a job."""

@@ -1,4 +1,4 @@
-"""A sweep while it runs, on the terminal: a table of its jobs, or a line for each that ends."""
+"""Progress of a sweep in the terminal: a table of its jobs, or a line for each finished job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Display:
         self.live = Live(console=console(stderr=True), auto_refresh=False)
 
     def shown(self) -> AbstractContextManager[object]:
-        """Keeps the table on the terminal."""
+        """Keeps the table in the terminal up to date."""
         return self.live if self.on_terminal else nullcontext()
 
     def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
@@ -54,14 +54,14 @@ class Display:
             most = max(5, self.live.console.height - 6)
             self.live.update(jobs_table(self.sweep, progress, running, most=most), refresh=True)
 
-    def ended(self, number: int, what: str) -> None:
-        """A line for an attempt that ended, unless there is a table."""
+    def ended(self, number: int, state: str) -> None:
+        """Print a line for an attempt that ended, unless there is a table."""
         if not self.on_terminal:
             job = self.sweep.jobs[number]
             sweep = self.sweep
             score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
-            line = f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go"
+            line = f"{job.name}: {state} ({job.seconds:.0f} s{score}); {left} to go"
             print(printable(line), file=sys.stderr, flush=True)
 
     def unsaved(self, error: OSError) -> None:

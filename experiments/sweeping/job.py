@@ -1,9 +1,8 @@
 """The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER CPU,CPU TASK ...`.
 
-CPU,CPU may be empty: all. TASKs are user tasks whose files it may run.
-
-It ends at once when its standard input does, that is with the process that started it, however
-that ended. Where the job was begun before, it resumes from its checkpoint.
+CPU,CPU may be empty: all. TASKs are users' tasks whose files it may run. It ends when its standard
+input does, i.e. with the process that started it. A job that was started before resumes from its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 def end_with_parent() -> None:
-    """Watch standard input, to which nothing is written."""
+    """Wait for the end of the standard input, which has no content."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -42,10 +41,10 @@ def work(folder: Path, number: int, tasks: Sequence[str] = ()) -> int:
         values = dict(sweep.configs[number])
         for task in tasks:
             run_named_task(task)
-        # not as it was composed: the folder may have been moved
+        # not the composed value: the folder may have been moved
         file = "" if command.in_folder else Path(str(values["out"])).name
         values["out"] = str(place / file)
-        # an attempt before may live for a moment more
+        # a previous attempt may still be ending
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
             begun = (place / "config.yaml").is_file()
             kept = any(place.glob("checkpoints/*.json"))

@@ -1,4 +1,4 @@
-"""Running a sweep to its end, and the best of its jobs."""
+"""Run a sweep to its end, and find the best of its jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npmp.experiments.sweeping.sweep import Sweep
 from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import say
 
-# in the sweep's folder, which is so a folder of configs
+# in the sweep's folder, for --config-dir
 BEST = Path("experiment", "best.yaml")
 
 

@@ -49,13 +49,13 @@ class SweepLauncher(HydraLauncher):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.settings = settings
-        # of all batches of the sweeper
+        # jobs of all batches of the sweeper
         self.sweep: Sweep | None = None
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Raises InputError for settings out of range, and for a command that is not swept."""
+        """Raises InputError for settings out of range, and for a command without sweeps."""
         task: Any = task_function  # npmp.experiments.application.HydraTask
         self.context = hydra_context
         self.config = config
@@ -64,7 +64,7 @@ class SweepLauncher(HydraLauncher):
         self.launcher: Launcher = from_mapping(Launcher, settings, at="hydra.launcher")
         if self.command.name not in SWEPT_VERBS:
             raise InputError(
-                f"hydra/launcher={self.launcher.kind} is for {', '.join(SWEPT_VERBS)}, not for "
+                f"hydra/launcher={self.launcher.kind} needs {', '.join(SWEPT_VERBS)}, got "
                 f"{self.command.name}; hydra/launcher=basic runs one job after the other"
             )
 
@@ -79,7 +79,9 @@ class SweepLauncher(HydraLauncher):
         """
         with progress_bar() as bar:
             each = bar.track(job_overrides, description="checking jobs")
-            configs = [self._config(i, one) for i, one in enumerate(each, initial_job_idx)]
+            configs = [
+                self._config(i, overrides) for i, overrides in enumerate(each, initial_job_idx)
+            ]
             jobs = [self._job(config) for config in configs]
         names = [job_name(config) for config in configs]
         earlier = [] if self.sweep is None else [job.name for job in self.sweep.jobs]
@@ -103,7 +105,7 @@ class SweepLauncher(HydraLauncher):
         ]
 
     def _new_sweep(self, job: Job) -> Sweep:
-        """The sweep of a first job, compared by the command's score unless another is set."""
+        """The sweep of a first job, with the command's score unless another is set."""
         launcher = self.launcher
         score = score_of(job.verb, job.chosen.get("task"))
         if score is not None and launcher.score in (None, score[0]):

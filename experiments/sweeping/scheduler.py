@@ -1,4 +1,4 @@
-"""Running a sweep's jobs until all have ended, whatever dies meanwhile."""
+"""Run a sweep's jobs until all have ended, and restart those that were killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npmp.experiments.terminal import OK, USER_ERROR, warn
 # seconds between checks of the jobs' processes, and of their metrics
 POLL_S = 0.1
 LOOK_S = 2.0
-# exit codes of a job that failed by itself and would fail again: an internal error, the user's
+# exit codes of a job that would fail again: internal error, invalid input
 FAILURES = (1, 2)
 
 
@@ -37,13 +37,13 @@ def run_jobs(sweep: Sweep, workers: Workers, first: int = 0) -> int:
     with display.shown():
         stopped = SweepRun(sweep, workers, display).run(first)
     if stopped is not None:
-        warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
+        warn(f"{stopped.name}: to resume: npmp sweeps resume {sweep.folder}")
         return 128 + stopped
     return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
 
 
 class SweepRun:
-    """Starts jobs, restarts those that died, and records their states."""
+    """Starts jobs, restarts those that were killed, and records their states."""
 
     def __init__(self, sweep: Sweep, workers: Workers, display: Display):
         self.sweep = sweep
@@ -68,7 +68,7 @@ class SweepRun:
         stopping = False
         next_look = 0.0
         with signals_noted() as noted:
-            # without a slot the sweep waits: a node may come back
+            # without a slot the sweep waits, as a node may return
             while self.running or (waiting and not stopping):
                 while waiting and not stopping and len(self.running) < workers.slots:
                     i = waiting.pop(0)
@@ -115,15 +115,15 @@ class SweepRun:
             job.message = ended.reason or failure(self.sweep.log(i))
         elif stopping:
             job.state = STOPPED
-        # it was killed, or its worker was
+        # the job or its worker was killed
         elif again := self.tries[i] <= self.sweep.launcher.retries:
             job.state = WAITING
             job.message = ""
         else:
-            lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
+            lost = "its worker was lost" if ended.code is None else f"exit code {ended.code}"
             job.state = FAILED
             job.message = f"died {self.tries[i]} times ({ended.reason or lost})"
-        self.display.ended(i, "died, is tried again" if again else job.state)
+        self.display.ended(i, "was killed, is started again" if again else job.state)
         self.keep()
         return again
 

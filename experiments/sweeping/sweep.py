@@ -1,5 +1,4 @@
-"""A sweep's folder: what its jobs are (jobs.json), how far they are (sweep.json), their logs and
-their own folders."""
+"""A sweep's folder: its jobs (jobs.json), their progress (sweep.json), their logs and folders."""
 
 from __future__ import annotations
 
@@ -43,11 +42,11 @@ class Launcher:
     resources: dict[str, float] = field(default_factory=dict)
     # largest number of jobs at once; null: as many as fit on the cores
     jobs: int | None = None
-    # restarts of a job that died, from its checkpoint
+    # restarts of a killed job, from its checkpoint
     retries: int = 3
     # the column of metrics.csv that jobs are compared by; null: the verb's
     score: str | None = None
-    # whether less of it is better; null: as of the verb's
+    # whether lower scores are better; null: the verb's
     lower: bool | None = None
 
     def __post_init__(self) -> None:
@@ -64,16 +63,16 @@ class SweptJob:
 
     # also of its folder and its log
     name: str
-    # the settings that it does not share with the other jobs
+    # the settings that differ between jobs
     overrides: list[str]
     state: str = WAITING
     # wall-clock of all attempts [s]
     seconds: float = 0.0
     score: float | None = None
     attempts: int = 0
-    # where the last attempt ran
+    # host of the last attempt
     host: str = ""
-    # why it failed
+    # error of a failed job
     message: str = ""
 
     def __post_init__(self) -> None:
@@ -131,19 +130,17 @@ class Sweep:
         """Add jobs and write the sweep's files.
 
         Raises:
-          InputError: where the folder holds another sweep, or that of a job anything.
+          InputError: if the folder contains another sweep, or a job's folder is not empty.
         """
         if not self.jobs and (self.folder / PLAN).exists():
             raise InputError(
-                f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} continues "
+                f"{self.folder} is a sweep; npmp sweeps resume {self.folder} continues "
                 "it, or choose another out="
             )
         for job in jobs:
             place = self.folder / job.name
             if place.is_dir() and any(place.iterdir()):
-                raise InputError(
-                    f"{place} holds something already; choose another out=, or remove it"
-                )
+                raise InputError(f"{place} exists; choose another out=, or remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.configs = [*self.configs, *configs]
         self.jobs = [*self.jobs, *jobs]
@@ -165,7 +162,7 @@ class Sweep:
             path = folder / STATE
             state = from_mapping(SweepState, read_json_object(path), at="sweep")
             if [job.name for job in plan.jobs] != [job.name for job in state.jobs]:
-                raise ValueError(f"its jobs are not those of {PLAN}")
+                raise ValueError(f"its jobs differ from {PLAN}")
         except ValueError as error:  # InputError too
             text = str(error)
             raise InputError(text if str(path) in text else f"{path}: {text}") from error
@@ -173,8 +170,8 @@ class Sweep:
         return cls(folder, plan.verb, state.launcher, configs, state.jobs)
 
     def check(self) -> None:
-        """Raise InputError for a plan from elsewhere that could run code or write outside of the
-        sweep's folder."""
+        """Raise InputError for a jobs.json that could run code or write outside of the sweep's
+        folder."""
         check_available(f"sweep in {self.folder / PLAN} of npmp", [self.verb], SWEPT_VERBS)
         for config in self.configs:
             out = config.get("out")
@@ -191,8 +188,8 @@ class Sweep:
         write_json(self.folder / STATE, asdict(SweepState(self.launcher, self.jobs, self.verb)))
 
     def locked(self) -> AbstractContextManager[None]:
-        """Exclude other processes. Raises InputError if one works on the sweep."""
-        return locked(self.folder, f"another npmp works on the sweep in {self.folder}")
+        """Exclude other processes. Raises InputError if another process runs the sweep."""
+        return locked(self.folder, f"another npmp process runs the sweep in {self.folder}")
 
     def best(self) -> tuple[tuple[str, ...], float, int] | None:
         """The settings (without the seed) of the best mean score over finished jobs, that score,
@@ -209,7 +206,7 @@ class Sweep:
         return settings, means[settings], len(scores[settings])
 
     def failures(self) -> list[str]:
-        """A line for every job that failed."""
+        """A line per failed job."""
         return [
             f"{job.name}: {job.message or 'unknown reason'} ({self.log(i)})"
             for i, job in enumerate(self.jobs)
@@ -234,7 +231,7 @@ def refuse_shared_files(config: Mapping[str, Any]) -> None:
     """Raise InputError for a setting that names one file for all jobs."""
     report = config.get("report", True)
     if isinstance(report, str) and report != "auto":
-        raise InputError(f"report={report} is one file for all jobs; expected auto or false")
+        raise InputError(f"report={report}: expected auto or false, as it is one file for all jobs")
 
 
 def score_of(verb: str, task: str | None) -> tuple[str, bool] | None:

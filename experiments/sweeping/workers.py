@@ -23,7 +23,7 @@ from npmp.experiments.sweeping.sweep import Launcher
 class Ended:
     """The end of an attempt at a job."""
 
-    # its exit code, below zero for a signal; None: unknown, its worker is gone
+    # its exit code, below zero for a signal; None: unknown, as its worker was lost
     code: int | None
     host: str
     reason: str = ""
@@ -41,14 +41,14 @@ def begin(
 
     Args:
       where: the folder that relative paths of its settings start from.
-      tasks: of the user's own, whose files the job may run.
+      tasks: users' tasks whose files the job may run.
     """
     command = [sys.executable, "-P", "-m", "npmp.experiments.sweeping.job"]
     command += [str(folder.resolve()), str(number), cpus, *tasks]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        # a new session: Ctrl-C is for the sweep, which stops its jobs
+        # a new session, so that Ctrl-C only reaches the sweep, which stops its jobs
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -70,8 +70,7 @@ class Local:
         count = len(cpus) or os.cpu_count() or 1
         slots = min(launcher.jobs or count, max(1, count // cores))
         each = [",".join(map(str, cpus[i * cores : (i + 1) * cores])) for i in range(slots)]
-        # with cores to spare the system finds the free ones: another sweep may be pinned to the
-        # first
+        # not pinned if cores are spare, as another sweep may be pinned to the first ones
         self.free = each if slots * cores == count else [""] * slots
         self.running: dict[int, tuple[subprocess.Popen[bytes], str]] = {}
 
@@ -81,13 +80,13 @@ class Local:
         return len(self.free) + len(self.running)
 
     def start(self, number: int, log: Path) -> None:
-        """Start a job; what it prints goes to the end of the log."""
+        """Start a job; its output is appended to the log."""
         cpus = self.free.pop(0)
         process = begin(self.folder, number, log, cpus, tasks=[*plugins.loaded_tasks()])
         self.running[number] = process, cpus
 
     def ended(self, number: int) -> Ended | None:
-        """The end of a started job; None: it runs or waits."""
+        """The end of a started job; None while it runs or waits."""
         process, cpus = self.running[number]
         if (code := process.poll()) is None:
             return None
@@ -98,11 +97,11 @@ class Local:
         return Ended(code, socket.gethostname())
 
     def stop(self, number: int) -> None:
-        """Ask a job to stop at a checkpoint."""
+        """Request that a job stops at a checkpoint."""
         self.running[number][0].terminate()
 
     def close(self) -> None:
-        """End all that runs, at once."""
+        """Kill all running jobs."""
         for process, _ in self.running.values():
             process.kill()
             process.wait()
@@ -117,7 +116,7 @@ def ray_task(
     for place, name in ((folder, "out="), (where, "the folder of the command")):
         if not Path(place).is_dir():
             raise FileNotFoundError(
-                f"{place} is not on this node: {name} has to be on a disk that all nodes share"
+                f"{place} is missing on this node: {name} must be on a disk that all nodes share"
             )
     process = begin(Path(folder), number, Path(log), where=where, tasks=tasks)
     try:
@@ -133,7 +132,7 @@ class Ray:
     """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on a new one."""
 
     def __init__(self, folder: Path, launcher: Launcher):
-        """Raises InputError where Ray is not installed or no cluster answers."""
+        """Raises InputError if Ray is not installed or no cluster responds."""
         self.folder = folder.resolve()
         self.launcher = launcher
         self._ray = ray = connect("hydra/launcher=ray")
@@ -171,14 +170,14 @@ class Ray:
             return Ended(-signal.SIGTERM, "")
         except self._ray.exceptions.RayTaskError as error:  # raised by the task itself
             return Ended(2, "", str(error.cause))
-        except self._ray.exceptions.RayError as error:  # the worker or its node is gone
+        except self._ray.exceptions.RayError as error:  # the worker or its node was lost
             return Ended(None, "", type(error).__name__)
 
     def stop(self, number: int) -> None:
         self._ray.cancel(self._running[number], force=False)
 
     def close(self) -> None:
-        """Ray ends what a driver leaves behind."""
+        """Ray ends the tasks of a driver that has ended."""
         self._ray.shutdown()
 
 

@@ -112,8 +112,9 @@ def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
 def is_recording(path: str | os.PathLike[str]) -> bool:
     """Whether a file of a folder is a recording, by its suffix and its first bytes.
 
-    READMEs and licences in .txt, JSON without frames and our datasets are none; damaged HDF5 and
-    pointers of Git LFS are, so that reading them reports the fault.
+    READMEs and licences in .txt, JSON without frames, and datasets of npmp are not recordings.
+    Damaged HDF5 files and pointers of Git LFS count as recordings, so that reading them raises the
+    error.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -132,7 +133,7 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
 
 
 def _start(file: Path) -> bytes:
-    """The first bytes of a text, from the first character that is no white space."""
+    """The first bytes of a text, from the first character that is not white space."""
     with file.open("rb") as stream:
         return stream.read(4096).removeprefix(BOM).lstrip()
 
@@ -145,12 +146,12 @@ def _explained(file: Path, error: InputError) -> InputError:
 
     try:
         if (kind := robot_motions.kind_of(file)) is not None:
-            what = f"holds a robot's motion ({kind}), not a recording of keypoints to retarget"
+            problem = f"holds a robot's motion ({kind}), not a recording of keypoints to retarget"
         elif schema_of(file) == SCHEMA:
-            what = "is a dataset of robot motions, made by npmp retarget, not a recording"
+            problem = "is a dataset of robot motions, made by npmp retarget, not a recording"
         else:
             return error
-    # damaged: the first error is better
+    # damaged: keep the first error
     except (InputError, OSError):
         return error
-    return InputError(f"{file} {what}; npmp inspect shows it")
+    return InputError(f"{file} {problem}; see npmp inspect")

@@ -4,7 +4,7 @@
     or 55 (SMPL-X); trans (T, 3) [m]; betas; mocap_framerate. Z up.
 
 A body model is an npz of v_template (V, 3), shapedirs (V, 3, S), J_regressor (K, V) and
-kintree_table (2, K), as its makers give it out (smpl.is.tue.mpg.de); none is shipped. Joints of
+kintree_table (2, K), as published by its authors (smpl.is.tue.mpg.de); none is shipped. Joints of
 the unposed body: J_regressor (v_template + shapedirs betas) (Loper et al. 2015, eq. 10).
 """
 
@@ -51,7 +51,7 @@ def read_amass(
     if body_model is None:
         raise InputError(
             f"{path} holds joint rotations of SMPL (AMASS), no keypoints; set body_model=FILE.npz, "
-            "SMPL, SMPL+H or SMPL-X of its makers, with v_template, J_regressor and kintree_table"
+            "of SMPL, SMPL+H or SMPL-X, with v_template, J_regressor and kintree_table"
         )
     arrays = load_npz(path, ("poses", "trans", "betas", *_RATES))
     poses = arrays["poses"]

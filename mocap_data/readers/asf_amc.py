@@ -1,9 +1,9 @@
 """ASF/AMC: an Acclaim skeleton, and per frame its joints' angles; CMU's motion capture database.
 
-An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn
-about; an AMC file gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed
-axes x, y, z, in its order) and R the rotation of the bone's angles about the same
-axes in the same order, bone b is turned by
+An ASF file has the direction, length and rotation axes of each bone in the rest pose; an AMC file
+has the angles. With C the rotation of the ASF's `axis` (angles about the fixed axes x, y, z, in its
+order) and R the rotation of the bone's angles about the same axes in the same order, bone b is
+turned by
 
     R_b = R_parent C R C^-1        and ends at        end_parent + R_b (direction x length).
 
@@ -31,7 +31,7 @@ from mocap_data.readers import common
 from mocap_data.readers.common import CUT, at_line, check_size, quoted, text_content
 from mocap_data.readers.subject_selection import Keypoints
 
-# of nearly all of CMU's recordings; an AMC file has no rate
+# rate of nearly all of CMU's recordings [Hz]; an AMC file has none
 RATE_HZ = 120.0
 ROOT = "root"
 _TURNS = ("rx", "ry", "rz")
@@ -54,7 +54,7 @@ class Bone:
     axis: Array
     # in which the angles are applied about fixed axes, e.g. "XYZ": x first
     order: str
-    # its values in the AMC file, in order: "rx", "ry", "rz"; of the root also "tx", ...
+    # names of its values in the AMC file, in order: "rx", "ry", "rz"; for the root also "tx", ...
     dofs: tuple[str, ...]
 
 
@@ -67,7 +67,7 @@ class AsfSkeleton:
     bones: tuple[Bone, ...]
     # (3,) of the root, added to its "tx", "ty", "tz" [file units]
     position: Array
-    # of its lengths and of the AMC files' positions
+    # metres per unit of its lengths and of the AMC files' positions
     metres_per_unit: float
     # whether angles are in degrees, also in an AMC file without :DEGREES or :RADIANS
     degrees: bool
@@ -102,7 +102,7 @@ def read_amc_clip(
     path = Path(path)
     skeleton = read_asf(find_asf(path) if asf is None else Path(asf))
     angles = read_amc(path, skeleton)
-    # numbers too large end as a value that is not finite
+    # too large numbers become infinite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = bone_ends(skeleton, angles)
     keypoints = Keypoints(positions, skeleton.names, [bone.parent for bone in skeleton.bones])
@@ -152,7 +152,7 @@ def read_asf(path: str | os.PathLike[str]) -> AsfSkeleton:
     sections = _sections(path, data.decode("utf-8", "replace"))
     for key in ("root", "bonedata", "hierarchy"):
         if key not in sections:
-            raise InputError(f"{path}: no :{key} section{CUT}, or is no ASF skeleton")
+            raise InputError(f"{path}: no :{key} section{CUT}, or is not an ASF skeleton")
     length, degrees = _units(path, sections.get("units", []))
     root, position = _root(path, sections["root"], degrees)
     bones = {ROOT: root}
@@ -293,13 +293,13 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
     return parents
 
 
-def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> Array:
+def _numbers(path: Path, line: int, words: list[str], count: int, label: str) -> Array:
     """`count` finite numbers."""
     values = np.array([common.number_or_nan(word) for word in words])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
         got = quoted(" ".join(words))
-        raise at_line(path, line, f"{what} must be {expected}, got {got}")
+        raise at_line(path, line, f"{label} must be {expected}, got {got}")
     return values
 
 
@@ -368,7 +368,7 @@ def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
 
 
 def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict[str, Array]:
-    """The values of all frames per bone; in a frame bones stand in any order."""
+    """The values of all frames per bone; a frame may list bones in any order."""
     dofs = {bone.name.encode(): bone.dofs for bone in bones}
     rows: dict[bytes, list[list[bytes]]] = {name: [] for name in dofs}
     numbers: dict[bytes, list[int]] = {name: [] for name in dofs}

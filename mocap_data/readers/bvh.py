@@ -1,7 +1,7 @@
 """BVH: a skeleton, and per frame its root's position and every joint's Euler angles.
 
 Channels may come in any order and number, on any joint. A position channel replaces that component
-of the joint's OFFSET, so a root's positions are absolute, as most exporters mean it. Rotation
+of the joint's OFFSET, so a root's positions are absolute, as in most exporters. Rotation
 channels apply in the order they are listed, intrinsically: "Zrotation Xrotation Yrotation" is
 R = Rz Rx Ry.
 """
@@ -39,7 +39,7 @@ class Node:
     offset: Array = field(default_factory=lambda: np.zeros(3))
     # in lower case, e.g. "zrotation"
     channels: list[str] = field(default_factory=list)
-    # of its channels in a frame's numbers
+    # columns of its channels in a frame
     first_column: int = 0
     # whether it is an End Site
     is_end: bool = False
@@ -59,8 +59,8 @@ def read_bvh(
 ) -> Clip:
     """The joints and End Sites of a BVH file, in file order, by forward kinematics.
 
-    The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A frame time that
-    is a rounded 1/60 s gives 60 Hz.
+    The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A rounded frame
+    time of 1/60 s becomes 60 Hz.
 
     scale: centimetres by default; the file has no unit. up: the axis of the root's positions. See
       `to_world`.
@@ -74,7 +74,7 @@ def read_bvh(
     header, first_line, motion = _split(path, common.text_content(path, "a BVH file"))
     nodes = _hierarchy(path, header)
     rate_hz, values = _frames(path, motion, first_line, nodes)
-    # numbers too large end as a value that is not finite
+    # too large numbers become infinite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = node_positions(nodes, values)
     names = [node.name for node in nodes]
@@ -103,7 +103,7 @@ def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
     """The lines before MOTION, the number of the line after it, and the bytes after it."""
     match = _MOTION.search(data)
     if match is None:
-        raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
+        raise InputError(f"{path}: no MOTION block; the file is truncated or is not a BVH file")
     before = data[: match.end()].splitlines()
     header = [line.decode("utf-8", "replace") for line in before[:-1]]
     newline = 2 if data[match.end() : match.end() + 2] == b"\r\n" else 1
@@ -153,13 +153,13 @@ class _Tokens:
             words.append(self.take())
         return " ".join(words)
 
-    def number(self, what: str) -> float:
+    def number(self, label: str) -> float:
         line = self.line
         word = self.take()
         value = common.number_or_nan(word)
         if not np.isfinite(value):
             got = common.quoted(word) if word else "the end"
-            raise common.at_line(self.path, line, f"{what} must be a number, got {got}")
+            raise common.at_line(self.path, line, f"{label} must be a number, got {got}")
         return value
 
 
@@ -179,8 +179,8 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
             inside = () if node.is_end else ("CHANNELS", "JOINT", "END")
             word = tokens.expect("OFFSET", *inside, "}")
             if word == "OFFSET":
-                what = f"OFFSET of {node.name!r}"
-                node.offset = np.array([tokens.number(what) for _ in range(3)])
+                label = f"OFFSET of {node.name!r}"
+                node.offset = np.array([tokens.number(label) for _ in range(3)])
             elif word == "CHANNELS":
                 node.first_column = columns
                 node.channels = _channels(tokens, node.name)
@@ -202,7 +202,7 @@ def _child(tokens: _Tokens, nodes: list[Node], parent: int, word: str) -> Node:
     if word == "JOINT":
         return Node(tokens.rest_of_line(), parent)
     tokens.expect("SITE")
-    # some exporters name End Sites; their joint's name is used instead
+    # names of End Sites are replaced by their joint's
     tokens.rest_of_line()
     siblings = sum(node.is_end and node.parent == parent for node in nodes)
     number = str(siblings + 1) if siblings else ""

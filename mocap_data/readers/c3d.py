@@ -29,7 +29,7 @@ _BLOCK = 512
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 # processor type; DEC (85) and MIPS (86) write other floats
 _INTEL = 84
-# a number of frames that the header cannot count
+# value of the header for more frames than it can count
 _UNCOUNTED = 0xFFFF
 # parameters of POINT that list a model's outputs, and the endings of their names
 _OUTPUTS = ("ANGLES", "FORCES", "MOMENTS", "POWERS", "REACTIONS", "SCALARS")
@@ -44,14 +44,14 @@ class _Header:
     # analog samples in a frame
     analogs: int
     frames: int
-    # of the points where they are int16; negative where they are float32
+    # scale of the points if they are int16; negative if they are float32
     scale: float
-    # where the frames begin [bytes]
+    # offset of the frames [bytes]
     begin: int
     rate_hz: float
     # a name per point: its label, or "point17" for none
     labels: list[str]
-    # points that are no positions: a model's angles, forces, moments, powers
+    # points that are not positions: a model's angles, forces, moments, powers
     outputs: frozenset[str]
     units: str
     # "" where the file has no POINT:Y_SCREEN
@@ -67,7 +67,7 @@ def read_c3d(
     up: str | None = None,
     subject: str | None = None,
 ) -> Clip:
-    """The labelled markers of a C3D file, gaps filled, while the body is in the volume.
+    """The labelled markers of a C3D file, without gaps, while the body is in the volume.
 
     names: the markers to take, in this order; None: all of the subject but unlabelled ones ("*12"),
       a model's outputs (angles, moments, ...) and those with long gaps; see
@@ -76,7 +76,7 @@ def read_c3d(
     subject: the prefix of "SUBJECT:MARKER" to take of several; None: the first body's.
 
     Raises:
-      InputError: with the file: no C3D, damaged or cut short, an unknown marker, subject or unit,
+      InputError: with the file: no C3D, damaged or truncated, an unknown marker, subject or unit,
         names and subject together, a marker with a long gap (with its frames).
     """
     path = Path(path)
@@ -141,7 +141,7 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
 def _header(path: Path, data: bytes) -> _Header:
     """The header and the parameters used here, checked against the file's size."""
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
-        raise InputError(f"{path} is no C3D file, or cut short")
+        raise InputError(f"{path} is not a C3D file, or truncated")
     start = _BLOCK * (data[0] - 1)
     try:
         if data[start + 3] != _INTEL:
@@ -150,7 +150,7 @@ def _header(path: Path, data: bytes) -> _Header:
         stop = start + _BLOCK * max(data[start + 2], 1)
         return _checked(path, data, _Parameters(data, start + 4, stop))
     except (struct.error, LookupError):
-        raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None
+        raise InputError(f"{path}: its parameters are damaged, or it is not C3D") from None
 
 
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
@@ -173,7 +173,7 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
     left = len(data) - begin
     if data_start < 2 or frames * size > left:
         needed = f"{frames} frames of {points} points take {frames * size:,} bytes"
-        raise InputError(f"{path}: {needed}, the file has {max(left, 0):,}; cut short or damaged")
+        raise InputError(f"{path}: {needed}, the file has {max(left, 0):,}; truncated or damaged")
     if last == _UNCOUNTED and left - frames * size > size + _BLOCK:
         expected = f"its header counts {frames:,}; cut it into parts"
         raise InputError(f"{path} has some {left // size:,} frames, {expected}")

@@ -39,7 +39,7 @@ BODY_NAMES = (
 
 # The humanoid's bodies sit at the START of the bone they are named after, ASF/AMC keypoints at the
 # END of theirs. Keypoints are named the ASF's way: the knee, where ltibia starts, is "lfemur".
-# of each keypoint the body that starts there
+# body that starts at each keypoint
 _STARTS_AT_END = dict(pairwise(_SPINE)) | {
     f"{side}{bone}": f"{side}{body}"
     for side in "lr"
@@ -48,7 +48,7 @@ _STARTS_AT_END = dict(pairwise(_SPINE)) | {
 }
 # ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
 _ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
-# of each keypoint its parent
+# parent of each keypoint
 _CHAINS = (
     *(("root", *(side + bone for bone in _LEG)) for side in "lr"),
     ("root", *_SPINE),
@@ -153,7 +153,7 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
 
 
 def _walker(group: Any) -> h5py.Group | None:
-    """The group of a clip's arrays, None for a group that is no clip."""
+    """The group of a clip's arrays, None for a group that is not a clip."""
     for name in ("walkers", "walker_0"):
         group = member(group, name) if isinstance(group, h5py.Group) else None
     is_clip = isinstance(group, h5py.Group) and member(group, "body_positions") is not None
@@ -173,7 +173,7 @@ def _clip_name(path: Any, file: h5py.File, clip: str | None) -> str:
 
 
 class _File:
-    """A clip of an open file. Raises InputError for a group that is no clip."""
+    """A clip of an open file. Raises InputError for a group that is not a clip."""
 
     def __init__(self, path: Any, file: h5py.File, name: str) -> None:
         self.where = f"{path}, clip {name!r}"
@@ -202,10 +202,10 @@ class _File:
     def array(self, key: str, rows: int) -> Array:
         """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
         data = member(self.walker, key)
-        what = f"{self.where}: array {key!r}"
-        array_bytes(data, what)
+        label = f"{self.where}: array {key!r}"
+        array_bytes(data, label)
         expected = (rows, self.clip.num_frames)
         if data.shape not in (expected, expected[::-1]):
-            raise InputError(f"{what} is of shape {data.shape}, expected {expected}")
-        values = np.asarray(read_array(data, what), dtype=np.float64)
+            raise InputError(f"{label} is of shape {data.shape}, expected {expected}")
+        values = np.asarray(read_array(data, label), dtype=np.float64)
         return values.T if data.shape == expected else values

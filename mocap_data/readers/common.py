@@ -18,16 +18,16 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.input_files import regular_file, require_memory
 from mocap_data.readers.subject_selection import Keypoints
 
-# five minutes at 120 Hz with 100 keypoints are a text of 100 MB
+# five minutes at 120 Hz with 100 keypoints are 100 MB of text
 MAX_FILE_BYTES = 2**30
 # joints of a hierarchy, bones, markers
 MAX_KEYPOINTS = 2_000
 # memory per keypoint and frame at the peak of forward kinematics [bytes]
 BYTES_PER_KEYPOINT = 160
-# [Hz] of recordings; a rate beyond is a time in another unit
+# [Hz] of recordings; other rates are times in another unit
 RATES_HZ = (5.0, 10_000.0)
 BOM = b"\xef\xbb\xbf"
-CUT = "; the file is cut short"
+CUT = "; the file is truncated"
 
 _LEG = ("UpLeg", "Leg", "Foot", "Foot_end")
 _ARM = ("Shoulder", "Arm", "ForeArm", "Hand", "Hand_end")
@@ -39,7 +39,7 @@ DOG_NAMES = (
     *(f"{side}{part}" for side in ("Left", "Right") for part in _LEG),
     *("Tail", "Tail1", "Tail1_end"),
 )
-# of each keypoint its parent
+# parent of each keypoint
 DOG_PARENTS = (
     *(-1, 0, 1, 2, 3, 4),
     *(2, 6, 7, 8, 9),
@@ -52,7 +52,7 @@ DOG_RATE_HZ = 60.0
 
 
 class MissingOptions(InputError):
-    """A recording without a needed value; `options` are the reader's options that set it."""
+    """A recording lacks a required value; `options` are the reader's options that set it."""
 
     def __init__(self, message: str, options: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
     return number
 
 
-# of each upward axis of a file the axes that become X, Y and Z; a character in a Y-up file faces +Z
+# axes that become X, Y and Z, by upward axis of a file; a character in a Y-up file faces +Z
 # at rest, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
@@ -119,7 +119,7 @@ def forward_kinematics(
 ) -> Array:
     """Positions (T, J, 3) of joints, parents before children, in the axes and units of the roots.
 
-    offsets: of each joint in its parent's frame, (3,) or (T, 3); of a root its positions (T, 3).
+    offsets: of each joint in its parent's frame, (3,) or (T, 3); for a root its positions (T, 3).
     turns: of each joint in its parent, (T, 4); None: the identity.
     """
     positions: list[Array] = []
@@ -146,7 +146,7 @@ def world_clip(
 ) -> Clip:
     """The `Clip` of keypoints in a file's units and axes.
 
-    assumed: the reader's options that the file does not answer.
+    assumed: the reader's options whose values are assumed.
 
     Raises:
       InputError: with the file, as `to_world` and `Clip`.
@@ -157,7 +157,7 @@ def world_clip(
     if len(names) != count:
         raise InputError(f"{path}: names has {len(names)} entries, expected {count} (keypoints)")
     try:
-        # what is too large for a float is refused as not finite
+        # numbers too large for a float raise as not finite
         with np.errstate(over="ignore"):
             world = to_world(keypoints.positions, up=up, scale=scale, path=path)
         return Clip(
@@ -267,7 +267,7 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     """Rows of equally many words as finite floats, (T, words in a row).
 
     Raises:
-      InputError: with the line of a word that is no finite number.
+      InputError: with the line of a word that is not a finite number.
     """
     try:
         values = np.array(rows, dtype=np.float64)
@@ -277,7 +277,7 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     if not finite.all():
         frame, column = np.argwhere(~finite)[0]
         word = quoted(rows[frame][column])
-        raise at_line(path, line_numbers[frame], f"{word} is no finite number")
+        raise at_line(path, line_numbers[frame], f"{word} is not a finite number")
     return values
 
 
@@ -300,7 +300,7 @@ def number_lines(
             values = np.loadtxt(stream, delimiter=delimiter, comments=None, ndmin=2)
             if values.shape[1] == columns and np.isfinite(values).all():
                 return values
-    # word by word, to name the wrong one
+    # word by word, to find the invalid one
     lines = [
         (number, line.strip().removesuffix(separator).split(separator or None))
         for number, line in enumerate(text.splitlines(), start=first_line)

@@ -103,7 +103,7 @@ def read_deepmimic(
     points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
     common.check_size(path, len(frames), len(points))
     rate_hz = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
-    # numbers too large end as a value that is not finite
+    # too large numbers become infinite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = joint_positions(points, _normalized(path, frames, joints))
     names = [joint.name for joint in points]
@@ -207,7 +207,7 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
         joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))
     except (KeyError, TypeError, OverflowError):
         expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
-        raise InputError(f"{path} is no DeepMimic character: {expected}") from None
+        raise InputError(f"{path} is not a DeepMimic character: {expected}") from None
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
         raise InputError(f"{path}: expected one root, its first joint")
     return joints
@@ -225,7 +225,7 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
         raise InputError(f"{joint}: Parent is {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
         raise InputError(f"{joint}: AttachTheta (turned against its parent) is not supported")
-    # the root's offset places the character in its world; the frames do so here
+    # the root's offset is ignored, as frames have its position
     x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite((x, y, z)).all():
         raise InputError(f"{joint}: its offset is not finite")

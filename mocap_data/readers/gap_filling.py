@@ -31,13 +31,13 @@ def fill_recording(
     """
     longest = math.floor(MAX_GAP_S * rate_hz + 1e-9)
     stretches = body_stretches(missing, longest)
-    stretch = max(stretches, key=lambda one: one.stop - one.start)
+    stretch = max(stretches, key=lambda stretch: stretch.stop - stretch.start)
     missing = missing[stretch]
     columns = list(range(len(keypoints.names)))
     remarks = list(keypoints.remarks)
     if drop:
         complete = [column for column in columns if _gap(missing[:, column]) <= longest]
-        # with none left the error of `fill_gaps` is better
+        # without any keep the error of `fill_gaps`
         columns = complete or columns
     names = [keypoints.names[column] for column in columns]
     dropped = [name for name in keypoints.names if name not in names]
@@ -50,7 +50,7 @@ def fill_recording(
         missing[:, columns],
         names,
         max_frames=longest,
-        what=path,
+        label=path,
         begin=stretch.start,
     )
     if len(positions) < len(keypoints.positions):
@@ -58,7 +58,7 @@ def fill_recording(
         last = first + len(positions) - 1
         several = f"the longest of {len(stretches)} stretches with all markers"
         reason = several if len(stretches) > 1 else "the others lack markers"
-        frames = f"frames {first} to {last} of {len(keypoints.positions):,} are taken"
+        frames = f"frames {first} to {last} of {len(keypoints.positions):,} are used"
         remarks.append(f"{frames}: {reason}")
     parents = keypoints.parents if len(columns) == len(keypoints.names) else None
     return Keypoints(positions, names, parents, tuple(remarks))
@@ -76,7 +76,9 @@ def body_stretches(missing: Bools, max_frames: int) -> list[slice]:
         return [slice(0, len(missing))]
     runs = np.split(inside, np.flatnonzero(np.diff(inside) > max_frames + 1) + 1)
     stretches = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
-    return [one for one in stretches if one.stop - one.start > max_frames] or stretches
+    return [
+        stretch for stretch in stretches if stretch.stop - stretch.start > max_frames
+    ] or stretches
 
 
 def _gap(missing: Bools) -> int:
@@ -93,7 +95,7 @@ def fill_gaps(
     names: Sequence[str],
     *,
     max_frames: int,
-    what: object,
+    label: object,
     begin: int = 0,
 ) -> Array:
     """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
@@ -117,7 +119,7 @@ def fill_gaps(
         late = names[int(np.argmax(first))]
         early = names[int(np.argmin(last))]
         raise InputError(
-            f"{what}: marker {late!r} begins in frame {begin + start} and {early!r} ends in frame "
+            f"{label}: marker {late!r} begins in frame {begin + start} and {early!r} ends in frame "
             f"{begin + stop - 1}: less than half of the {frames} frames with a body have all "
             "markers; leave them out (C3D: names=)"
         )
@@ -130,7 +132,7 @@ def fill_gaps(
             if len(gap) > max_frames:
                 ends = f"frames {begin + gap[0]} to {begin + gap[-1]}"
                 most = f"{len(gap)} frames, expected at most {max_frames}"
-                raise InputError(f"{what}: marker {name!r} is missing in {ends} ({most})")
+                raise InputError(f"{label}: marker {name!r} is missing in {ends} ({most})")
         samples = np.flatnonzero(present[:, m])
         if len(samples) >= 4:
             filled[gaps, m] = CubicSpline(samples, points[samples, m], axis=0)(gaps)

@@ -152,7 +152,7 @@ def read_npz(
 ) -> Clip:
     """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps`, maybe `parents` (M).
 
-    rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
+    rate_hz, names: instead of the file's. scale, up: see `to_world`.
     subject: the root, or without parents the prefix, to take of several; None: the first body's.
     Not-a-number is a missing sample; see `mocap_data.readers.gap_filling`.
 

@@ -14,7 +14,7 @@ _LEAST = 8
 _SHARE = 0.5
 # bodies that a message lists
 _LISTED = 8
-# prefixes that are no subjects
+# prefixes that are not subjects
 _SIDES = ("left", "right", "l", "r")
 
 
@@ -40,7 +40,7 @@ def select_subject(path: Path, keypoints: Keypoints, subject: str | None) -> Key
     names = keypoints.names
     parents = keypoints.parents
     count = keypoints.positions.shape[1]
-    # of other lengths: the clip refuses them
+    # names of another number: `Clip` raises for them
     if len(names) != count or (parents is not None and len(parents) != count):
         return keypoints
     columns, remarks = subject_columns(path, names, parents, subject)
@@ -83,8 +83,8 @@ def subject_columns(
     listed = [f"ROOT {name}" if parents is not None else name for name in bodies[:_LISTED]]
     more = ", ..." if len(bodies) > _LISTED else ""
     remark = (
-        f"{len(bodies)} bodies ({', '.join(listed)}{more}): the first is taken; "
-        f"subject={bodies[1]} takes the second"
+        f"{len(bodies)} bodies ({', '.join(listed)}{more}): the first is used; "
+        f"subject={bodies[1]} selects the second"
     )
     return subjects[bodies[0]], (remark,)
 

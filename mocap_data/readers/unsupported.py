@@ -1,4 +1,4 @@
-"""Formats that are not read: the program of each, and the format to convert it to."""
+"""Unsupported formats: the program of each, and the format to convert to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mocap_data.errors import InputError
 
-# files that run code when they are read
+# formats that execute code when read
 PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 _SAVEZ = "save positions (T, M, 3), names and fps by numpy.savez (docs/tutorials/recording.md)"
@@ -40,5 +40,5 @@ def check_supported(path: str | os.PathLike[str]) -> None:
     """Raise InputError for a file of an unsupported format, by its suffix, with the next step."""
     suffix = Path(path).suffix.lower()
     if suffix in UNSUPPORTED:
-        what, next_step = UNSUPPORTED[suffix]
-        raise InputError(f"{path}: {what}; {next_step}")
+        description, next_step = UNSUPPORTED[suffix]
+        raise InputError(f"{path}: {description}; {next_step}")

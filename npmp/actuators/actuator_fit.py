@@ -20,9 +20,10 @@ from npmp.actuators.servo_fit import ServoMotion, constant_gains, fit_servo
 from npmp.core import ranges
 from npmp.core.seeding import seeded
 
-# of the torque's standard deviation: larger errors count linearly, as logs contain shocks [D]
+# share of the torque's standard deviation above which errors count linearly, as logs contain shocks
+# [D]
 HUBER = 0.1
-# of AdamW [D]
+# weight decay of AdamW [D]
 WEIGHT_DECAY = 1e-2
 # weight of a vae's KL to N(0, I), per actuator [D]
 LATENT_KL = 1e-5
@@ -40,7 +41,7 @@ class FitConfig:
     net: models.ActuatorNetConfig = field(default_factory=models.ActuatorNetConfig)
     # gradient steps [D]
     updates: int = 2000
-    # samples per update; of a conv, four times the unrolls [robot-NPMP: 16]
+    # samples per update; for a conv, four times the unrolls [robot-NPMP: 16]
     batch: int = 256
     # samples of a conv's unroll through time [robot-NPMP: 1600; D]
     unroll: int = 12
@@ -198,7 +199,7 @@ class _Descent:
 
 
 class _Samples:
-    """All traces concatenated: scaled inputs (N, C) and outputs (N, 1 or 2); of each sample's trace
+    """Concatenated traces: scaled inputs (N, C) and outputs (N, 1 or 2); for each sample's trace
     the first index, the index after its last, and the actuator (N,)."""
 
     def __init__(self, model: models.ActuatorModel, log: ActuatorLog):

@@ -1,4 +1,4 @@
-"""Logs of joints: one format for actuators on a bench, robots on a stand, and drives of every make.
+"""Logs of joints: one format for actuators on a bench and robots on a stand.
 
 A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of T samples of n
 joints is
@@ -53,7 +53,7 @@ OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")
 TEXTS = ("licence", "source")
 FILE_KEYS = ("rate_hz", "actuators", *TEXTS)
-# of the absolute values of a log
+# largest absolute value of a log
 MAX_VALUE = 1e6
 # [Hz]
 MAX_RATE_HZ = 1e5
@@ -78,10 +78,10 @@ class Trace:
     torque: Float32s
     # (T,) each, of OPTIONAL
     others: Mapping[str, Float32s] = field(default_factory=dict)
-    # of the drive's own loop, in one unit of effort per rad and rad/s
+    # gains of the drive's own loop, in one unit of effort per rad and rad/s
     kp: float = math.nan
     kd: float = math.nan
-    # of the effort
+    # limit of the effort
     limit: float = math.nan
     # [kg m^2] of a known pendulum on the joint
     inertia: float = math.nan
@@ -185,8 +185,8 @@ class ActuatorLog:
     def split(self, held_out: HeldOut) -> tuple[Self, Self | None]:
         """The training part, and the part that is held out, or None.
 
-        Named recordings and actuators are held out as a whole; of every other trace the end is,
-        because neighbouring samples are correlated.
+        Named recordings and actuators are held out completely, and the end of every other trace, as
+        neighbouring samples are correlated.
 
         Raises:
           InputError: for names without a match, or an empty training part.
@@ -303,7 +303,7 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
 
 
 def write_log(path: str | Path, log: ActuatorLog) -> None:
-    """Write an .npz file, whole or not at all."""
+    """Write an .npz file atomically."""
     arrays: dict[str, Any] = {"licence": log.licence, "source": log.source}
     for recording in log.recordings:
         traces = [trace for trace in log.traces if trace.recording == recording]
@@ -321,7 +321,7 @@ def write_log(path: str | Path, log: ActuatorLog) -> None:
 
 
 def write_stand_log(path: str | Path, log: StandLog, **texts: str) -> None:
-    """Write an .npz file, whole or not at all. texts: licence, source."""
+    """Write an .npz file atomically. texts: licence, source."""
     arrays: dict[str, Any] = {"actuators": np.array(log.joints), **texts}
     for recording in log.recordings:
         for name in ("command", "position", "velocity", "torque"):

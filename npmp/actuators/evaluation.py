@@ -34,7 +34,7 @@ class Prediction:
     one_step: Float32s
     # from the model's own past torques
     rollout: Float32s
-    # of the best constant gains
+    # errors of the best constant gains
     baseline: Float32s
     # currents (T,) [A] by the same three names; empty if model or log has none
     currents: Mapping[str, Float32s] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Evaluation:
 def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
     """Compare a model's torques and currents with a log's.
 
-    A vae's latent is the mean of a fitted actuator, 0 for others. Where the log has pendulums, the
+    A vae's latent is the mean of a fitted actuator, 0 for others. If the log has pendulums, the
     torque that accelerates a model's rotor is subtracted, as in a simulator.
 
     Raises:
@@ -151,7 +151,7 @@ def _without_rotor(model: ActuatorModel, traces: list[Trace], torque: Tensor) ->
 
 
 def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Tensor) -> Memory:
-    """The memory at the first sample; of a vae with the latents of fitted actuators."""
+    """The memory at the first sample; for a vae with the latents of fitted actuators."""
     memory = model.begin(inputs, torque)
     if isinstance(model, MLP) and model.codes is not None:
         actuators = model.contract.actuators

@@ -23,7 +23,7 @@ from npmp.actuators.actuator_log import (
     resample,
 )
 
-# at 12 V; some of the log's currents correspond to more, which are no torques
+# at 12 V; larger currents in the log do not correspond to torques
 STS3215_STALL_NM = 2.94
 # the log's torques are multiples of one count of the servo's current register
 STS3215_NM_PER_COUNT = 0.022814
@@ -154,9 +154,9 @@ def bam(path: Path) -> ActuatorLog:
 def anydrive(path: Path) -> ActuatorLog:
     """A log simulated with a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym).
 
-    The network, an LSTM learned from a recording, runs at 200 Hz and moves joints with the
-    inertias of legs for 30 s each, towards random targets at the frequencies of a gait that jump
-    once a second, under random loads.
+    The network, an LSTM learned from a recording, runs at 200 Hz. It moves joints with the inertias
+    of legs for 30 s each, under random loads. Targets are random, at the frequencies of a gait, and
+    jump once per second.
     """
     network = anydrive_network(path)
     rng = np.random.default_rng(0)
@@ -246,8 +246,8 @@ def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
 
 
 def causal_velocity(position: Floats, rate_hz: float) -> Floats:
-    """Velocities (T,) as a robot could measure them: the rise of angles (T,) over at most
-    `SMOOTHED_S` before every sample, half of which they lag."""
+    """Causal velocities (T,): differences of angles (T,) over at most `SMOOTHED_S` before every
+    sample, with a lag of half of it."""
     at = np.arange(len(position))
     steps = np.minimum(at, _steps(rate_hz))
     return (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)

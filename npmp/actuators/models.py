@@ -61,7 +61,7 @@ class ActuatorNetConfig:
     lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)
     # units of a layer [Hwangbo; D for the convolutions]
     width: int = 32
-    # of a vae's latents, which differ by actuator [D]
+    # dimension of a vae's latents, which differ by actuator [D]
     latent_dim: int = 4
 
     def __post_init__(self) -> None:
@@ -75,26 +75,26 @@ class ActuatorContract:
     """A model's sizes, scales and training data; actuator.json beside its weights."""
 
     kind: str
-    # of its samples, and of the physics that uses it
+    # rate of its samples, and of the physics that uses it
     rate_hz: float
     actuators: list[str]
     # further inputs after effort and velocity
     channels: list[str]
     # true: effort is `reference` with the log's gains; false: effort is the position error
     gains: bool
-    # of effort, velocity and channels
+    # standard deviations of effort, velocity and channels
     input_scale: list[float]
-    # of the channels; 0 of effort and velocity
+    # means of the channels; 0 for effort and velocity
     input_mean: list[float]
     # [Nm]
     torque_scale: float
     # a, b, c of torque = a position error - b velocity + c, the best constant gains
     baseline: list[float]
-    # of most of the log, in its unit of effort per rad
+    # gains of most of the log, in its unit of effort per rad
     kp: float = 1.0
     # per rad/s
     kd: float = 0.0
-    # of the effort
+    # limit of the effort
     limit: float = NO_LIMIT
     # [Nm] largest torque of the log, a bound of mlp, vae and conv
     largest: float = NO_LIMIT
@@ -165,7 +165,7 @@ class Memory(NamedTuple):
 
     # (N, H, C) scaled inputs of the last H samples, the oldest first
     inputs: Tensor
-    # (N, H) scaled outputs of these samples; of a closed form (N, 2), see `PD.first_kept`
+    # (N, H) scaled outputs of these samples; for a closed form (N, 2), see `PD.first_kept`
     kept: Tensor
     # (N, d) codes of the actuators; (N, 0) except for a vae
     latent: Tensor
@@ -283,7 +283,7 @@ class ActuatorModel(nn.Module, ABC):
 
 
 class MLP(ActuatorModel):
-    """Three layers over past and present errors and velocities (Hwangbo et al. 2019); of a vae also
+    """Three layers over past and current errors and velocities (Hwangbo et al. 2019), and for a vae
     over a latent of the actuator (Levine)."""
 
     def __init__(self, contract: ActuatorContract):
@@ -391,6 +391,15 @@ class PD(ActuatorModel):
         # [samples]
         self.register_buffer("delay", torch.zeros((), dtype=torch.long))
         self.register_buffer("values", torch.zeros(len(fields(PDParameters))))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> PD:
+        """Leave the closed form's numbers on the host, where `law` reads them at every step."""
+        delay = self.delay
+        values = self.values
+        super()._apply(fn, recurse)
+        self.delay = delay
+        self.values = values
+        return self
 
     @property
     def parameters_of(self) -> PDParameters:

@@ -1,4 +1,4 @@
-"""A servo in closed form: the torque of its motor behind a limit and friction.
+"""A servo in closed form: a motor's torque with a limit and friction.
 
 The motor's limit falls with speed as a DC motor's. Friction falls with speed (Stribeck) and grows
 with the motor's torque, as that of gears. A joint moves by `BRISTLE_RAD` before it slides (an
@@ -18,7 +18,7 @@ from torch import Tensor
 
 # [rad] deflection of the bristle at which friction is at its limit [D]
 BRISTLE_RAD = 0.01
-# [s] damping of the bristle over its stiffness: without it joints that friction holds oscillate [D]
+# [s] damping of the bristle over its stiffness, against oscillations of joints at rest [D]
 BRISTLE_DAMPING_S = 0.005
 
 Values = TypeVar("Values", Tensor, NDArray[Any])
@@ -95,6 +95,7 @@ def initial_deflection(p: PDParameters, motor: Values, velocity: Values, torque:
 
 
 def joint_torque(p: PDParameters, motor: Values, velocity: Values, friction: Values) -> Values:
-    """The torque (...) [Nm] behind limit and friction, which is a share (...) of its limit."""
+    """The joint's torque (...) [Nm] after limit and friction. friction: (...) share of its
+    limit."""
     limited = limit_torque(p, motor, velocity)
     return limited - friction_limit(p, limited, velocity) * friction

@@ -95,7 +95,7 @@ def _fit_torque(motions: list[ServoMotion], limits: _Range) -> tuple[int, Floats
     cost = itemgetter(0)
     delays = range(models.MAX_DELAY + 1)
     unlimited = min((solve(delay, unlimited_range) for delay in delays), key=cost)
-    # from constant gains, a servo without lag and friction, it ends no worse than they
+    # the start is constant gains, so the result is at least as good
     plain = dict(zip(PARAMETERS, unlimited_range.start)) | {"lag_s": 1e-4}
     plain |= dict.fromkeys(("limit_slope", "coulomb", "stiction", "load", "load_at_rest"), 0.0)
     plain_range = unlimited_range._replace(
@@ -104,7 +104,7 @@ def _fit_torque(motions: list[ServoMotion], limits: _Range) -> tuple[int, Floats
     unlimited = min(
         unlimited, *(solve(delay, plain_range) for delay in {0, unlimited[1]}), key=cost
     )
-    # a torque limit only where the log shows one
+    # fit a torque limit only if the log has one
     limited = solve(unlimited[1], limits)
     needed = LIMIT_SHARE * sum(0.5 * float(motion.torque @ motion.torque) for motion in motions)
     _, delay, values = limited if limited[0] < unlimited[0] - needed else unlimited
@@ -116,9 +116,9 @@ def _fit_motion(
 ) -> Floats:
     """The parameters (12,), with the armature, that reproduce the pendulums' motion.
 
-    Torques determine little of a joint at rest, which moves by hardly more than encoders resolve.
-    The lag includes the delay. The first search starts at a guess from `within`, the range for
-    torques; further ones near it (`START_SPREAD`), as friction causes many local minima.
+    Torques hardly determine a joint at rest, which moves by little more than the encoders'
+    resolution. The lag includes the delay. The first search starts at a guess from `within`, the
+    range for torques; further ones near it (`START_SPREAD`), as friction causes many local minima.
     """
     pendulums = Pendulums(log)
     inertia = float(pendulums.inertia.mean())

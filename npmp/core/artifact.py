@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
@@ -26,7 +27,7 @@ from npmp.core.settings import format_value, from_mapping
 Contract = TypeVar("Contract")
 Module = TypeVar("Module", bound=nn.Module)
 
-# of the absolute values of a contract's floats: gains, ranges, rates
+# largest absolute value of a contract's floats: gains, ranges, rates
 MAX_FLOAT = 1e9
 
 
@@ -60,7 +61,7 @@ def write(
     content: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write the folder's two files, each whole or not at all.
+    """Write the folder's two files, each atomically.
 
     The contract is written last and has the weights' SHA-256: after a kill between the two, `load`
     refuses the pair.
@@ -123,13 +124,23 @@ def load(
         problem = implausible(sizes, sum(tensor.numel() for tensor in tensors.values()))
     if problem:
         raise InputError(f"'{description}': {problem}")
-    with reading(description), torch.device("meta"):
+    with reading(description), torch.device("meta"), _Uninitialized():
         expected = make(checked).state_dict()
     if mismatch := first_mismatch(tensors, expected):
         raise InputError(f"'{weights}' does not fit its {description.name}: {mismatch}")
     module = make(checked)
     module.load_state_dict(tensors)
     return module
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Leaves out the initialization of weights: of normal weights without storage it would import
+    torch's compiler, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def _read(
@@ -140,7 +151,7 @@ def _read(
             raise InputError(f"no {kind} in '{path.parent}': '{path.name}' is missing")
     content = read_json(description)
     if not isinstance(content, dict) or content.get("schema") != schema:
-        raise InputError(f"'{description}' is no {kind}: expected schema '{schema}'")
+        raise InputError(f"'{description}': expected schema '{schema}' of a {kind}")
     if content.get("version") != schema_version:
         stored = f"{content.get('version')!r:.20}"
         raise InputError(
@@ -162,8 +173,8 @@ def _read(
 
 
 def implausible(value: Any, weights: int, at: str = "") -> str | None:
-    """The first number of a contract that a network with so many weights cannot have, as a layer
-    has at least one weight per unit; None if all are plausible."""
+    """The first number of a contract that exceeds the number of weights, as a layer has at least
+    one weight per unit; None if there is none."""
     if isinstance(value, Mapping):
         entries = [(f"{at}.{key}" if at else str(key), entry) for key, entry in value.items()]
     elif isinstance(value, list | tuple):

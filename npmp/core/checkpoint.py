@@ -2,7 +2,7 @@
 
 A checkpoint is a flat dict of named tensors and a dict of JSON values. The tensors' file is written
 under a temporary name, flushed to disk, then renamed; a JSON file of the same name has its SHA-256
-and is written last. Loading takes the newest pair that matches.
+and is written last. Loading uses the newest matching pair.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def save(
       OSError: when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # of a process that was killed while writing
+    # temporary files of killed processes
     for partial in folder.glob(".checkpoint_*"):
         partial.unlink(missing_ok=True)
     path = folder / f"checkpoint_{step:010d}.safetensors"
@@ -67,7 +67,7 @@ def present(folder: Path) -> list[Path]:
     """The descriptions of a folder's checkpoints, newest first; empty for an absent folder.
 
     Raises:
-      InputError: for a path that is no readable folder.
+      InputError: for a path that is not a readable folder.
     """
     try:
         with reading(folder):
@@ -109,7 +109,7 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
         for key in ("step", "sha256", "values")
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
-        raise InputError(f"{description.name} is no checkpoint's description")
+        raise InputError(f"{description.name} is not a checkpoint's description")
     require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
     if sha256(path) != digest:
         raise InputError(f"{path.name}: its checksum differs")
@@ -162,8 +162,7 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Around the loading of a checkpoint's tensors: turns errors of missing or mismatched entries
-    into InputError."""
+    """Inside, errors of missing or mismatched entries of a checkpoint become InputError."""
     try:
         yield
     except InputError:

@@ -70,4 +70,5 @@ def seed_everything(
 
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")
+    # use_deterministic_algorithms would import torch's compiler, which takes seconds
+    torch.set_deterministic_debug_mode("error" if device == "cpu" else "warn")

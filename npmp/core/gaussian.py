@@ -1,4 +1,4 @@
-"""Diagonal Gaussians: samples, log-density, entropy, and the KL divergence, here alone."""
+"""Diagonal Gaussians: samples, log-density, entropy and KL divergence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gaussian(NamedTuple):
         """mean + std noise, (..., d); noise: standard normal, or zero for the mean."""
         return self.mean + self.std * noise
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def sample_detached(self, generator: torch.Generator) -> Tensor:
         """A sample (..., d) without gradient."""
         mean = self.mean
         noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
@@ -57,13 +57,13 @@ class Gaussian(NamedTuple):
         return self.kl(Gaussian(other.mean, self.std)), self.kl(Gaussian(self.mean, other.std))
 
     def cross_entropy(self, other: Gaussian) -> Tensor:
-        """E of -log `other` under this one, without its constant, (...) [nats]. A std of 0 makes
-        the mean a sample."""
+        """Expectation of -log `other` under this distribution, without its constant, (...) [nats].
+        A std of 0 makes the mean a sample."""
         square = self.std.square() + (self.mean - other.mean).square()
         return (square / (2.0 * other.std.square()) + other.std.log()).sum(-1)
 
     def where(self, mask: Tensor, other: Gaussian) -> Gaussian:
-        """This one where mask (...) bool holds, `other` elsewhere."""
+        """This distribution where mask (...) bool is true, `other` elsewhere."""
         mask = mask.unsqueeze(-1)
         mean = torch.where(mask, self.mean, other.mean)
         return Gaussian(mean, torch.where(mask, self.std, other.std))

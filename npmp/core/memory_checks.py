@@ -2,7 +2,7 @@
 
 Each function raises InputError for more than the free memory, naming the key to lower. The formulas
 count the arrays that grow with the key, 4 bytes a float32 and 8 a float64, and were fitted to
-measurements with anymal_b (12 joints, 8 physics steps per control step).
+measurements of anymal_b (12 joints, 8 physics steps per control step).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int) -> No
     """
     state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
     each = 8 * (state + model.nsensordata + substeps * model.nu) + 4 * 100 * model.nv
-    require_memory(num_envs * each, f"num_envs={num_envs}: that many robots")
+    require_memory(num_envs * each, f"num_envs={num_envs}: the robots")
 
 
 def require_replay(capacity: int, num_envs: int, width: int) -> None:
     """A `ReplayBuffer`'s slots: `width` floats and two flags each, exactly; 1.5 KB of anymal_b."""
     require_memory(
         capacity * num_envs * (4 * width + 2),
-        f"num_envs={num_envs}: a replay of {capacity} steps of that many robots",
+        f"num_envs={num_envs}: a replay of {capacity} steps of all robots",
     )
 
 
@@ -44,14 +44,14 @@ def require_batch(
     of its input and output, per step and row. Measured: 60.5 KB a row of 8 steps with layers of 3 x
     256 and the 57 numbers of anymal_b's state; by this formula 60.1."""
     each = 4 * steps * (2 * sum(hidden) + 6 * width)
-    require_memory(batch * each, f"{key}={batch}: a batch of that many")
+    require_memory(batch * each, f"{key}={batch}: a batch of this size")
 
 
 def require_demonstration(steps: int, num_envs: int, width: int) -> None:
     """Demonstrations over control steps, `width` floats each, twice while they are stacked."""
     require_memory(
         2 * 4 * width * steps * num_envs,
-        f"algo.clone_steps={steps}: that many steps of {num_envs:,} robots",
+        f"algo.clone_steps={steps}: the steps of {num_envs:,} robots",
     )
 
 

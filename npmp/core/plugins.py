@@ -1,7 +1,7 @@
 """Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS.
 
-Code runs when the user names it (task=NAME or teacher=FILE.py:CLASS on the command line,
-`npmp.tasks.find` in Python), never when a policy.json, a config.yaml or another file does.
+Code only runs if the user names it (task=NAME or teacher=FILE.py:CLASS on the command line,
+`npmp.tasks.find` in Python), not if a policy.json, a config.yaml or another file does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_class(reference: str) -> bool:
 
 
 def find_class(reference: str) -> Any:
-    """The class that FILE.py:CLASS names, whose file is run once. Raises InputError."""
+    """The class of FILE.py:CLASS, whose file is run once. Raises InputError."""
     file, _, name = reference.rpartition(":")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
@@ -67,7 +67,7 @@ def _run(module_name: str, path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[module_name]
         raise InputError(
-            f"{path}: {type(error).__name__}: {error}; NPMP_DEBUG=1 shows where"
+            f"{path}: {type(error).__name__}: {error}; NPMP_DEBUG=1 prints the traceback"
         ) from error
     return module
 

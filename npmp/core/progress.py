@@ -14,7 +14,7 @@ from contextvars import ContextVar
 # (phase, steps so far, all steps or 0 if they are not counted)
 Listener = Callable[[str, int, int], None]
 
-# of each thread
+# per thread
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _phase: ContextVar[str] = ContextVar("phase", default="")
 

@@ -17,18 +17,17 @@ LONGEST_DELAY_S = 10.0
 
 
 def above_zero(settings: object, *names: str) -> None:
-    """Every named field, or every entry of it, must be a finite number above zero. Raises
-    InputError, as all of these."""
+    """Raise InputError unless the named fields, or their entries, are finite and above zero."""
     _check(settings, names, "above 0", lambda value: 0 < value < math.inf)
 
 
 def not_negative(settings: object, *names: str) -> None:
-    """The same for finite numbers of at least zero."""
+    """Raise InputError unless the named fields, or their entries, are finite and at least zero."""
     _check(settings, names, "at least 0", lambda value: 0 <= value < math.inf)
 
 
 def at_least_one(settings: object, *names: str) -> None:
-    """The same for integers of at least one."""
+    """Raise InputError unless the named fields, or their entries, are integers of at least one."""
     _check(
         settings,
         names,
@@ -38,23 +37,23 @@ def at_least_one(settings: object, *names: str) -> None:
 
 
 def at_most(settings: object, most: float, *names: str) -> None:
-    """The same for numbers of at most `most`."""
+    """Raise InputError unless the named fields, or their entries, are at most `most`."""
     _check(settings, names, f"at most {most:g}", lambda value: value <= most)
 
 
 def share(settings: object, *names: str) -> None:
-    """The same for numbers from zero to one."""
+    """Raise InputError unless the named fields, or their entries, are from zero to one."""
     _check(settings, names, "in [0, 1]", lambda value: 0 <= value <= 1)
 
 
 def one_of(settings: object, name: str, choices: Collection[str]) -> None:
-    """The named field must be one of these words."""
+    """Raise InputError unless the named field is one of the choices."""
     if (value := getattr(settings, name)) not in (None, *choices):
         raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r:.40}")
 
 
 def pairs(settings: object, *names: str) -> None:
-    """Every named field must have two entries: a schedule's start and end."""
+    """Raise InputError unless the named fields have two entries, a schedule's start and end."""
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, tuple) or len(value) != 2:

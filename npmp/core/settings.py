@@ -21,10 +21,10 @@ from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
 
-# of integers: floats cannot represent all larger ones
+# largest integer: floats cannot represent all larger ones
 _LARGEST = 2**53
 # settings of the process, which may change when a run is resumed
-OF_THE_PROCESS = ("out", "resume", "device", "threads", "torch_threads")
+OF_THE_PROCESS = ("out", "resume", "device", "engine", "threads", "torch_threads")
 # metadata of a field that holds a part's settings, a dataclass. In mappings the part's keys may
 # stand without its name, {"terrain": "stairs"} for {"ground": {"terrain": "stairs"}}; `to_plain`,
 # and with it run folders and the command line, have the first
@@ -35,7 +35,7 @@ _show.maxstring = _show.maxother = 80
 
 
 class _TypeMismatch(InputError):
-    """A value of another type than its annotation. place: its dotted key."""
+    """A value whose type differs from its annotation. place: its dotted key."""
 
     def __init__(self, place: str, value: object, expected: str):
         super().__init__(f"{place} must be {expected}, got {format_value(value)}")
@@ -43,7 +43,7 @@ class _TypeMismatch(InputError):
 
 @functools.cache
 def plain_fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a dataclass by their plain keys, those of a part in the part's place. Raises
+    """The fields of a dataclass by their plain keys; a part is replaced by its fields. Raises
     TypeError for a key that two parts have."""
     fields: dict[str, dataclasses.Field[Any]] = {}
     for entry in dataclasses.fields(cls):
@@ -72,6 +72,19 @@ def _parts(cls: type) -> dict[str, type]:
 def _keys(cls: type) -> set[str]:
     """The keys of a mapping for a dataclass, with and without the names of its parts."""
     return {*plain_fields(cls), *_parts(cls)}.union(*map(_keys, _parts(cls).values()))
+
+
+def plain_key(cls: type, key: str) -> str:
+    """A dotted key without the names of parts, "terrain" for "ground.terrain"."""
+    name, _, rest = key.partition(".")
+    inner = rest.partition(".")[0]
+    for part, kind in _parts(cls).items():
+        if name != part and name in _keys(kind):
+            return plain_key(kind, key)
+        # not a key of another part
+        if name == part and rest and (inner in _keys(kind) or inner not in _keys(cls)):
+            return plain_key(kind, rest)
+    return key
 
 
 def changed(config: T, **values: Any) -> T:
@@ -113,7 +126,7 @@ def to_plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A plain value in the form of the command line."""
+    """A plain value as text for the command line."""
     words = {None: "null", True: "true", False: "false"}
     plain = value is None or isinstance(value, bool)
     return words[value] if plain else str(value).replace(" ", "")

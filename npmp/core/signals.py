@@ -32,7 +32,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def terminals() -> list[int]:
-    """Which of the standard streams are terminals."""
+    """The standard streams that are terminals."""
     return [stream for stream in (0, 1, 2) if os.isatty(stream)]
 
 
@@ -58,7 +58,7 @@ def _write(message: str) -> None:
 
 @contextmanager
 def outliving(streams: Sequence[int]) -> Iterator[None]:
-    """Inside, a failed write to these terminals, which are gone, silences them."""
+    """Inside, a failed write to one of these terminals redirects them to the null device."""
     try:
         yield
     except OSError as error:
@@ -73,13 +73,13 @@ def signals_noted(
     others: Sequence[signal.Signals] = (),
 ) -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (unless ignored, as by nohup) are appended to the list
-    instead of interrupting; a second one raises Stopped. SIGHUP, which shell and system both send,
-    never counts as a second; output to the terminal is discarded from then on.
+    instead of interrupting; a second one raises Stopped. SIGHUP, which both shell and system send,
+    never counts as a second one; it also discards further output to the terminal.
 
     Args:
-      doing: follows the first signal, for its message.
-      others: further signals to note, never as a second; SIGTTOU is then ignored, so that writes
-        to the terminal do not stop the process (stty tostop).
+      doing: the reaction to the first signal, for its message. others: further signals to append,
+        which never count as a second one; SIGTTOU is then ignored, so that writes to the terminal
+        do not stop the process (stty tostop).
     """
     noted: list[signal.Signals] = []
     # absent on Windows

@@ -18,7 +18,7 @@ def read_table(path: Path | str) -> list[dict[str, str]]:
     """The rows of a CSV file by its header's names.
 
     Raises:
-      InputError: as `regular_file`, and for a file that is no text or has no header.
+      InputError: as `regular_file`, and for a file that is not text or has no header.
     """
     path = regular_file(path)
     with reading(path), path.open(newline="", encoding="utf-8") as file:

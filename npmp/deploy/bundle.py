@@ -31,7 +31,7 @@ VERSION = 3
 CONTRACT = "bundle.json"
 GRAPH = "policy.onnx"
 GOLDEN = "golden.npz"
-# of a file, usually 2 MB, and of golden.npz unpacked, usually 6 MB [bytes]
+# largest size of a file, usually 2 MB, and of the unpacked golden.npz, usually 6 MB [bytes]
 MAX_BYTES = 1 << 30
 MAX_GOLDEN_BYTES = 1 << 28
 # steps and resets of golden.npz; all steps are checked before a robot starts [D]

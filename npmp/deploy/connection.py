@@ -91,8 +91,8 @@ class LossyChannel:
 class SimulatedConnection:
     """A `RobotInterface` to the simulated robot, and the `LoopClock`.
 
-    Physics is stepped while the controller waits. Without realtime, waiting is the only thing that
-    takes time, so the run is determined by the seed.
+    Physics is stepped while the controller waits. Without realtime only waiting advances the clock,
+    so the seed determines the run.
     """
 
     def __init__(self, simulated: SimulatedRobot, config: SimulatedConfig, seed: int = 0):
@@ -107,7 +107,7 @@ class SimulatedConnection:
         self.arrived: tuple[State, bool] | None = None
         # arrival of the last valid command [s]
         self.last_command_s: float | None = None
-        # when [s] and why the robot damped
+        # time [s] and reason of damping
         self.stopped: tuple[float, str] | None = None
         # smallest vertical component of `up`, and largest share of the torque limit
         self.least_upright = 1.0
@@ -174,7 +174,7 @@ class SimulatedConnection:
             self.simulated.damp()
 
     def summary(self) -> dict[str, Any]:
-        """For deploy.json: the end of the run at the robot, and rejected messages of both
+        """Figures for deploy.json: the end of the run at the robot, and rejected messages of both
         directions."""
         stopped_s, reason = self.stopped or (None, "")
         robot = {

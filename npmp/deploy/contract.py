@@ -118,13 +118,13 @@ class JointSpec:
     kd: float
     # [Nm]
     torque_limit: float
-    # of the drive; not enforced in training [rad/s]
+    # limit of the drive; not enforced in training [rad/s]
     velocity_limit: float
-    # of the model, in addition to kd [Nm s/rad]
+    # damping of the model, in addition to kd [Nm s/rad]
     joint_damping: float
-    # of the model, dry [Nm]
+    # dry friction of the model [Nm]
     joint_friction: float
-    # of the model, rotor inertia at the joint [kg m2]
+    # rotor inertia of the model at the joint [kg m2]
     armature: float
 
     def __post_init__(self) -> None:
@@ -214,12 +214,12 @@ class BundleContract:
     task: str
     module_sha256: str
     policy_sha256: str
-    # of the recordings that the module was trained on
+    # licences of the recordings that the module was trained on
     licence: list[str]
     # file name of these recordings
     data: str
     opset: int
-    # how golden.npz was recorded
+    # conditions of the recording in golden.npz
     golden: dict[str, Any]
     versions: dict[str, str]
     conventions: dict[str, str]

@@ -48,7 +48,7 @@ DRIVEN = (ControlMode.STAND, ControlMode.POLICY)
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """How the robot stands up and how often targets are written.
+    """Settings of standing up and of the rate of writing.
 
     Raises:
       ValueError: for values out of range.
@@ -122,13 +122,13 @@ class Controller:
         self.dt = 1.0 / contract.control_rate_hz
         self.home = contract.home_pose
         self.mode = ControlMode.PASSIVE
-        # why the mode was entered
+        # reason for entering the mode
         self.reason = ""
         self.state: State | None = None
         # (c,) command within its ranges, before and after the ramp
         self.requested = self._zero_command()
         self.command = self.requested
-        # when the mode was entered [s]; set by the first `watch`
+        # time of entering the mode [s]; set by the first `watch`
         self.began = 0.0
         # (nu,) joint positions at the begin of standing up
         self.start_pose = self.home
@@ -320,7 +320,7 @@ def drive(
                     missed = missed + more if more else 0
                 step_ends = loop.start + (last_step + 1) * dt
                 loop.tick(now, late, missed, step_begins=step_begins, step_ends=step_ends)
-            except BaseException as error:  # whatever ends the process ends in damping
+            except BaseException as error:  # damp whatever ends the process
                 loop.failure = loop.failure or error
                 controller.transition(clock.now(), f"{error!r:.200}")
                 loop.damp()
@@ -434,7 +434,7 @@ class _Loop:
         self.beat()
         try:
             self.robot.stop()
-        except BaseException as error:  # it is called again
+        except BaseException as error:  # it is called repeatedly
             self._driver_failed(error)
             return False
         return True

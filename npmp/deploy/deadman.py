@@ -73,7 +73,7 @@ class Deadman:
         self.damping_s = damping_s
         # time of the process's last response [s]
         self.last_response: float | None = None
-        # why the loop must not write any more
+        # reason that the loop must not write any more
         self.reason = ""
         settings = {
             "place": place,
@@ -200,7 +200,7 @@ def damp(loop: socket.socket, stop: Callable[[], None], reason: str, damping_s: 
 def _failure(stop: Callable[[], None]) -> str:
     try:
         stop()
-    except Exception as error:  # it is called again
+    except Exception as error:  # it is called repeatedly
         return f" fails: {error!r:.200}"
     return ""
 

@@ -57,8 +57,8 @@ MEANINGS = {
     "yaw_rate_rps": "turning about the world's vertical: counter-clockwise seen from above",
     "ball_forward_m": f"the ball's centre along X {_PLACE}",
     "ball_left_m": f"the ball's centre along Y, to the left, {_PLACE}",
-    "target_forward_m": f"where the ball is to go along X {_PLACE}",
-    "target_left_m": f"where the ball is to go along Y, to the left, {_PLACE}",
+    "target_forward_m": f"the ball's target along X {_PLACE}",
+    "target_left_m": f"the ball's target along Y, to the left, {_PLACE}",
     "stand_height": "of the root above the ground, as a share of that in the home pose",
 }
 
@@ -303,7 +303,7 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
         import onnxscript  # noqa: F401
     observed = sum(width for _, width, _, _ in contract.observation)
     widths = {"obs": observed, "command": contract.command_width, **contract.memory}
-    # it warns of unused operators
+    # the exporter warns of unused operators
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -364,8 +364,8 @@ class _OwnSetpoint:
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
-    """What torch computes in simulation: at least so many control steps, one robot's after
-    another's, and then in `EXCITED` episodes of random readings. `Golden.rounding` is zero yet."""
+    """A rollout in torch: at least `steps` control steps, robots concatenated, then `EXCITED`
+    episodes of random readings. `Golden.rounding` is still zero."""
     rows: list[_Row] = []
     whole = over(policy, skill)
     env.reset()
@@ -382,7 +382,7 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
     )
     nu = action.shape[-1]
     home = torch.tensor(skill.contract.home_pose, dtype=torch.float64)
-    # in double precision, so that rounding does not make the runtime's inputs others than torch's
+    # in double precision, so that the runtime and torch get equal inputs
     joints, _, gyro, accelerometer, up = senses.double().split((nu, nu, 3, 3, 3), -1)
     readings = (joints + home, gyro, GRAVITY * accelerometer, up)
     rounding = torch.zeros(nu + memory.shape[-1], dtype=torch.float64)

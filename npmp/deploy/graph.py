@@ -78,7 +78,7 @@ def check_graph(graph: bytes, name: str) -> None:
       graph: the content of policy.onnx. name: for error messages.
 
     Raises:
-      InputError: for such a graph, or bytes that are no graph.
+      InputError: for such a graph, or bytes that are not a graph.
     """
     model = _model_type()()
     try:

@@ -106,9 +106,13 @@ def compare(first: Channels, second: Channels) -> list[ChannelDifference]:
 def summary_lines(differences: Sequence[ChannelDifference], count: int = 3) -> list[str]:
     """The most different channels, one line each."""
     lines = []
-    for one in differences[:count]:
-        median = f"median {one.first[2]:.3g} against {one.second[2]:.3g} {one.unit}"
-        ends = (f"{side[0]:.3g} to {side[4]:.3g}" for side in (one.first, one.second))
+    for difference in differences[:count]:
+        median = (
+            f"median {difference.first[2]:.3g} against {difference.second[2]:.3g} {difference.unit}"
+        )
+        ends = (f"{side[0]:.3g} to {side[4]:.3g}" for side in (difference.first, difference.second))
         width = f"5-95 % {' against '.join(ends)}"
-        lines.append(f"{one.channel}: differs by {one.relative:.2f} spreads; {median}; {width}")
+        lines.append(
+            f"{difference.channel}: differs by {difference.relative:.2f} spreads; {median}; {width}"
+        )
     return lines

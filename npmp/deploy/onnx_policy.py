@@ -188,7 +188,7 @@ class Golden(NamedTuple):
 
 
 class Parity(NamedTuple):
-    """How the outputs of a policy differ from the golden ones."""
+    """Differences of a policy's outputs from the golden ones."""
 
     # (nu + m,) RMS error of each target [rad] and state, relative to the RMS of golden values above
     # 1; over the episodes from random states, or over all if there are none

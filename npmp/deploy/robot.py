@@ -103,7 +103,7 @@ def _module(source: str) -> ModuleType:
     if not Path(source).is_file():
         raise FileNotFoundError(f"no file {source}")
     spec = importlib.util.spec_from_file_location(f"npmp_robot_{Path(source).stem}", source)
-    assert spec is not None and spec.loader is not None  # of a file that ends in .py
+    assert spec is not None and spec.loader is not None  # the module of a .py file
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look modules up there
     spec.loader.exec_module(module)

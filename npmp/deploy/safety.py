@@ -47,9 +47,8 @@ WARMTH_EVERY_S = 0.5
 IMPOSSIBLE_JOINT = 3.0
 IMPOSSIBLE_GYRO = 35.0
 IMPOSSIBLE_ACCELEROMETER = 20.0
-# consistency of the IMU in running means over IMU_S [s]: largest difference of the accelerometer
-# from GRAVITY up [m/s2], as no robot gains 5 m/s in a second; largest difference of the gyro from
-# the rotation of `up` [rad/s], and relative to the gyro [D]
+# consistency of the IMU in running means over IMU_S [s]: largest errors of the accelerometer [m/s2]
+# (no robot gains 5 m/s in a second) and of the gyro [rad/s], and relative to the gyro [D]
 IMU_S = 1.0
 MAX_ACCELERATION = 5.0
 MAX_TURN = 0.3
@@ -79,7 +78,7 @@ class SafetyConfig:
     torque_share: float = 0.8
     # time above the share of velocity or torque, minus the time below [D]
     overload_s: float = 0.2
-    # of any motor, if measured [D]
+    # largest temperature of any motor, if measured [D]
     temperature_c: float = 70.0
     # time of a velocity command from zero to the end of its range [D]
     command_ramp_s: float = 1.0
@@ -121,9 +120,8 @@ def safe_drive(
     the kd (nu,) to go with it.
 
     torque = kp (target - q) - kd v, so |torque| <= limit for targets in q + (kd v -+ limit) / kp.
-    If a joint is so far out of its range that both limits conflict, the torque limit takes
-    precedence, but a target is never further out than the joint, which then brakes with a smaller
-    kd.
+    If both limits conflict for a joint beyond its range, the torque limit takes precedence. The
+    target is then not further out than the joint, which brakes with a smaller kd.
 
     Raises:
       ValueError: for a wrong width or a value that is not finite.
@@ -209,7 +207,7 @@ class Watchdog:
     def trip(
         self, now: float, state: State | None, missed: int, target: FloatArray | None = None
     ) -> str:
-        """Why the robot must be damped, "" for no reason.
+        """The reason to damp the robot, "" for none.
 
         Args:
           now: time [s]. state: the newest, None for none yet. missed: deadlines missed in a row.
@@ -300,7 +298,7 @@ class Watchdog:
         equal = step <= ROUNDING * (1.0 + np.abs(state.joint_pos))
         change = np.abs(state.joint_torque - previous.joint_torque)
         steady = equal & (change <= ROUNDING * (1.0 + np.abs(state.joint_torque)))
-        # leaks, as some velocity sensors have an offset at rest
+        # leaky, as some velocity sensors have an offset at rest
         rate = state.joint_vel - self.turned / TURNED_S
         self.turned = np.where(equal, self.turned + dt * rate, 0.0)
         shift = np.zeros(len(self.names))

@@ -128,11 +128,11 @@ def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:
 def metrics(results: Sequence[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
     """Falls, the shares of episodes and of steps without one, and the velocity error over 1 s; None
     if no episode lasted that long."""
-    errors = np.concatenate([velocity_error_1s(one, rate_hz) for one in results])
-    falls = sum(one.fell for one in results)
+    errors = np.concatenate([velocity_error_1s(episode, rate_hz) for episode in results])
+    falls = sum(episode.fell for episode in results)
     return {
         "falls": falls,
         "survived": 1.0 - falls / len(results),
-        "steps_survived": sum(len(one.command) for one in results) / (steps * len(results)),
+        "steps_survived": sum(len(episode.command) for episode in results) / (steps * len(results)),
         "velocity_error_1s": float(errors.mean()) if len(errors) else None,
     }

@@ -61,7 +61,7 @@ STICK_DEADBAND = 0.05
 # duration of `observe`, and its polling period [s] [D]
 OBSERVE_S = 2.0
 POLL_S = 0.005
-# longest interval between two writes that a setpoint is extrapolated over [s] [D]
+# longest extrapolation of a setpoint between two writes [s] [D]
 MAX_WRITE_S = 0.02
 # largest drift of the robot's clock against this one [D]
 DRIFT = 1e-4
@@ -162,13 +162,13 @@ class DdsConnection:
         return pub.DataWriter(self.participant, named, qos)
 
     def receive(self) -> list[tuple[Any, ...] | None]:
-        return [one.values for one in self.states.take(QUEUE) if hasattr(one, "values")]
+        return [message.values for message in self.states.take(QUEUE) if hasattr(message, "values")]
 
     def send(self, values: list[Any]) -> None:
         self.commands.write(with_values(self.command_type, values))
 
     def foreign_commands(self) -> int:
-        return sum(hasattr(one, "values") for one in self.foreign.take(QUEUE))
+        return sum(hasattr(message, "values") for message in self.foreign.take(QUEUE))
 
     def publishers(self) -> int:
         return len(self.states.get_matched_publications())

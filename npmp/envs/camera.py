@@ -56,7 +56,7 @@ class CameraConfig:
     # share of pixels without a reading, which get the farthest depth
     holes: float = 0.02
     rate_hz: float = 10.0
-    # from exposure until a policy observes the image
+    # time from exposure until a policy observes the image
     delay_s: float = 0.1
     # folder of a network that estimates depths from colour images (`ImageCamera`); "": measured
     network: str = ""
@@ -91,8 +91,8 @@ _OLD_NAMES = {"eyes": "network", "look": "renderer"}
 
 
 def camera_of(camera: str | Mapping[str, Any]) -> CameraConfig:
-    """A camera from its name, a YAML file, a mapping, or the folder of a depth network, whose
-    camera it then is, without noise. Raises InputError for anything else."""
+    """A camera from its name, a YAML file, a mapping, or the folder of a depth network, which
+    determines its camera, without noise. Raises InputError for anything else."""
     if isinstance(camera, str) and camera in CAMERAS:
         return CAMERAS[camera]
     if isinstance(camera, str) and (Path(camera) / "eyes.json").is_file():
@@ -175,7 +175,7 @@ class DepthCamera(Sensor):
         self.past = self.past.index_copy(0, ids, image)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """Take an image where a period is over."""
+        """Take an image if a period is over."""
         self.age = self.age + 1
         due = torch.nonzero(self.age >= self.period).squeeze(-1)
         if len(due):
@@ -264,7 +264,7 @@ class DepthCamera(Sensor):
 
 def _first_at_least(rising: Tensor, row: Tensor, value: Tensor) -> Tensor:
     """Index (B, k) of the first number >= value (B, k) in a row (B, k) of rising numbers (B, R, D),
-    D where none is; by bisection, D a power of 2."""
+    D if there is none; by bisection, D a power of 2."""
     count = rising.shape[-1]
     numbers = rising.flatten(1)
     begin = row * count

@@ -14,7 +14,7 @@ from npmp.core import artifact
 
 FINER = 4  # image pixels per depth pixel, along each side
 UNSURE = 0.3  # scale of the log depth's error from which on a pixel has no reading
-GROUPS = 8  # of the group norm
+GROUPS = 8  # groups of the group norm
 # shares of a level floor's depth at which an earlier image is compared
 SHARES = (1.0, 0.85, 0.7, 0.55, 0.42, 0.3)
 

@@ -19,7 +19,7 @@ from npmp.envs.camera import CameraConfig, DepthCamera
 from npmp.sim.rooms import WALL_M
 from npmp.sim.terrain import Terrain
 
-SIDE = 128  # of a texture [pixels]
+SIDE = 128  # size of a texture [pixels]
 BUILTIN = mujoco.mjtBuiltin
 MARK = mujoco.mjtMark
 PATTERNS = (BUILTIN.mjBUILTIN_CHECKER, BUILTIN.mjBUILTIN_GRADIENT, BUILTIN.mjBUILTIN_FLAT)

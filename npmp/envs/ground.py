@@ -1,7 +1,7 @@
 """The ground under all robots of an environment: flat, or fields of a terrain, each robot on one.
 
-Every `TaskEnv` has one. On flat ground it changes nothing: states are as they are, and
-what observes the ground has no columns.
+Every `TaskEnv` has one. Flat ground leaves states unchanged, and observations of the ground then
+have no columns.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant, rows_of
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
 
-# where on rough ground robots start: at its gentlest points; at the foot of a climb
+# starts on rough ground: at its gentlest points, or at the foot of a climb
 STARTS = ("gentle", "uphill")
-# where a critic knows the ground: forwards and to the left of the robot [m]
+# the critic's height samples, forwards and to the left of the robot [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
 AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
-# where a world model knows it about a foot, which gets no further in a control step [m]
+# the world model's height samples about a foot, which moves less far in a control step [m]
 ABOUT_FEET = torch.tensor([[0.0, 0.0], [0.08, 0.0], [-0.08, 0.0], [0.0, 0.08], [0.0, -0.08]])
-_HARD_ENOUGH_M = 1.0  # a shorter commanded way does not judge the ground
+_HARD_ENOUGH_M = 1.0  # episodes with a shorter commanded distance do not change the level
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,16 @@ class GroundConfig:
     terrain: str = "flat"
     # from flat at 0 to `terrain_height` and `terrain_limits` at 1
     terrain_level: float = 1.0
-    # of Perlin noise, from the lowest to the highest point [m]
+    # height of Perlin noise, from the lowest to the highest point [m]
     terrain_height: float = 0.3
-    # robots rise over 8 levels; the highest is `terrain_level`
+    # curriculum over 8 levels; the highest is `terrain_level`
     terrain_curriculum: bool = False
-    # that robots are spread over
+    # number of fields over which robots are distributed
     terrain_fields: int = 128
     terrain_seed: int = 0
     # a name of `STARTS`
     terrain_starts: str = "gentle"
-    # of the other kinds
+    # sizes of the other kinds at level 1
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class GroundConfig:
         climbs = {*CLIMBED, "mixed"} & set(self.terrain.split("+"))
         if self.terrain_starts == "uphill" and not climbs:
             raise ValueError(
-                f"terrain_starts=uphill is for slopes and stairs, not for {self.terrain!r}"
+                f"terrain_starts=uphill: needs slopes or stairs, got terrain={self.terrain}"
             )
         try:
             self.fields()
@@ -80,68 +81,67 @@ class Ground:
     """Flat ground, and the interface of all ground."""
 
     rough = False
-    spread = False  # in a trial: robots are spread over all fields, levels left as they are
+    spread = False  # in a trial: robots are distributed over all fields, levels do not change
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Put it in the floor's place."""
+        """Replace the scene's floor."""
 
     def bind(self, env: Any) -> None:
-        """Join a `TaskEnv`, once its robots are there."""
+        """Allocate state for a `TaskEnv` whose robots exist."""
         self.env = env
 
     def place(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Put robots ids (k,), placed as on flat ground, where episodes begin."""
+        """Move robots ids (k,) from flat ground to the start of an episode."""
 
     def advance(self, failed: Tensor, metrics: Mapping[str, Tensor]) -> None:
-        """After a control step: note how it went, and move back robots that left their field.
+        """Record a control step, and move back robots that left their field.
 
-        failed (n,) bool; metrics: `command` and `achieved` (n, 2 or more) in the heading frame, of
-        which the first two count [m/s], where there are such.
+        failed: (n,) bool. metrics: may have `command` and `achieved` (n, 2 or more) in the heading
+        frame, whose first two columns are used [m/s].
         """
 
     def integrated(self, state: RobotState) -> RobotState:
-        """A state of all robots (n, ...) as an integral of its velocities: as if no robot had ever
-        been moved back."""
+        """The state of all robots (n, ...) as the integral of its velocities, without the
+        displacements of robots that were moved back."""
         return state
 
     def local(self, state: RobotState) -> RobotState:
-        """The same with heights above the mean of the ground around.
+        """`integrated`, with heights above the mean of the surrounding ground.
 
-        Heights follow the ground: over time they are no integral of the velocities, as heights
-        above one level are.
+        These heights follow the ground, so they are not the integral of the velocities.
         """
         return state
 
     def patch(self, state: RobotState) -> Tensor:
-        """Which ground all robots are on, (n, 2): its mean height around them [m], its field's
-        index; (n, 0) where it is flat."""
+        """The ground of all robots, (n, 2): mean height around them [m], index of the field; (n, 0)
+        if flat."""
         return state.root_pos[:, :0]
 
     def relief(self, state: RobotState) -> Tensor:
-        """The critic's view of the ground: heights around robots about their mean, (n, g) [m], at
-        most 1; (n, 0) where it is flat."""
+        """The critic's observation of the ground: heights around robots minus their mean, (n, g)
+        [m], clamped to 1; (n, 0) if flat."""
         return state.root_pos[:, :0]
 
     def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
-        """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `integrated`
-        has them: (k, ...) [m]."""
+        """Height of the ground under k robots, (k, ...) [m], at places (k, ..., 2) as of
+        `integrated`. robots: (k,) indices."""
         return place.new_zeros(place.shape[:-1])
 
     def height_in_world(self, place: Tensor) -> Tensor:
-        """The same at places (..., 2) where robots are simulated: (...) [m]."""
+        """Height of the ground (...) [m] at places (..., 2) in the simulation."""
         return place.new_zeros(place.shape[:-1])
 
     def above(self, place: Tensor, patch: Tensor) -> Tensor:
-        """The ground at places (B, ..., 2 or 3) above that of patches (B, 2): (B, ...) [m]; without
-        gradients, as a blind robot does not choose what its feet meet."""
+        """Height of the ground at places (B, ..., 2 or 3) above patches (B, 2), (B, ...) [m]. It
+        has no gradient, as a blind robot does not choose its footholds."""
         return place.new_zeros(place.shape[:-1])
 
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        """How much higher the ground is than the mean of a patch (B, 2) at places `ABOUT_FEET` of
-        the F feet of robots (B, ...), (B, 5 F) [m], first under all feet; (B, 0) where it is flat.
+        """Height of the ground at `ABOUT_FEET` of F feet above the patch (B, 2), (B, 5 F) [m],
+        first under all feet; (B, 0) if flat.
 
-        The patch is that of the state's own moment where robots collect, that of the first moment
-        where they imagine: after 36 steps these differ by some 2 cm on Perlin noise of 0.3 m.
+        In collection the patch is that of the current state, in imagination that of the start.
+        After 36 steps these differ by about 2 cm on Perlin noise of 0.3 m.
         """
         return patch[:, :0]
 
@@ -150,33 +150,33 @@ class Ground:
         return {}
 
     def describe(self, i: int) -> dict[str, Any]:
-        """The ground of robot i, for the record of a simulation that broke down."""
+        """The ground of robot i, for the record of a simulation that diverged."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything of it that the next step depends on."""
+        """All state that the next step depends on."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken. Raises ValueError where that was other ground."""
+        """Restore a `state_dict`. Raises ValueError for one of another kind of ground."""
         if state:
-            raise ValueError("taken on rough ground")
+            raise ValueError("the checkpoint is of rough ground, expected flat ground")
 
 
 class RoughGround(Ground):
     """A terrain, and which of its fields each robot is on.
 
-    Without a curriculum every episode is on a field drawn from all. With one it is on one of the
-    robot's level, `row`, as in legged_gym (Rudin et al. 2021): up where the last episode did not
-    fail and went at least half the commanded way, down where it failed or went less far; from the
-    top to a random one.
+    Without a curriculum each episode is on a random field. With a curriculum the field has the
+    robot's level, `row`, as in legged_gym (Rudin et al. 2021). A robot moves up if the last episode
+    did not fail and covered at least half of the commanded distance, otherwise down; from the top
+    it moves to a random level.
 
-    `field`, `row` (n,) long; `moved` (n, 2) [m]: whole periods by which a robot was moved since its
-    episode began.
+    `field`, `row`: (n,) long. `moved`: (n, 2) [m] whole periods by which a robot was moved since
+    the start of its episode.
     """
 
     rough = True
-    # by their keys in checkpoints
+    # {key in checkpoints: attribute}
     saved: ClassVar[Mapping[str, str]] = {
         "field": "field",
         "row": "row",
@@ -187,8 +187,8 @@ class RoughGround(Ground):
     }
 
     def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
-        """uphill: on slopes and stairs start at `Terrain.foot`, facing up, instead of at a gentle
-        place, facing anywhere."""
+        """uphill: start on slopes and stairs at `Terrain.foot`, facing up; otherwise at a gentle
+        place, in any heading."""
         self.terrain = terrain
         self.uphill = uphill
         self.curriculum = curriculum
@@ -205,10 +205,10 @@ class RoughGround(Ground):
         self._climbs = torch.tensor(climbs, device=device)
         self._rows = len(self.terrain.first) - 1
         self._grid = AROUND.to(device)
+        self._about_feet = ABOUT_FEET.to(device)
         self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
         self.moved = torch.zeros(n, 2, device=device)
-        # of the present episode: the commanded way, the way travelled along it, and whether the
-        # robot failed
+        # current episode: commanded distance, distance along the command, and failure
         self.commanded_m = torch.zeros(n, device=device)
         self.travelled_m = torch.zeros(n, device=device)
         self.failed = torch.zeros(n, dtype=torch.bool, device=device)
@@ -216,8 +216,7 @@ class RoughGround(Ground):
     # --- episodes ---
 
     def place(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Put robots ids (k,), placed as on flat ground, onto a field, the lowest foot on the
-        ground."""
+        """Move robots ids (k,) from flat ground onto a field, the lowest foot on the ground."""
         draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
         fields = len(self.terrain.places)
         if self.spread:
@@ -244,25 +243,24 @@ class RoughGround(Ground):
         self.travelled_m = self.travelled_m.index_fill(0, ids, 0.0)
         self.failed = self.failed.index_fill(0, ids, False)
 
-    def _promote(self, ids: Tensor, draw: Tensor) -> None:
-        """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
-        [0, 1)."""
+    def _promote(self, ids: Tensor, uniform: Tensor) -> None:
+        """Update the levels of robots ids (k,) whose episode ended. uniform: (k,) in [0, 1)."""
         failed = self.failed[ids]
         commanded = self.commanded_m[ids]
         row = self.row[ids]
         far = self.travelled_m[ids] >= 0.5 * commanded
         counts = failed | (commanded >= _HARD_ENOUGH_M)
         row = torch.where(counts, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
-        row = torch.where(row < self._rows, row, (draw * self._rows).long())
+        row = torch.where(row < self._rows, row, (uniform * self._rows).long())
         self.row = self.row.index_copy(0, ids, row)
 
     def _missing(self, state: RobotState) -> Tensor:
-        """Height by which robots' lowest foot misses the ground, (k,) [m]."""
+        """Gap between the ground and the robots' lowest foot, (k,) [m]."""
         feet = self.env.feet
         centers = feet(state.root_pos, state.root_rot, state.joint_pos)
-        # a sphere on a slope touches beside its lowest point: five points of its underside
+        # on a slope a sphere does not touch at its lowest point: test five points of its underside
         directions = [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
-        beside = math.sqrt(0.5) * feet.radius * torch.tensor(directions, device=centers.device)
+        beside = math.sqrt(0.5) * feet.radius * constant(directions, centers.device)
         under = (feet.radius**2 - beside.square().sum(-1)).sqrt()
         ground = self.terrain.height_at(centers[..., None, :2] + beside)
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
@@ -277,15 +275,15 @@ class RoughGround(Ground):
             self.travelled_m = self.travelled_m + along.nan_to_num(0.0) * self.env.dt
         self.failed = failed
         back = self.terrain.way_back(self.env.state.root_pos[:, :2], self.field)
-        ids = torch.nonzero(back.any(-1)).squeeze(-1)
+        ids, _ = rows_of(back.any(-1))
         if len(ids):
             self.moved = self.moved + back
             self.env.robots.shift(ids, torch.nn.functional.pad(back[ids], (0, 1)))
 
-    # --- what is around ---
+    # --- surroundings ---
 
     def around(self, state: RobotState) -> Tensor:
-        """Heights of the ground in the world at points `AROUND` robots, (..., g) [m]."""
+        """Heights of the ground at the points `AROUND` of robots, (..., g) [m]."""
         return self.terrain.height_at(points_around(state, self._grid))
 
     def level(self, state: RobotState) -> Tensor:
@@ -313,7 +311,7 @@ class RoughGround(Ground):
         return self.terrain.height_at(place)
 
     def _height(self, place: Tensor, field: Tensor) -> Tensor:
-        """Height of fields (k,), each repeated without end, at places (k, ..., 2): (k, ...) [m]."""
+        """Height of periodic fields (k,) at places (k, ..., 2), (k, ...) [m]."""
         corner = self.terrain.corner[field]
         corner = corner.view(len(corner), *([1] * (place.dim() - 2)), 2)
         return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
@@ -326,11 +324,11 @@ class RoughGround(Ground):
     @torch.no_grad()
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, ABOUT_FEET.to(feet.device), feet)
+        place = points_around(state, self._about_feet, feet)
         return self.above(place, patch).transpose(-1, -2).flatten(-2)
 
     def figures(self) -> dict[str, float]:
-        """`terrain_level`, the mean level of the robots' fields, where they rise."""
+        """With a curriculum `terrain_level`, the mean level of the robots' fields."""
         return {"terrain_level": self._levels[self.field].mean().item()} if self.curriculum else {}
 
     def describe(self, i: int) -> dict[str, Any]:
@@ -342,18 +340,18 @@ class RoughGround(Ground):
         return {key: getattr(self, name) for key, name in self.saved.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """As `Ground.load_state_dict`; also for fields and levels that there are not."""
+        """As `Ground.load_state_dict`; also raises for fields and levels that do not exist."""
         if "field" not in state:
-            raise ValueError("taken on flat ground")
+            raise ValueError("the checkpoint is of flat ground, expected rough ground")
         for name, count in (("field", len(self.terrain.places)), ("row", self._rows)):
             if not ((state[name] >= 0) & (state[name] < count)).all():
-                raise ValueError(f"a {name} of the terrain beyond its {count}")
+                raise ValueError(f"{name}: must be below {count}")
         for key, name in self.saved.items():
             setattr(self, name, state[key].to(self.field.device, copy=True))
 
 
 def make_ground(config: GroundConfig) -> Ground:
-    """The ground by its settings. Raises InputError for more fields than memory holds."""
+    """Make the ground of a task. Raises InputError for more fields than memory holds."""
     if config.terrain == "flat":
         return Ground()
     return RoughGround(
@@ -364,8 +362,8 @@ def make_ground(config: GroundConfig) -> Ground:
 
 
 def points_around(state: RobotState, offsets: Tensor, place: Tensor | None = None) -> Tensor:
-    """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots;
-    or of places (..., F, 2) of each robot, (..., F, g, 2)."""
+    """Points (..., g, 2) [m] in the world at `offsets` (g, 2) [m] forwards and to the left of
+    robots; with place (..., F, 2) around these points, (..., F, g, 2)."""
     yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
     cosine = torch.cos(yaw)
     sine = torch.sin(yaw)

@@ -117,14 +117,14 @@ class Appearances(SimpleNamespace):
 
 def _pattern(kind: Tensor, across: Tensor, up: Tensor, waves: Tensor, turn: Tensor) -> Tensor:
     """Values in [0, 1] of checks, waves, tiles, clouds or specks."""
-    one = waves[..., 0] * (across * turn.cos() + up * turn.sin())
-    other = waves[..., 1] * (up * turn.cos() - across * turn.sin())
-    checks = torch.sign(torch.sin(one) * torch.sin(other))
-    grout = (torch.sin(one / 2).abs() < GROUT) | (torch.sin(other / 2).abs() < GROUT)
-    clouds = torch.sin(one + 2.0 * torch.sin(0.7 * other))
-    clouds = clouds * torch.cos(other + 1.5 * torch.sin(1.3 * one))
+    wave = waves[..., 0] * (across * turn.cos() + up * turn.sin())
+    cross_wave = waves[..., 1] * (up * turn.cos() - across * turn.sin())
+    checks = torch.sign(torch.sin(wave) * torch.sin(cross_wave))
+    grout = (torch.sin(wave / 2).abs() < GROUT) | (torch.sin(cross_wave / 2).abs() < GROUT)
+    clouds = torch.sin(wave + 2.0 * torch.sin(0.7 * cross_wave))
+    clouds = clouds * torch.cos(cross_wave + 1.5 * torch.sin(1.3 * wave))
     kinds = torch.stack(
-        (checks, torch.sin(one), 2.0 * grout - 1.0, clouds, 2.0 * (clouds > 0.8) - 1.0)
+        (checks, torch.sin(wave), 2.0 * grout - 1.0, clouds, 2.0 * (clouds > 0.8) - 1.0)
     )
     return 0.5 + 0.5 * kinds.gather(0, kind[None])[0]
 
@@ -255,10 +255,10 @@ class ImageCamera(DepthCamera):
                 " npmp.learning.depth_training robot=..."
             )
         names = ("size", "fov_deg", "place_m", "pitch_deg", "range_m")
-        if other := [name for name in names if requested[name] != trained[name]]:
+        if differing := [name for name in names if requested[name] != trained[name]]:
             raise InputError(
                 f"'{config.network}': trained with another camera: "
-                + ", ".join(f"{name} {trained[name]}, not {requested[name]}" for name in other)
+                + ", ".join(f"{name} {trained[name]}, not {requested[name]}" for name in differing)
             )
 
     def allocate(self, n: int, dt: float, device: torch.device) -> None:

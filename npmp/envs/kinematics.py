@@ -63,7 +63,7 @@ class Kinematics(nn.Module):
             depth[b] = depth[parent[b]] + 1
         # the order of evaluation: level by level, the root first
         sequence = np.argsort(depth, kind="stable")
-        self._levels: list[slice] = []  # of each level in `sequence` without the root
+        self._levels: list[slice] = []  # indices of each level in `sequence` without the root
         for level in range(1, depth.max() + 1):
             bodies = np.flatnonzero(depth == level)
             above = np.flatnonzero(depth == level - 1)

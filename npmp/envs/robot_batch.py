@@ -1,7 +1,7 @@
 """A batch of simulated robots: physics, drives, pushes and sensors, independent of the task.
 
-Everything between an action and the next observation is here, the same in imitation and reuse.
-Tasks place robots, give commands and end episodes.
+It computes the next observation from an action, in imitation and reuse. Tasks place robots, set
+commands and end episodes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators
 from npmp.core import artifact, geometry, ranges
+from npmp.core.host_waits import is_asynchronous, may_have_any
 from npmp.core.memory_checks import require_robots
 from npmp.envs.free_body import FreeBody
 from npmp.envs.sensing import Sensing, SensorConfig
@@ -44,7 +45,7 @@ class RobotBatchConfig:
     """Drives, sensors, physics and pushes of robots; by default ideal. Raises ValueError for an
     unknown hold or accelerometer."""
 
-    # of setpoints; first_order: linear from the last to the new one over a control period
+    # hold of setpoints; first_order: linear from the last to the new one over a control period
     hold: str = "zero_order"
     # imu: mean over the last control step at the robot's IMU; root: at the root, over two steps
     accelerometer: str = "imu"
@@ -171,7 +172,8 @@ class RobotBatch:
         # simulations that diverged in the last step
         self.broken = torch.zeros(num_envs, dtype=torch.bool, device=device)
         # number of breakdowns since `clear_breakdowns`, and records of the latest
-        self.lost = 0
+        self._lost = 0
+        self._lost_on_device = torch.zeros((), dtype=torch.long, device=device)
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_MAX_BREAKDOWNS)
         self._all = torch.arange(num_envs, device=self.device)
 
@@ -333,8 +335,8 @@ class RobotBatch:
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
         """One control step; the new state is `state`. action: (n, nu) [rad].
 
-        Where a simulation diverged (`broken`), the state stays the previous one, which is finite;
-        the caller resets it.
+        A simulation that diverged (`broken`) keeps its previous, finite state until the caller
+        resets it.
 
         Returns: the setpoints (n, nu) [rad].
         """
@@ -348,24 +350,39 @@ class RobotBatch:
         speeds = torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1)
         speed = speeds.abs().amax(-1)
         self.broken = self.sim.broken() | ~(speed < _MAX_SPEED)  # true for NaN
-        self.state = before.where(self.broken, after) if self.broken.any() else after
+        self.state = before.where(self.broken, after) if may_have_any(self.broken) else after
         exact = self.sensing.exact(self.state, self.joint_offset)
         self.history = self.sensing.remember(self.history, exact)
         self.pusher.advance(generator)
         return setpoint
 
     def record_breakdowns(self, describe: Callable[[int], dict[str, Any]]) -> None:
-        """Count the breakdowns of the last step in `lost`, and add their records to `breakdowns`.
+        """Count the breakdowns of the last step in `lost`, and on the CPU add their records to
+        `breakdowns`.
 
         describe: the task's record of a robot.
         """
+        # a record would wait for the device at every step
+        if is_asynchronous(self.device):
+            self._lost_on_device += self.broken.sum()
+            return
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_MAX_SPEED:g} m/s or rad/s"
             record = {"robot": i, "reason": reason, **describe(i)}
             physics = self.randomizer.samples(i)
             record |= {"physics": physics, "push_n": self.pusher.force[i].tolist()}
             self.breakdowns.append(record | {"state_before": self.state.pack()[i].tolist()})
-            self.lost += 1
+            self._lost += 1
+
+    @property
+    def lost(self) -> int:
+        """Number of breakdowns since `clear_breakdowns`."""
+        return self._lost + int(self._lost_on_device)
+
+    @lost.setter
+    def lost(self, number: int) -> None:
+        self._lost = number
+        self._lost_on_device.zero_()
 
     def clear_breakdowns(self) -> None:
         """Reset count and records."""

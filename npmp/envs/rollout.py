@@ -23,7 +23,7 @@ class Transition(NamedTuple):
     """One control step as recorders get it, after the step and before any reset."""
 
     observation: Observation
-    state: Tree  # of the policy, before the step
+    state: Tree  # state of the policy before the step
     output: PolicyOutput
     next_state: Tree
     step: EnvStep

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -47,8 +45,7 @@ class StartSampler:
         # equal weights need random integers only, which is faster
         self._even = bool((weight == weight[0]).all())
         self._cumulative = weight.cumsum(0)
-        # of every segment, which is within one clip: its allowed frames, which are contiguous, and
-        # their total weight
+        # allowed frames per segment, contiguous and within one clip, and their total weight
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
         before = self._allowed.cumsum(0) - self._allowed
@@ -58,15 +55,19 @@ class StartSampler:
         self._failures = torch.zeros(count, device=device)
         self._visits = torch.zeros(count, device=device)
 
-    def record(self, frame: Tensor, failed: Tensor) -> None:
+    def record(self, frame: Tensor, failed: Tensor, counts: Tensor | None = None) -> None:
         """Count visits to frames (n,) and their failures (n,) bool; counts decay over `_MEMORY`
-        visits."""
-        decay = math.exp(-len(frame) / _MEMORY)
+        visits.
+
+        counts: (n,) bool, the visits that count; None: all.
+        """
+        counts = torch.ones_like(failed) if counts is None else counts
+        decay = torch.exp(-counts.sum().double() / _MEMORY)
         self._failures *= decay
         self._visits *= decay
         index = self._segment_of_frame[frame]
-        self._visits.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
-        self._failures.index_add_(0, index, failed.to(torch.float32))
+        self._visits.index_add_(0, index, counts.to(torch.float32))
+        self._failures.index_add_(0, index, (failed & counts).to(torch.float32))
 
     def forget(self) -> None:
         """Reset the counts."""

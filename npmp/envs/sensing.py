@@ -29,13 +29,13 @@ class SensorConfig:
 
     # minimum and maximum [s]
     delay_s: tuple[float, float] = (0.0, 0.0)
-    # of joint angles [rad]
+    # noise of joint angles [rad]
     joint_noise: float = 0.0
     # per axis of the root [rad/s]
     gyro_noise: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    # of each axis [m/s^2]
+    # noise of each axis [m/s^2]
     accelerometer_noise: float = 0.0
-    # of the gravity vector's components [1]
+    # noise of the gravity vector's components [1]
     up_noise: float = 0.0
 
     def __post_init__(self) -> None:

@@ -54,10 +54,10 @@ class StartPoses:
         self._feet = None if self._feet is None else self._feet.to(env.device)
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Starts`. where: `yaw`, as `draw` takes it."""
-        return self.draw(len(ids), generator, **where)
+        """As `Starts`. where: `yaw`, as of `sample`."""
+        return self.sample(len(ids), generator, **where)
 
-    def draw(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
+    def sample(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
         """Sample starts of n robots. yaw: (n,) rotation of each [rad]; None: random."""
         qpos, qvel, states = self._table
         device = states.device

@@ -211,8 +211,8 @@ def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
     half = 0.5 * yaw.to(qpos)
     turn = geometry.yaw_matrix(yaw.to(qpos))
     none = torch.zeros_like(half)
-    about = torch.stack((torch.cos(half), none, none, torch.sin(half)), -1)
-    quat = geometry.multiply_quat(about, qpos[:, 3:7])
+    yaw_quat = torch.stack((torch.cos(half), none, none, torch.sin(half)), -1)
+    quat = geometry.multiply_quat(yaw_quat, qpos[:, 3:7])
     place, speed = (geometry.to_world(turn, part[:, :3].to(turn)) for part in (qpos, qvel))
     return torch.cat((place, quat, qpos[:, 7:]), -1), torch.cat((speed.to(qvel), qvel[:, 3:]), -1)
 

@@ -7,15 +7,17 @@ them. A robot's goal is a vector. Rewards, terminations and the policy's inputs 
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, final
 
 import mujoco
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
 from npmp.envs.ground import GroundConfig
@@ -186,13 +188,35 @@ class Sensor(Part, ABC):
     def restart(self, mask: Tensor) -> None:
         """Reset the readings' memory of robots (n,) bool within an episode, e.g. a clock."""
 
+    def restarted(self, reading: Tensor) -> Tensor:
+        """Readings (n, c) of this control step as they are after `restart`, with the same noise."""
+        return reading
 
-class Term(NamedTuple):
-    """A reward term, which is one objective."""
 
-    name: str
+@dataclass(frozen=True)
+class Term:
+    """A reward term, which is one objective: weight times value.
+
+    Raises:
+      InputError: for a value that is no function, or a function without a name.
+    """
+
+    # of a `RobotState` and a goal; differentiable where it is learned in imagination
     value: Measure
     weight: float = 1.0
+    # by default the function's
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.value):
+            raise InputError(
+                f"Term({self.value!r}, ...): expected a function of state and goal, then its "
+                "weight and name: Term(function, 1.0, 'name')"
+            )
+        name = self.name or getattr(self.value, "__name__", "")
+        if not name.isidentifier():
+            raise InputError(f"Term({self.value!r}): it needs a name: Term(value, 1.0, 'name')")
+        object.__setattr__(self, "name", name)
 
     def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
         return self.weight * self.value(state, goal)
@@ -244,7 +268,7 @@ class Parts:
     terminations: Sequence[Measure] = ()
     # an episode is complete where one is true; also metrics, by name
     ends: Mapping[str, Measure] = field(default_factory=dict)
-    # the loss of imagined robots; None: minus the mean reward
+    # the loss of imagined robots in place of the rewards; None: minus the mean reward
     loss: Loss | None = None
     # False: rewards and loss are not functions of imagined states
     imaginable: bool = True
@@ -265,7 +289,7 @@ class Parts:
     privileged: Sequence[Callable[[], Tensor]] = ()
     # duration of episodes [s]; None: until the task ends. `TaskEnv` may end them before
     episode_s: float | None = None
-    # a `npmp.envs.scripts.Script`: from the task's inputs to commands of a lower policy
+    # a `npmp.tasks.teachers.scripts.Script`: from the task's inputs to commands of a lower policy
     script: Any = None
     # weight of the motors' currents in the loss of imagined robots [1/A^2]
     current_weight: float = 0.0
@@ -288,6 +312,12 @@ class Task:
     policies_of: ClassVar[tuple[str, ...]] = ()
 
     env: Any  # the `TaskEnv` of `bind`
+    # of `with_rewards`: the terms that `Parts.loss` does not stand for
+    added_rewards: Sequence[Term] = ()
+    # the factor of `Parts.loss`, by the weight of the one term that it stands for
+    loss_scale: float = 1.0
+    # names of the terms whose new weights `Parts.loss` ignores, as it stands for several
+    ignored_weights: tuple[str, ...] = ()
 
     def __init__(self, robot: Robot, config: Any, parts: Parts):
         """robot: as it is simulated. config: of `config_type`."""
@@ -321,6 +351,42 @@ class Task:
         parts = self.parts
         measures = [parts.error, *parts.terminations, *parts.ends.values(), *parts.metrics.values()]
         return [*measures, *(term.value for term in parts.rewards), parts.loss, parts.starts]
+
+    def with_rewards(
+        self, terms: Sequence[Term] = (), weights: Mapping[str, float] | None = None
+    ) -> Self:
+        """The same task, before `bind`, with more reward terms, and other weights by name.
+
+        Raises:
+          InputError: for two terms of a name, and for an unknown name.
+        """
+        weights = weights or {}
+        if not terms and not weights:
+            return self
+        own = self.parts.rewards
+        rewards = {term.name: term for term in own}
+        for term in terms:
+            if term.name in rewards:
+                raise InputError(f"rewards: two terms are named '{term.name}'; rename one")
+            rewards[term.name] = term
+        for name, weight in weights.items():
+            if name not in rewards:
+                raise InputError(f"task.rewards.{name}: {unknown('reward term', name, rewards)}")
+            rewards[name] = replace(rewards[name], weight=weight)
+
+        task = copy.copy(self)
+        parts = replace(self.parts, rewards=list(rewards.values()))
+        Task.__init__(task, self.robot, self.config, parts)
+        task.added_rewards = parts.rewards[len(own) :]
+        if self.parts.loss is None:
+            return task
+        if len(own) == 1:
+            before = own[0].weight
+            after = parts.rewards[0].weight
+            task.loss_scale = after if before == 0.0 else after / before
+        else:
+            task.ignored_weights = tuple(term.name for term in own if term.name in weights)
+        return task
 
     def part(self, kind: type[P]) -> P | None:
         """The first part of a type; None: no such part."""
@@ -432,12 +498,21 @@ class Task:
     def imagined_loss(
         self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
     ) -> TaskLoss:
-        """As `Loss`; by default minus the mean reward."""
-        if self.parts.loss is not None:
-            return self.parts.loss(before, after, goals, patch)
-        reward = sum(term(after, goals) for term in self.parts.rewards)
-        assert isinstance(reward, Tensor)
-        return TaskLoss(-reward.mean(0), torch.zeros_like(reward[0]))
+        """As `Loss`, minus the mean of added rewards; by default minus the mean reward."""
+        if self.parts.loss is None:
+            reward = sum(term(after, goals) for term in self.parts.rewards)
+            assert isinstance(reward, Tensor)
+            return TaskLoss(-reward.mean(0), torch.zeros_like(reward[0]))
+        loss = self.parts.loss(before, after, goals, patch)
+        task = self.loss_scale * loss.task
+        for term in self.added_rewards:
+            reward = term(after, goals)
+            if loss.weight is None:
+                task = task - reward.mean(0)
+            else:
+                total = loss.weight.sum().clamp(min=1.0)
+                task = task - len(task) * (reward * loss.weight).sum(0) / total
+        return loss._replace(task=task)
 
     @property
     @final
@@ -511,6 +586,16 @@ class Task:
         """As `Sensor.restart`."""
         for extra in self.extras:
             extra.restart(mask)
+
+    @final
+    def observed_again(self, inputs: Tensor) -> Tensor:
+        """The policy's inputs (n, c) of this control step after `reset_memory`, as
+        `Sensor.restarted`."""
+        widths = [len(extra.ranges) for extra in self.extras]
+        columns = list(inputs.split([inputs.shape[-1] - sum(widths), *widths], -1))
+        for i, extra in enumerate(self.extras, 1):
+            columns[i] = extra.restarted(columns[i])
+        return torch.cat(columns, -1)
 
     @final
     def describe(self, i: int) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""How well policies and skill modules do, measured: trials, suites, comparisons of runs."""
+"""Evaluation of policies and skill modules: trials, suites, comparisons of runs."""

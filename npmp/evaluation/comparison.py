@@ -48,7 +48,7 @@ class TrainingRun:
     x: Mapping[str, FloatArray]
     # (N,)
     score: FloatArray
-    # why the curve is not the whole run's; "" for a finished run
+    # reason why the curve is incomplete; "" for a finished run
     problem: str
 
     def at(self, axis: str, budget: float) -> float:
@@ -57,8 +57,8 @@ class TrainingRun:
         return float(np.interp(budget, self.x[axis], self.score, left=math.nan, right=math.nan))
 
     def reached(self, axis: str, threshold: float, *, lower: bool = False) -> float:
-        """Where the score first crosses the threshold upwards (`lower`: downwards); NaN if it
-        never does."""
+        """The first x at which the score crosses the threshold upwards (`lower`: downwards); NaN if
+        there is none."""
         above = (-1.0 if lower else 1.0) * (self.score - threshold)
         hits = np.flatnonzero(above >= 0.0)
         if not hits.size:
@@ -190,7 +190,7 @@ def read_run(path: Path, score: str) -> TrainingRun:
 
 
 def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], planned: Any) -> str:
-    """Why a run is not finished. env_steps: of its last two rows."""
+    """The reason why a run is not finished. env_steps: of its last two rows."""
     has_plan = isinstance(planned, int)
     done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if has_plan else "unfinished"
     try:
@@ -329,11 +329,11 @@ class Difference:
     iqm: float
     # 95 % bootstrap interval over runs
     iqm_interval: tuple[float, float]
-    # how much better the interquartile mean is than the first group's
+    # improvement of the interquartile mean over the first group's
     improvement: float
     # 95 % bootstrap interval; undecided if it contains 0
     improvement_interval: tuple[float, float]
-    # that a run of this group scores better than one of the first; ties count half
+    # probability that a run of this group scores better than one of the first; ties count half
     probability: float
 
 

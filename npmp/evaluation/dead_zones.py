@@ -75,7 +75,7 @@ def find_dead_zones(
 
 def dead_zones_of(trial: Trial, commands: Tensor) -> list[DeadZone]:
     """As `find_dead_zones`, of a trial with constant commands (n, 3), `ROBOTS_PER_COMMAND` robots
-    in a row each. A fall is no response."""
+    in a row each. A fall does not count as a response."""
     last = trial.metrics["achieved"][-round(LAST_S / trial.dt) :].mean(0)
     achieved = last.view(-1, ROBOTS_PER_COMMAND, 3).mean(1)
     upright = ~trial.fell.any(0).view(-1, ROBOTS_PER_COMMAND).any(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.core.tree import Tree, where_tree
 from npmp.envs.feet import Feet
-from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
+from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.skills import policies
@@ -113,8 +113,10 @@ class Handover:
         lasted = torch.where(changes, 0.0, lasted)
         walks_again = changes & ~recovering
         env.task.reset_memory(walks_again)
-        # observed again, as `reset_memory` restarts the task's clock
-        walk, walking = self.walking.step(observe(env, is_first | walks_again), state.walking)
+        restarted = observation._replace(
+            task=env.task.observed_again(observation.task), is_first=is_first | walks_again
+        )
+        walk, walking = self.walking.step(restarted, state.walking)
         up, recovery = self.recovery.step(observation, state.recovery)
         empty = self.initial_state(len(is_first))
         after = HandoverState(

@@ -74,6 +74,7 @@ def evaluate_module(
     seed: int,
     threads: int,
     device: str = "cpu",
+    engine: str = "",
 ) -> dict[str, Any]:
     """Evaluate a module on every clip from its first frame, and from `starts` random frames, with
     mean latents and actions and the termination of eq. 2. Writes rollouts.h5 into `out`.
@@ -81,7 +82,7 @@ def evaluate_module(
     Args:
       like: drives, sensors and physics; by default ideal robots, with the hold of the module's
         training.
-      device: as of `TaskEnv`; the module is moved there.
+      device, engine: as of `TaskEnv`; the module is moved to the device.
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`,
     the distance of the root from the reference's (`last`: at the last step); `joint_error_rad`, the
@@ -90,7 +91,7 @@ def evaluate_module(
     """
     skill.check_robot(robot)
     like = like or RobotBatchConfig().like(skill)
-    place: dict[str, Any] = {"device": device, "num_threads": threads}
+    place: dict[str, Any] = {"device": device, "num_threads": threads, "engine": engine}
     frames = skill.contract.context_horizon
     env = TaskEnv(
         Imitation(robot, ImitationConfig(future_frames=frames), motions),

@@ -46,7 +46,7 @@ class PolicyEvaluationConfig:
 
     # per trial, or per command, force and terrain
     robots: int = 64
-    # of the main trial; None: the task's own
+    # duration of the main trial; None: the task's
     seconds: float | None = None
     # also trials with constant commands, over a grid of the range: gait, error, falls
     grid: bool = False
@@ -67,7 +67,7 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Metrics of a policy, and the main trial."""
 
-    # of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
+    # figures of the task, effort and gait; rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task
@@ -195,9 +195,9 @@ def command_grid(command_range: CommandRange) -> Tensor:
 
 
 def lead_in(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """`LEAD_S` of commands sampled as in training, then the given ones (n, 3): (T, n, 3)."""
+    """`LEAD_S` of commands sampled as in training, then constant commands (n, 3): (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
-    others = env.task.commands.draw(
+    others = env.task.commands.sample(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
     )
     return torch.cat(
@@ -211,10 +211,10 @@ def evaluate_commands(
     """A trial with constant commands (k, 3), an equal number of robots each.
 
     Returns: a row per command: `command`; `falls`; `success`, the share of robots without a fall.
-    From a second after the change of command until the first fall: `achieved`, the mean velocity
-    (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS), pitch
-    (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the fastest
-    and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
+    Over the time from a second after the change of command to the first fall: `achieved`, the mean
+    velocity (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS),
+    pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
+    fastest and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
     """
     per_command = env.num_envs // len(commands)
     robot = env.robot

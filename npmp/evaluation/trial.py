@@ -94,7 +94,8 @@ class _TrialRecorder:
         self.qpos = [self._qpos()]
 
     def _qpos(self) -> Tensor:
-        """Of robot 0, without the jumps that keep it on the terrain (`Ground.integrated`)."""
+        """Positions of robot 0, without the jumps that keep it on the terrain
+        (`Ground.integrated`)."""
         env = self.env
         qpos = self.env.robots.qpos[0].clone()
         qpos[:2] -= (env.state.root_pos - env.ground.integrated(env.state).root_pos)[0, :2]

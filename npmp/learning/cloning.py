@@ -1,7 +1,7 @@
 """Behaviour cloning of a first policy from a module's demonstration, with goals in hindsight.
 
 With recordings, the module tracks them, and the policy is fitted to the encoder's distribution.
-Without, the module acts on latents of its prior, and the policy is fitted to these.
+Without recordings the module acts on latents of its prior, and the policy is fitted to these.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Demonstration(NamedTuple):
     before: Tensor  # (T, n, s) packed state before the step
     proprioception: Tensor  # (T, n, o) before the step
     z_before: Tensor  # (T, n, d)
-    # (T, n, d) of the encoder's distribution; of a module on its prior, the latents
+    # (T, n, d) of the encoder's distribution; for a module on its prior, the latents
     mean: Tensor
     std: Tensor  # (T, n, d) likewise; zero of a module on its prior
     is_first: Tensor  # (T, n) bool
@@ -213,7 +213,7 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# of a behaviour prior: samples per update, share of held-out robots [D]
+# fit of a behaviour prior: samples per update, share of held-out robots [D]
 PRIOR_BATCH = 1024
 HELD_OUT = 0.1
 

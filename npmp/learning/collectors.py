@@ -70,10 +70,10 @@ MakeTrainer = Callable[[int, int], Trainer]  # (num_envs, seed) -> a trainer tha
 class Batch:
     """The result of one collection."""
 
-    version: int  # of the weights: the learner's updates before
+    version: int  # version of the weights: the learner's updates before them
     experience: Experience
     seconds: float
-    breakdowns: list[dict[str, Any]]  # of simulations, the latest
+    breakdowns: list[dict[str, Any]]  # the latest breakdowns of simulations
     lost_simulations: int
 
 

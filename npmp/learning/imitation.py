@@ -176,7 +176,7 @@ def train_module(
     *,
     trained_on: MotionSet | None = None,
     module: Path | str | None = None,
-    about: Mapping[str, Any] | None = None,
+    summary_entries: Mapping[str, Any] | None = None,
     seed: int = 0,
     resume: Path | None = None,
     caller: run.Caller | None = None,
@@ -187,7 +187,7 @@ def train_module(
       motions: for evaluation, and for training without `trained_on`.
       trained_on: for training, e.g. with copies at other tempos.
       module: the folder of a skill module to continue from; None: a new one.
-      about: further entries of the summary, e.g. {"data": "motions.h5"}.
+      summary_entries: further entries of the summary, e.g. {"data": "motions.h5"}.
       seed: the same seed and number of torch threads give the same bits on the CPU.
       resume: the folder of a run to resume, with the same settings but `steps`.
 
@@ -202,7 +202,14 @@ def train_module(
     chosen = settings or ImitationSettings()
     module = None if module is None else Path(module).resolve()
     plan = _plan(
-        motions, robot, Path(out), chosen, trained_on or motions, module, about or {}, seed
+        motions,
+        robot,
+        Path(out),
+        chosen,
+        trained_on or motions,
+        module,
+        summary_entries or {},
+        seed,
     )
     return run.train(plan, Path(out), resume=resume, seed=seed, caller=caller)
 
@@ -214,13 +221,13 @@ def _plan(
     chosen: ImitationSettings,
     learned_on: MotionSet,
     module: Path | None,
-    about: Mapping[str, Any],
+    summary_entries: Mapping[str, Any],
     seed: int,
 ) -> run.TrainingPlan:
     """The plan of a run: its trainer, evaluations and files."""
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
-        task = Imitation(robot, settings.task, learned_on)
+        task = Imitation(robot, settings.task, learned_on).with_rewards(weights=settings.weights)
         # on policy: to a clip's end
         episode_s = getattr(settings.algo, "episode_s", None)
         env = TaskEnv(
@@ -252,7 +259,7 @@ def _plan(
             trainer.fit.save(folder / "module")
 
     described = {
-        **about,
+        **summary_entries,
         "clips": [m.name for m in motions.motions],
         "command_range": command_range_from_motions(motions),
         "licences": sorted({m.licence for m in motions.motions}),

@@ -9,7 +9,6 @@ high-level policy over a frozen decoder.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.core import ranges
+from npmp.core.host_waits import may_have_any
 from npmp.core.memory_checks import require_batch, require_demonstration, require_replay
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
@@ -36,7 +36,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.learning import cloning
 from npmp.learning.agents import latent_range
 from npmp.learning.exploration import ActionNoise, Redirection, step_of
-from npmp.learning.rl.optimization import descend, move_average
+from npmp.learning.rl.optimization import adam, descend, move_average
 from npmp.learning.schedules import linear
 from npmp.learning.trainer import Experience, StepMeans, Trainer
 from npmp.learning.world_model.behavior import BehaviorPrior
@@ -95,7 +95,7 @@ class ModelBasedConfig:
     warmup_updates: int = 600
     # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = None
-    # of the policy, per iteration
+    # updates of the policy per iteration
     policy_updates: int = 4
     # imagined robots per update
     policy_batch: int = 128
@@ -202,7 +202,7 @@ class ModelBasedTrainer(Trainer):
         batch = c.model_batch
         self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
         self.imagination = self._imagination(recordings)
-        self.optimizer = torch.optim.Adam(policy.weights.parameters())
+        self.optimizer = adam(policy.weights.parameters(), device)
         is_first = torch.ones(env.num_envs, dtype=torch.bool, device=device)
         state = self.learned.initial_state(env.num_envs)
         self.carried = RolloutState(state, is_first)
@@ -213,11 +213,13 @@ class ModelBasedTrainer(Trainer):
         self._require_memory(sum(leaf.shape[-1] for leaf in leaves(example) if leaf.dim() > 1))
         self.replay = ReplayBuffer(c.replay_steps, example)
         self.iteration_count = self.env_steps = 0
-        self.skipped = 0  # policy updates skipped in the last iteration
+        # policy updates skipped in the last iteration, ()
+        self.skipped = torch.zeros((), dtype=torch.long)
         self._first_here = True  # no iteration yet in this process
 
     def _plan_cloning(self, recordings: Task | None) -> None:
-        """Decide whether the module demonstrates before the first iteration, and for what."""
+        """Determine whether the module demonstrates before the first iteration, and for which
+        fits."""
         c = self.config
         policy = self.learned.upper
         skill = self.learned.lower
@@ -474,14 +476,14 @@ class ModelBasedTrainer(Trainer):
     def _improve(self, progress: float) -> dict[str, float]:
         """Update the policy `policy_updates` times. Returns metrics of the last update."""
         c = self.config
-        self.skipped = 0
+        self.skipped = torch.zeros_like(self.skipped)
         ramp = 1.0 if self.guided else min(1.0, (self.iteration_count + 1) / RAMP)
         self.optimizer.param_groups[0]["lr"] = linear(c.policy_lr, progress) * ramp
         for update in range(c.policy_updates):
             metrics = self.improve_policy(progress, update)
-        return metrics
+        return {name: float(value) for name, value in metrics.items()}
 
-    def improve_policy(self, progress: float, update: int = 0) -> dict[str, float]:
+    def improve_policy(self, progress: float, update: int = 0) -> dict[str, float | Tensor]:
         """One gradient step of the policy through decoder and model. Returns metrics."""
         c = self.config
         robots = self.env.robots
@@ -509,11 +511,12 @@ class ModelBasedTrainer(Trainer):
             + self.env.task.current_weight * imagined.current
         )
         norm = descend(loss, self.optimizer, CLIP_GRAD)
-        if math.isfinite(norm):
+        # where the update was skipped, the weights are finite: averaging them does no harm
+        if may_have_any(norm.isfinite()):
             done = self.iteration_count * c.policy_updates + update
             move_average(self.average.upper.weights, self.learned.upper.weights, c.ema, done)
-        self.skipped += not math.isfinite(norm)
-        named = {f"imagined_{name}": value.item() for name, value in imagined._asdict().items()}
+        self.skipped = self.skipped + ~norm.isfinite()
+        named = {f"imagined_{name}": value.detach() for name, value in imagined._asdict().items()}
         kl = named.pop("imagined_kl")
         return {"kl": kl, "beta": beta, **named, "policy_grad_norm": norm}
 
@@ -552,6 +555,11 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
             )
     if not env.task.imaginable:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
+    for name in env.task.ignored_weights:
+        raise InputError(
+            f"task.rewards.{name}.weight changes nothing with algo=world_model, which minimizes "
+            f"the loss of task '{env.task.name}'; use another algo="
+        )
     # raises InputError for robots that it does not support
     env.task.next_goal(env.task.goal(), env.state)
     if not all(extra.imaginable for extra in env.task.extras):

@@ -108,7 +108,7 @@ class OnPolicyTrainer(Trainer):
         self.acting_net = self.learner.acting
         is_first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = RolloutState(state, is_first)
-        self.range = torch.full_like(state.z[0], 0.1)  # of recent latents
+        self.range = torch.full_like(state.z[0], 0.1)  # range of recent latents
         self.iteration_count = self.env_steps = 0
 
     def step(

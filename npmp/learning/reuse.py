@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
+from npmp import robots, tasks
 from npmp.core import ranges
 from npmp.core.artifact import sha256
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
 from npmp.core.settings import to_plain
 from npmp.envs import Task, TaskEnv
+from npmp.envs.task import Term
 from npmp.evaluation.gait import worst_foot
 from npmp.evaluation.trial import effort, run_trial
 from npmp.learning import run
@@ -28,12 +30,12 @@ from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining
 from npmp.learning.run import RunSettings
 from npmp.learning.student import ScriptedTeacher, StudentConfig, StudentTrainer, teacher_of
 from npmp.robots import Robot
+from npmp.skills import modules
 from npmp.skills.composition import Composition, over, wandering
 from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
 from npmp.skills.nets import JointDecoder
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.velocity import COMMAND_NAMES
 
@@ -66,8 +68,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     effort: float = 0.02
     # weight of the setpoints' change per step, summed over joints [1/rad]; with 0 feet stamp
     smoothness: float = 0.02
-    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; of a
-    # pretrained policy it is 1
+    # shares of the run where the weight of the task's style loss rises from 0, and reaches 1; 1 for
+    # a pretrained policy
     style_ramp: tuple[float, float] = (0.2, 0.5)
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing
@@ -82,7 +84,9 @@ class ReuseModelBasedConfig(ModelBasedConfig):
         ranges.share(self, "new_goals", "style_ramp", "behavior")
         ranges.not_negative(self, "effort", "smoothness", "clone_steps", "clone_updates")
         if not self.style_ramp[0] < self.style_ramp[1]:
-            raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")
+            raise ValueError(
+                f"style_ramp={list(self.style_ramp)}: expected [begin, full] with begin < full"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +168,7 @@ class ReuseSettings(RunSettings):
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_robots")
         if self.joint_space and self.walker is not None:
-            raise InputError("joint_space=true and walker= exclude each other: give one")
+            raise InputError("joint_space=true and walker= are exclusive")
         # with a model only the learner needs the prior
         shared = isinstance(self.algo, ReuseModelBasedConfig)
         if self.collectors is not None and self.algo.behavior and not shared:
@@ -173,7 +177,7 @@ class ReuseSettings(RunSettings):
 
     @property
     def replaces_module(self) -> bool:
-        """Whether the policy is trained over another module, made from the one of the command."""
+        """Whether the policy is trained over a derived module."""
         return self.joint_space or self.walker is not None
 
     def env(
@@ -207,16 +211,19 @@ class RepeatedTrial:
         else:
             composition = over(policy, self.skill)
         trial = run_trial(composition, self.env, seconds=self.seconds, seed=self.seed)
-        still = dict.fromkeys(STEPS, 0.0)  # of a robot that does not move
+        still = dict.fromkeys(STEPS, 0.0)  # figures of a robot that does not move
         return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
 
 def train_policy(
     module: Path | str,
-    make_task: Callable[[], Task],
+    task: str | type[Task],
     out: Path | str,
     settings: ReuseSettings | None = None,
     *,
+    config: Any = None,
+    robot: Robot | None = None,
+    rewards: Sequence[Term] = (),
     motions: MotionSet | None = None,
     policy: Path | str | None = None,
     teacher: Path | str | ScriptedTeacher | None = None,
@@ -228,10 +235,13 @@ def train_policy(
     checkpoints; with `settings.joint_space` or `settings.walker` also OUT/module.
 
     Args:
-      module: the skill module's folder.
-      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, for training
-        and evaluation.
-      motions: recordings that the module tracks, for cloning and the range of postures.
+      module: the skill module's folder, or a shipped one's name.
+      task: a name, "walk", or a class of your own.
+      config: the task's settings, e.g. `WalkConfig`; None: the defaults.
+      robot: None: the module's.
+      rewards: terms beside the task's own, whose weights are `settings.weights`.
+      motions: recordings that the module tracks, to start from, for cloning and the range of
+        postures.
       policy: the folder of a policy to start from, of the same module and inputs, or a walking
         policy for a task with a script, e.g. dribbling.
       teacher: with algo=clone, the folder of a policy of the same module, or a script, by the
@@ -249,8 +259,16 @@ def train_policy(
     """
     chosen = settings or ReuseSettings()
     policy = None if policy is None else Path(policy).resolve()
-    source = Path(module).resolve()
+    source = modules.find(module).resolve()
     folder = Path(out)
+    kind: Any = tasks.find(task) if isinstance(task, str) else task
+    check_task(kind)
+    robot = robot or robots.load(SkillModule.load(source).contract.robot)
+
+    def make_task() -> Task:
+        made: Task = kind(robot, config, motions)
+        return made.with_rewards(rewards, chosen.weights)
+
     plan = _plan(source, make_task, folder, chosen, motions, policy, teacher, seed)
     return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
@@ -283,7 +301,6 @@ def _plan(
         digest = sha256(Path(teacher) / "policy.safetensors")
         taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     task = make_task()
-    check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
@@ -343,10 +360,12 @@ def _warm_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str,
     return figures
 
 
-def check_task(task: Task | type[Task]) -> None:
+def check_task(task: type[Task]) -> None:
     """Raise InputError for a task that no policy is trained for, naming the available ones."""
     if not task.reusable or task.policies_of:
-        names = ", ".join(kind.name for kind in TASKS if kind.reusable and not kind.policies_of)
+        names = ", ".join(
+            kind.name for kind in tasks.TASKS if kind.reusable and not kind.policies_of
+        )
         hint = ""
         if task.policies_of:
             hint = f" (npmp evaluate takes policies of {task.policies_of[0]} for it)"
@@ -356,7 +375,7 @@ def check_task(task: Task | type[Task]) -> None:
 def _networks(
     module: Path, settings: ReuseSettings, task: Task, seed: int, policy: Path | str | None
 ) -> tuple[SkillModule, HighLevelPolicy]:
-    """The module, frozen, and a policy over it: a new one, or a copy of a trained one."""
+    """The frozen module, and a new or copied policy over it."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
         if settings.joint_space:
@@ -378,8 +397,8 @@ def _networks(
             )
     if settings.replaces_module:
         raise InputError(
-            "joint_space=true and walker= start a new policy; to continue from their"
-            " policy=RUN/policy give module=RUN/module instead"
+            "joint_space=true and walker= start a new policy; to continue from policy=RUN/policy "
+            "set module=RUN/module"
         )
     return skill, HighLevelPolicy.load(
         policy, module=module, device=settings.device
@@ -454,12 +473,14 @@ def _summary(
     latest: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The summary's entries on the task and its main figure."""
+    weights = {term.name: term.weight for term in task.parts.rewards}
     return {
         "task": policy.contract.task,
         "algorithm": settings.algorithm,
         "module": module,
         "joint_space": settings.joint_space,
         **({} if settings.walker is None else {"walker": settings.walker.name}),
+        **({"rewards": weights} if task.added_rewards or settings.weights else {}),
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,
         "settings": to_plain(task.config),

@@ -50,12 +50,15 @@ class RunSettings:
     algo: Any  # an instance of one of the `algorithms`
     num_envs: int | None = None  # robots simulated at once; None: the algorithm's default
     robots: RobotBatchConfig = field(default_factory=RobotBatchConfig)
+    # of the task's reward terms by name, where they differ
+    weights: Mapping[str, float] = field(default_factory=dict)
     steps: int  # environment steps in all
     evaluate_every: int = 50  # iterations
     checkpoint_every: int = 50  # iterations
     logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
     device: str = "cpu"  # of everything but the physics
     num_threads: int = 0  # of the physics; 0: all cores
+    engine: str = ""  # of the physics; "": the device's default
     collectors: CollectorsConfig | None = None  # None: the learner's process collects
 
     def __post_init__(self) -> None:
@@ -84,18 +87,20 @@ class RunSettings:
                 )
 
     def for_collector(self) -> Self:
-        """The same settings for a process that only collects, on one core."""
-        return replace(self, device="cpu", num_threads=1)
+        """The same settings for a process that only collects, on one core; in place of a GPU and
+        its engine the default of the CPU."""
+        engine = self.engine if self.device == "cpu" else ""
+        return replace(self, device="cpu", num_threads=1, engine=engine)
 
     @property
     def place(self) -> dict[str, Any]:
-        """Device and threads, as `TaskEnv` takes them."""
-        return {"device": self.device, "num_threads": self.num_threads}
+        """Device, threads and engine, as `TaskEnv` takes them."""
+        return {"device": self.device, "num_threads": self.num_threads, "engine": self.engine}
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What the training loop needs to know of a run."""
+    """The inputs of the training loop for a run."""
 
     settings: RunSettings
     # (settings, num_envs, seed) -> a trainer; for collectors with `RunSettings.for_collector`
@@ -129,7 +134,7 @@ class Caller:
 
     command: str = ""  # continues the run, if "resume=FOLDER" is appended
     resume_command: str = ""  # the whole command, if it is another
-    # of the whole run, for loggers and diverged.json
+    # settings of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called after the inputs are checked, before the first file is written
     on_start: Callable[[], None] = lambda: None
@@ -211,8 +216,8 @@ class _Run:
             _, tensors, values = start
             if values.get("belongs_to", "") != plan.inputs_sha256:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module, teacher, walker= or "
-                    "joint_space= than this one"
+                    f"resume='{resume}': the run has another module, teacher, walker= or "
+                    "joint_space="
                 )
             trainer.load_state_dict(tensors)
             if (count := trainer.iteration_count) > total:

@@ -131,7 +131,7 @@ class RunLog:
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
     """Columns and complete rows of a log, up to iteration `last`: later rows were written between
-    the checkpoint and the kill. Empty if the file is missing or is no log."""
+    the checkpoint and the kill. Empty if the file is missing or is not a log."""
     path = folder / name
     if not path.is_file():
         return [], []

@@ -136,8 +136,8 @@ class StudentTrainer(Trainer):
         network_state = agent.network_state(state.student)
         start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), network_state)
         self.lessons = Lesson(**steps, start=start)  # a ring buffer
-        self.range = torch.full_like(state.student.z[0], 0.1)  # of recent latents
-        self.share = 1.0  # of the episodes that begin in which the teacher acts
+        self.range = torch.full_like(state.student.z[0], 0.1)  # range of recent latents
+        self.share = 1.0  # share of new episodes in which the teacher acts
         self.iteration_count = self.env_steps = 0
 
     def initial_state(self, n: int) -> StudentState:
@@ -230,7 +230,7 @@ class StudentTrainer(Trainer):
             square += error.detach().square().mean().item() / c.updates
             kl += divergence.item() / c.updates
         self.iteration_count += 1
-        learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
+        learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm.item()}
         return experience.metrics | learned | {"skipped_updates": skipped}
 
     def _sampled(self) -> Lesson:

@@ -1,4 +1,4 @@
-"""Robots: a MuJoCo model, and the limits, feet, markers and mirrors that it does not have."""
+"""Robots: MuJoCo models with limits, feet, markers and mirrors."""
 
 from npmp.robots.robot import Marker, Robot, find, is_local, load, names, user_names, with_joints
 

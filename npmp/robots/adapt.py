@@ -1,4 +1,4 @@
-"""A model written for another simulator, brought into this package's form by its robot.yaml.
+"""Adapt a model of another simulator to this package by its robot.yaml.
 
 A robot.yaml with `drives:` describes such a model. Its kinematics, inertia and shapes are kept
 (`npmp.robots.strip`); the rest is set here:
@@ -39,7 +39,7 @@ from npmp.robots.description import (
 from npmp.robots.model import HINGE, compile_spec, hinge_names, posed
 from npmp.robots.strip import GEOM_ATTRIBUTES, collides, delete, drop_visuals, strip
 
-# models for other simulators come with one iteration and the like
+# models for other simulators have few iterations and similar options
 _OPTIONS = (
     *("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance"),
     *("disableflags", "enableflags"),
@@ -63,7 +63,7 @@ class Drive:
 
 
 def adapt(spec: mujoco.MjSpec, description: Description, path: Path, where: str) -> None:
-    """Bring a model's spec into the package's form by its robot.yaml, in place.
+    """Adapt a model's spec by its robot.yaml, in place.
 
     Args:
       path: the model's file. where: its robot.yaml, for messages.
@@ -126,7 +126,7 @@ def _set_options(spec: mujoco.MjSpec, physics_rate_hz: float | None) -> None:
         spec.option.timestep = 1.0 / physics_rate_hz
     # stiff PD damping stays stable
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    # a third of the elliptic cones' cost
+    # a third of the cost of elliptic cones
     spec.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
     # loaded feet creep less
     spec.option.impratio = 10.0

@@ -42,7 +42,7 @@ RANGE_RAD = 0.1
 POSES = 32
 # [m] and [rad] error of mirrored poses, unless the symmetry has a tolerance
 EXACT = 1e-6
-# of a foot point from the floor at home, at most
+# largest distance of a foot point from the floor at home
 FLAT_M = 0.003
 # share of its height that a standing base may sink, its tilt, its drift: with the usual 20 Nm/rad a
 # Go2 sinks by 24 %, tilts by 8 degrees and drifts by 0.106 m
@@ -52,7 +52,7 @@ DRIFT_M = 0.11
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' test in the air
 STILL_RPS = 0.5
-# [rad] error that may remain of a deviation of STEP_RAD
+# [rad] largest remaining error after a deviation of STEP_RAD
 SETTLED_RAD = 0.05
 STEP_RAD = 0.2
 # torque limit over a leg's share of the weight at the base's height, beyond which it is a
@@ -169,14 +169,14 @@ def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
     total = float(model.body_mass.sum())
     full = np.zeros((model.nv, model.nv))
     mujoco.mj_fullM(model, _at(model, robot.home_qpos), full)
-    about = np.diag(full)[6:]
-    ratio = float(about.max() / about.min())
+    inertia = np.diag(full)[6:]
+    ratio = float(inertia.max() / inertia.min())
     weighing = model.body_inertia[1:][model.body_mass[1:] > 1e-3]
     own = float((weighing.max(axis=-1) / np.maximum(weighing.min(axis=-1), 1e-15)).max())
     good = MASS_KG[0] <= total <= MASS_KG[1] and ratio < INERTIA_RATIO and own < INERTIA_RATIO
     detail = (
         f"{total:.3f} kg ({MASS_KG[0]:g} to {MASS_KG[1]:g});"
-        f" inertia about joints {about.min():.2g} to {about.max():.2g} kg m2"
+        f" inertia about joints {inertia.min():.2g} to {inertia.max():.2g} kg m2"
     )
     return Check("mass", good, detail)
 
@@ -308,7 +308,7 @@ def _markers(robot: Robot) -> Check:
     count = len(robot.markers)
     if lacking := missing[like]:
         return Check("markers", False, f"{count}; {like} recordings need {', '.join(lacking)}")
-    return Check("markers", True, f"{count}; all that {like} recordings need")
+    return Check("markers", True, f"{count}; sufficient for {like} recordings")
 
 
 # --- self-collision
@@ -323,13 +323,14 @@ class Touch:
     # [rad] of the joint, nearest to home, and its distance from home
     angle: float
     away: float
-    # of the joint's range in which they touch
+    # share of the joint's range in which they touch
     share: float
     depth_m: float
 
 
 def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
-    """Each pair that touches, for the joint that does so nearest to home, by falling share."""
+    """Each touching pair with the joint that causes the contact nearest to home, by decreasing
+    share."""
     nearest: dict[Pair, Touch] = {}
     for joint, name in enumerate(robot.joint_names):
         home = float(robot.home_joints[joint])
@@ -353,7 +354,7 @@ def sweep(robot: Robot, collision: SelfCollision) -> list[Touch]:
 
 
 def self_collision(robot: Robot) -> Check:
-    """No pair touches near home, and no bodies of one limb in most poses; others are listed."""
+    """No pair touches near home, nor bodies of one limb in most poses; other pairs are listed."""
     collision = SelfCollision(robot)
     touches = sweep(robot, collision)
     doubtful = [
@@ -388,7 +389,8 @@ def self_collision(robot: Robot) -> Check:
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
-    """At home all foot points and shapes of feet are on the floor, and nothing else is as low."""
+    """Check that at home all foot points and shapes of feet are on the floor, and nothing else
+    is."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
     floor = model.geom("floor").id
@@ -477,7 +479,7 @@ def _diverged(data: mujoco.MjData) -> bool:
 
 
 def stands(robot: Robot) -> Check:
-    """On its feet and still after STAND_S, not much lower than home.
+    """Check that the robot is on its feet and still after STAND_S, not much lower than home.
 
     A biped may need its base held: with the usual soft gains (Unitree's G1: 57 Nm/rad at both
     ankles, where 240 would balance it) a policy balances it.
@@ -508,7 +510,7 @@ def _standing_check(robot: Robot, *, held: bool) -> Check:
 
 
 def gains(robot: Robot) -> Check:
-    """In the air every joint returns from STEP_RAD off home (within its limits) and is still."""
+    """Check that in the air every joint returns from STEP_RAD off home (within its limits)."""
     model = model_of(robot, floor=False)
     home = robot.home_joints
     inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)
@@ -547,7 +549,7 @@ def gains(robot: Robot) -> Check:
 
 
 def torque_limits(robot: Robot) -> Check:
-    """No torque limit is far above the robot's weight at the height of its base."""
+    """No torque limit is far above that of the robot's weight at the height of its base."""
     weight = 9.81 * float(robot.model(visuals=False).body_mass.sum()) / len(robot.foot_bodies)
     carried = weight * float(robot.home_qpos[2])
     largest = int(np.argmax(robot.torque_limit))
@@ -558,7 +560,9 @@ def torque_limits(robot: Robot) -> Check:
     )
     if ratio <= PLACEHOLDER:
         return Check("torque limits", True, detail)
-    hint = f"a placeholder? at most {PLACEHOLDER:g} times is expected; see the maker's data sheet"
+    hint = (
+        f"expected at most {PLACEHOLDER:g} times; is it a placeholder? See the maker's data sheet"
+    )
     return Check("torque limits", False, f"{detail}; {hint}")
 
 

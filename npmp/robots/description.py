@@ -1,4 +1,5 @@
-"""The schema of robot.yaml: what a model's file does not have, checked before the model is read."""
+"""The schema of robot.yaml, which adds values that models lack; checked before the model is
+read."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Place:
 class MarkerEntry(Place):
     """A point that recordings are matched to."""
 
-    # of its error in retargeting, relative to the other markers
+    # weight of its error in retargeting, relative to the other markers
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -66,9 +67,9 @@ class FeetEntry:
 
     bodies: tuple[str, ...]
     radius: float
-    # one sphere a foot; of a sole, the middle of its points
+    # one sphere a foot; for a sole, the middle of its points
     offset: Point
-    # of soles, equally many for every foot
+    # points of soles, equally many for every foot
     points: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     # feet that are only shapes in the model, and the places of these
     at: Mapping[str, Place] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class SymmetryEntry:
 
     normal: str
     swap: tuple[tuple[str, str], ...]
-    # how far a marker [m] or an axis [1] may be from its exact image
+    # largest distance of a marker [m] or an axis [1] from its exact image
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -125,7 +126,7 @@ class Description:
     imu_site: str = "imu"
     source: str = ""
     licence: str = ""
-    # pairs of bodies whose overlap is no self-collision, and their mirror images
+    # pairs of bodies whose overlap is not a self-collision, and their mirror images
     ignore_collisions: tuple[tuple[str, str], ...] = ()
     # position control of a model to adapt (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None

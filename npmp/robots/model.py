@@ -29,7 +29,7 @@ def read_spec(path: Path) -> mujoco.MjSpec:
 
     Raises:
       InputError: for a missing file, a xacro template, an invalid model, or an asset that is a
-        Git LFS pointer or no regular file.
+        Git LFS pointer or not a regular file.
     """
     regular_file(path)
     urdf = path.suffix == ".urdf"
@@ -154,7 +154,9 @@ def hinge_names(model: mujoco.MjModel, path: Path) -> tuple[str, ...]:
     for i in range(1, model.njnt):
         if model.jnt_type[i] != HINGE:
             name = model.joint(i).name
-            raise InputError(f"{path}: joint '{name}' is no hinge; only hinges may follow the root")
+            raise InputError(
+                f"{path}: joint '{name}' is not a hinge; only hinges may follow the root"
+            )
     return tuple(model.joint(i).name for i in range(1, model.njnt))
 
 

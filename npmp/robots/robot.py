@@ -56,7 +56,7 @@ class Robot:
     foot_bodies: tuple[str, ...]
     # [m]
     foot_radius: float
-    # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
+    # (3,) in the foot body's frame [m]: centre of its sphere; for a sole, the middle of its points
     foot_offset: Array
     # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
     foot_points: Array
@@ -79,9 +79,9 @@ class Robot:
     control_rate_hz: float
     physics_rate_hz: float
     symmetries: Mapping[str, Symmetry]
-    # of names, kinematics and inertia, which a stored motion depends on
+    # hash of names, kinematics and inertia, which a stored motion depends on
     model_sha256: str
-    # pairs of bodies whose overlap is no self-collision
+    # pairs of bodies whose overlap is not a self-collision
     ignored_collisions: tuple[tuple[str, str], ...] = ()
     # the description that adapts a model of another simulator, None for a native MJCF
     adaptation: Description | None = None

@@ -1,9 +1,9 @@
-"""A model written for another simulator, reduced to one named robot on a free joint.
+"""Reduce a model of another simulator to one named robot on a free joint.
 
 - One tree of bodies remains, the one with the free joint. Floors, lights, cameras, keyframes,
   sensors, actuators, tendons, equality constraints and contact rules are deleted.
-- The free joint is "root". Where the model has none it replaces three slides with a ball or three
-  hinges, or carries a trunk made of the world's shapes, or is added to a trunk without a joint.
+- The free joint is "root". A model without it has three slides with a ball or three hinges, which
+it replaces, or a fixed trunk, which gets it.
 - A body with several hinges becomes a chain of bodies with one hinge each.
 - Passive joints with a range below 0.1 rad (backlash) are locked.
 - Inertias that violate A + B >= C are balanced as by MuJoCo's `balanceinertia`.
@@ -107,7 +107,7 @@ def strip(spec: mujoco.MjSpec, path: Path) -> list[Change]:
     changes += _split_hinges(spec)
     if left_out:
         changes.insert(
-            0, ("left out", ", ".join(left_out), "one robot of hinges and shapes is taken")
+            0, ("left out", ", ".join(left_out), "only one robot of hinges and shapes is supported")
         )
     return changes
 
@@ -133,8 +133,8 @@ def delete(spec: mujoco.MjSpec, elements: Iterable[Any]) -> None:
 
 
 def backlash(spec: mujoco.MjSpec) -> list[bool]:
-    """Whether each hinge is to be locked: it has no actuator where others have one, and a range
-    below 0.1 rad."""
+    """Whether to lock each hinge: it has no actuator, others have one, and its range is below 0.1
+    rad."""
     driven = {
         actuator.target
         for actuator in spec.actuators
@@ -184,7 +184,7 @@ def _keep_one_robot(spec: mujoco.MjSpec, path: Path) -> tuple[list[str], list[Ch
     world = spec.worldbody
     trees = list(world.bodies)
     if not trees:
-        raise InputError(f"{path}: no body, so no robot")
+        raise InputError(f"{path}: no robot, as the model has no body")
     changes: list[Change] = []
     if not any(joint.type == FREE for tree in trees for joint in tree.joints):
         trees, changes = _free_root(spec, trees, path)

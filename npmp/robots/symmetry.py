@@ -31,7 +31,7 @@ class Marker:
     body: str
     # (3,) in the body's frame [m]
     position: Array
-    # of its error in retargeting, relative to the other markers
+    # weight of its error in retargeting, relative to the other markers
     weight: float = 1.0
 
 
@@ -112,7 +112,7 @@ def make_symmetry(
     part.
 
     Raises:
-      InputError: where a swapped name does not exist, or joints or markers are no mirror images.
+      InputError: where a swapped name does not exist, or joints or markers are not mirror images.
     """
     normal = np.eye(3)["xyz".index(entry.normal)]
     tolerance = entry.tolerance
@@ -139,7 +139,7 @@ def make_symmetry(
         if abs(cosine) < 1.0 - tolerance:
             pair = f"'{joint}' and '{joint_names[partner]}'"
             raise InputError(f"{where}: axes of joints {pair} must be mirror images")
-    # of each marker the one at its image, on the image of its body
+    # the marker at each marker's image, on the image of its body
     opposite = []
     marker_bodies = np.array([zero.body(m.body).id - 1 for m in markers.values()], int)
     points = [in_world(zero, marker.body, marker.position) for marker in markers.values()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 
 import mujoco
 import mujoco.batch
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from npmp.actuators.models import ActuatorModel
-from npmp.sim.drives import MOTOR_FIELDS, Drives, with_motors
+from npmp.sim.drives import Drives, with_drives
 from npmp.sim.simulator import register
 
 _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
@@ -39,22 +38,14 @@ class BatchSim:
         self.substeps = round(1.0 / (control_rate_hz * model.opt.timestep))
         driven = any(actuator is not None for actuator in actuators)
         self.drives = Drives(actuators, model, num_envs) if driven else None
-        models = [
-            model if actuator is None else with_motors(model, actuator.armature)
-            for actuator in actuators
-        ]
-        self.model = model = copy(model) if None in actuators else models[0]
-        if driven:  # `Drives` clamps the targets
-            model.actuator_ctrllimited[:] = 0
+        self.model, differing = with_drives(model, actuators)
+        model = self.model
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
-        for name in MOTOR_FIELDS:  # simulation i has the drives of model i % K
-            values = [getattr(one, name) for one in models]
-            if all((value == values[0]).all() for value in values):
-                continue
+        for name, values in differing.items():
             expanded = self.batch.expand(name)
             for k, value in enumerate(values):
-                expanded[k :: len(models)] = value
+                expanded[k :: len(values)] = value
             if name == "dof_armature":
                 self.batch.set_const(np.arange(num_envs))
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))

@@ -45,27 +45,53 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
     return model
 
 
+def with_drives(
+    model: mujoco.MjModel, actuators: Sequence[ActuatorModel | None]
+) -> tuple[mujoco.MjModel, dict[str, list[np.ndarray]]]:
+    """A copy of the model for simulations with K actuator models, and the fields in which their
+    models differ, K values each: simulation i has value i % K."""
+    models = [
+        model if actuator is None else with_motors(model, actuator.armature)
+        for actuator in actuators
+    ]
+    shared = copy(model) if None in actuators else models[0]
+    # `Drives` clamps the targets
+    if any(actuator is not None for actuator in actuators):
+        shared.actuator_ctrllimited[:] = 0
+    differing = {}
+    for name in MOTOR_FIELDS:
+        values = [getattr(one, name) for one in models]
+        if not all((value == values[0]).all() for value in values):
+            differing[name] = values
+    return shared, differing
+
+
 class Drives:
-    """Actuator models of n simulations: simulation i has model i % K; None: ideal drives."""
+    """Actuator models of n simulations. Simulation i has model i % K; None: ideal drives."""
 
     def __init__(
-        self, actuators: Sequence[ActuatorModel | None], model: mujoco.MjModel, num_envs: int
+        self,
+        actuators: Sequence[ActuatorModel | None],
+        model: mujoco.MjModel,
+        num_envs: int,
+        device: torch.device | str = "cpu",
     ):
         """Raises: InputError for an actuator model at another rate than the physics."""
         self._shape = (num_envs, model.nu)
+        self.device = torch.device(device)
         self._count = len(actuators)
         real = {k: actuator for k, actuator in enumerate(actuators) if actuator is not None}
         for actuator in real.values():
             actuator.check_rate(1.0 / model.opt.timestep)
         self._groups = {
-            k: _ActuatorGroup(actuator, model, len(range(k, num_envs, len(actuators))))
+            k: _ActuatorGroup(actuator, model, len(range(k, num_envs, len(actuators))), self.device)
             for k, actuator in real.items()
             if k < num_envs
         }
         # range of the targets of ideal drives
         limited = model.actuator_ctrllimited[:, None].astype(bool)
         limits = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
-        self._low, self._high = torch.from_numpy(limits).unbind(-1)
+        self._low, self._high = torch.from_numpy(limits).to(self.device).unbind(-1)
 
     @property
     def latent_dim(self) -> int:
@@ -75,15 +101,23 @@ class Drives:
     def set_latent(self, ids: Tensor, latent: Tensor) -> None:
         """Set the actuators' latents (k, nu, latent_dim) of simulations ids (k,); they apply from
         the next reset."""
+        chosen = self._mask(ids)
+        values = latent.new_zeros(*self._shape, latent.shape[-1]).index_copy(0, ids, latent)
         for k, group in self._groups.items():
-            in_group = ids % self._count == k
-            rows = ids[in_group] // self._count
-            group.latent[rows] = latent[in_group][..., : group.latent.shape[-1]]
+            rows = slice(k, None, self._count)
+            own = values[rows, :, : group.latent.shape[-1]].to(group.latent)
+            group.latent = torch.where(chosen[rows, None, None], own, group.latent)
+
+    def _mask(self, ids: Tensor) -> Tensor:
+        """Simulations ids (k,) as (n,) bool. Unlike an index by a mask, it waits for no GPU."""
+        none = torch.zeros(self._shape[0], dtype=torch.bool, device=self.device)
+        return none.index_fill(0, ids, True)
 
     def begin(self, ids: Tensor) -> None:
         """Reset the actuators of simulations ids (k,)."""
+        chosen = self._mask(ids)
         for k, group in self._groups.items():
-            group.fresh[ids[ids % self._count == k] // self._count] = True
+            group.begin(chosen[k :: self._count])
 
     def begin_step(self) -> None:
         for group in self._groups.values():
@@ -93,7 +127,7 @@ class Drives:
     def current_squares(self) -> Tensor | None:
         """Squared motor currents (n, nu) [A^2], mean over the physics steps since the control step
         began; None where a model gives no current."""
-        result = torch.zeros(self._shape)
+        result = torch.zeros(self._shape, device=self.device)
         for k in range(min(self._shape[0], self._count)):
             squares = self._groups[k].current_squares if k in self._groups else None
             if squares is None:
@@ -117,7 +151,7 @@ class Drives:
         """A copy of the actuators' state, (n, size) float64."""
         parts = {k: group.snapshot() for k, group in self._groups.items()}
         size = max((part.shape[-1] for part in parts.values()), default=0)
-        state = torch.zeros(self._shape[0], size, dtype=torch.float64)
+        state = torch.zeros(self._shape[0], size, dtype=torch.float64, device=self.device)
         for k, part in parts.items():
             state[k :: self._count, : part.shape[-1]] = part
         return state
@@ -136,27 +170,37 @@ class _ActuatorGroup:
     covers several.
     """
 
-    def __init__(self, actuator: ActuatorModel, model: mujoco.MjModel, num_envs: int):
+    def __init__(
+        self, actuator: ActuatorModel, model: mujoco.MjModel, num_envs: int, device: torch.device
+    ):
         contract = actuator.contract
         joints = model.actuator_trnid[:, 0]
-        self._actuator = actuator
+        self._actuator = actuator.to(device)
         self._shape = (num_envs, model.nu)
-        self._q = torch.from_numpy(model.jnt_qposadr[joints]).long()
-        self._v = torch.from_numpy(model.jnt_dofadr[joints]).long()
+        self._q = torch.from_numpy(model.jnt_qposadr[joints]).long().to(device)
+        self._v = torch.from_numpy(model.jnt_dofadr[joints]).long().to(device)
         # scaled torque limit: a recursive model continues from the clamped torque
         limit = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf)
-        scaled = torch.from_numpy(limit / contract.torque_scale).float()
+        scaled = torch.from_numpy(limit / contract.torque_scale).float().to(device)
         self._limit = scaled.repeat(num_envs).unsqueeze(-1)
         # other inputs, e.g. the voltage, stay at their mean
-        self._others = torch.tensor(contract.input_mean[2:])
-        self.latent = torch.zeros(num_envs, model.nu, actuator.latent_dim)
-        self.fresh = torch.ones(num_envs, dtype=torch.bool)
-        begun = actuator.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
+        self._others = torch.tensor(contract.input_mean[2:], device=device)
+        self.latent = torch.zeros(num_envs, model.nu, actuator.latent_dim, device=device)
+        self.fresh = torch.ones(num_envs, dtype=torch.bool, device=device)
+        inputs = torch.zeros(num_envs * model.nu, len(contract.input_scale), device=device)
+        begun = actuator.begin(inputs)
         # cloned, as parts may share rows
         self._memory = Memory(*(part.clone() for part in begun))
         # [A^2], summed over `_steps` physics steps; not in snapshots, as a control step clears it
-        self._squares = torch.zeros(self._shape)
+        self._squares = torch.zeros(self._shape, device=device)
         self._steps = 0
+        # whether `fresh` may have any; a flag of the host, as asking `fresh` would wait for a GPU
+        self._began = True
+
+    def begin(self, mask: Tensor) -> None:
+        """Reset the actuators of simulations mask (n,) bool."""
+        self.fresh |= mask
+        self._began = True
 
     def begin_step(self) -> None:
         self._squares.zero_()
@@ -180,7 +224,7 @@ class _ActuatorGroup:
         speed = qvel[:, self._v].float().flatten()
         moving = torch.stack((self._actuator.effort(error, speed), speed), -1)
         inputs = torch.cat((moving, self._others.expand(len(moving), -1)), -1)
-        if self.fresh.any():
+        if self._began:
             self._start(inputs, error, speed)
         torque, current, self._memory = self._actuator.step_with_current(inputs, self._memory)
         if self._actuator.recursive:
@@ -193,14 +237,16 @@ class _ActuatorGroup:
     def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:
         rows = self.fresh.repeat_interleave(self._shape[1])
         stiffness, damping, offset = self._actuator.contract.baseline
-        torque = stiffness * error[rows] - damping * speed[rows] + offset
-        first = self._actuator.begin(inputs[rows], torque)
+        torque = stiffness * error - damping * speed + offset
+        first = self._actuator.begin(inputs, torque)
         if self._actuator.recursive:
-            first = first._replace(kept=first.kept.clamp(-self._limit[rows], self._limit[rows]))
-        first = first._replace(latent=self.latent.flatten(0, 1)[rows])
+            first = first._replace(kept=first.kept.clamp(-self._limit, self._limit))
+        first = first._replace(latent=self.latent.flatten(0, 1))
         for kept, new in zip(self._memory, first, strict=True):
-            kept[rows] = new
-        self.fresh[:] = False
+            mask = rows.view(-1, *[1] * (kept.dim() - 1))
+            kept.copy_(torch.where(mask, new, kept))
+        self.fresh.zero_()
+        self._began = False
 
     def _state(self) -> list[Tensor]:
         """Views (n, size) of all that the next torques depend on."""
@@ -219,3 +265,4 @@ class _ActuatorGroup:
         for part in parts:
             part.copy_(state[:, begins : begins + part.shape[1]])
             begins += part.shape[1]
+        self._began = True

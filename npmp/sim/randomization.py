@@ -29,9 +29,9 @@ from npmp.sim.simulator import Simulator
 class Spread:
     """Half-widths of the uniform scales (1 + s_global) (1 + s_i), in [0, 1)."""
 
-    # of s_global, one for the robot
+    # half-width of s_global, one for the robot
     whole: float = 0.0
-    # of s_i, one for every part
+    # half-width of s_i, one for every part
     each: float = 0.0
 
     def __post_init__(self) -> None:
@@ -54,13 +54,13 @@ class JointPhysics:
 
     # [kg m2]
     armature: float | None = None
-    # of the joint [Nm s/rad]
+    # damping of the joint [Nm s/rad]
     damping: float | None = None
     # [Nm]
     friction_loss: float | None = None
     # [Nm/rad]
     kp: float | None = None
-    # of the drive [Nm s/rad]
+    # damping of the drive [Nm s/rad]
     kd: float | None = None
     # the encoder reads the true angle plus this [rad]
     offset: float = 0.0
@@ -80,24 +80,24 @@ class PhysicsConfig:
     cone: str | None = None
     # rate of the physics [Hz], a multiple of the control rate; None: the robot's
     physics_rate_hz: float | None = None
-    # of the feet, sliding; None: the model's
+    # range of the feet's sliding friction; None: the model's
     friction: tuple[float, float] | None = None
     # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
     # physics steps; None: the model's
     contact_s: tuple[float, float] | None = None
-    # of the bodies, with their inertia
+    # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
     # [kg] on the root body, added to its scaled mass; None or (0, 0): none
     payload: tuple[float, float] | None = None
     # shift of the root body's centre of mass along each axis, at most [m]
     com_trunk: float = 0.0
-    # of the other bodies [m]
+    # shift of the other bodies' centres of mass [m]
     com_links: float = 0.0
     # calibration error of each joint's encoder, at most [rad]
     joint_offset: float = 0.0
     # of joints
     armature: Spread = field(default_factory=Spread)
-    # of drives and joints
+    # scale of the damping of drives and joints
     damping: Spread = field(default_factory=Spread)
     # of joints
     friction_loss: Spread = field(default_factory=Spread)
@@ -364,9 +364,10 @@ class PhysicsRandomizer:
             offset = unit[:, self.columns["joint_offset"]].float()
             self.joint_offset[ids] = self._offset + c.joint_offset * offset
         if self._sim.drives is not None and c.actuators > 0:
-            latent = normal_of(unit[:, self.columns["actuators"]].to("cpu"))
+            place = self._sim.drives.device
+            latent = normal_of(unit[:, self.columns["actuators"]].to(place))
             shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
-            self._sim.drives.set_latent(ids.cpu(), c.actuators * latent.view(shape))
+            self._sim.drives.set_latent(ids.to(place), c.actuators * latent.view(shape))
         if not self._fields or not len(ids):
             return
         rows = ids.to(self._place)
@@ -383,7 +384,7 @@ class PhysicsRandomizer:
                 # (k, 1)
                 index = (0.5 * (1.0 + samples[:, self.columns["weak_joint"]]) * len(legs)).long()
                 weak = legs[index.clamp(max=len(legs) - 1)]
-                # both ends of its range
+                # both ends of the range
                 is_weak = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
                 values[:, -2 * nu :] *= torch.where(is_weak, c.weak_joint, 1.0)
             parts = values.split([target.shape[1] for target in self._targets], -1)
@@ -425,7 +426,7 @@ def _component(values: Any, at: int | None) -> Any:
 
 # parts, half-width, columns of `unit`: one for all, one for each part, or one for each value
 _Variation = tuple[Tensor, float, slice]
-# of a field: (parts, values of each), variations
+# a field's (parts, values of each), and variations
 _Entry = tuple[tuple[int, int], list[_Variation]]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt, label
 
 WALL_M = 0.8
 THICK_M = 0.15
@@ -25,6 +24,8 @@ BODY_M = 0.58
 def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDArray[Any]:
     """Heights (points, points) [m] of a closed floor plan, sampled until its free space is
     connected."""
+    from scipy.ndimage import label  # slow to import
+
     while True:
         stands = np.ones((grid.points, grid.points), dtype=bool)
         thick = grid.of(THICK_M)
@@ -39,6 +40,8 @@ def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDA
 
 def passable(stands: NDArray[np.bool_], cell: float) -> NDArray[np.bool_]:
     """Cells that a robot's centre can occupy; stands: cells of walls and boxes."""
+    from scipy.ndimage import distance_transform_edt  # slow to import
+
     return np.asarray(distance_transform_edt(~stands) * cell > BODY_M)
 
 

@@ -24,7 +24,8 @@ class Simulator(Protocol):
     substeps: int
     # actuator models; None: ideal drives
     drives: Drives | None
-    # (n, nq) and (n, nv), in MuJoCo's order and units: read only, overwritten by the next call
+    # (n, nq) and (n, nv), in MuJoCo's order and units, of the engine's precision: read only,
+    # overwritten by the next call
     qpos: Tensor
     qvel: Tensor
 
@@ -60,7 +61,7 @@ class Simulator(Protocol):
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Give model fields a value per simulation, before the first step.
 
-        Returns: live values (n, ...) float64 by name, on the engine's device.
+        Returns: live values (n, ...) by name, on the device of the engine's model.
         """
 
     def set_const(self, ids: Tensor) -> None:
@@ -112,11 +113,16 @@ _OF_DEVICE = {"cpu": "mujoco", "cuda": "mujoco_staged"}
 
 
 def register(name: str, engine: Engine, *, device: str = "") -> None:
-    """Register an engine. device: the type of device that it is the default of, "cpu" or
-    "cuda"."""
+    """Register an engine. device: type of device whose default it is, "cpu" or "cuda"."""
     _ENGINES[name] = engine
     if device:
         _OF_DEVICE[device] = name
+
+
+def check_engine(name: str) -> None:
+    """Raise InputError for a name that no engine is registered by; "" is the device's default."""
+    if name and name not in _ENGINES:
+        raise unknown("engine", name, _ENGINES)
 
 
 def simulate(
@@ -138,6 +144,5 @@ def simulate(
     """
     device = torch.device(device)
     name = engine or _OF_DEVICE.get(device.type, _OF_DEVICE["cuda"])
-    if name not in _ENGINES:
-        raise unknown("simulator", name, _ENGINES)
+    check_engine(name)
     return _ENGINES[name](model, num_envs, device=device, **settings)

@@ -21,7 +21,6 @@ import mujoco
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter, minimum_filter
 from torch import Tensor
 
 from mocap_data.input_files import require_memory
@@ -288,6 +287,9 @@ class Terrain:
             corner = np.array([x + margin, y + margin]) * self.cell - self._half
             corners.append(corner)
             places.append(corner + gentle_places(field, grid, rng) * self.cell)
+        # of the whole height field, along x and y: half widths [m], last points
+        self.half = torch.tensor(self._half)
+        self.last = torch.tensor([heights.shape[1] - 1, heights.shape[0] - 1])
         self.first = torch.tensor(first)
         self.heights = torch.tensor(heights, dtype=torch.float32)
         self.corner = torch.tensor(np.array(corners), dtype=torch.float32)
@@ -296,7 +298,7 @@ class Terrain:
     def to(self, device: torch.device) -> Terrain:
         """A copy on a device."""
         moved = copy.copy(self)
-        for name in ("first", "heights", "corner", "places"):
+        for name in ("half", "last", "first", "heights", "corner", "places"):
             setattr(moved, name, getattr(self, name).to(device))
         return moved
 
@@ -324,9 +326,9 @@ class Terrain:
     def height_at(self, place: Tensor) -> Tensor:
         """Height of the ground (...) [m] at places (..., 2) [m], on MuJoCo's triangles; beyond the
         fields that of the edge."""
-        rows, columns = self.heights.shape
-        half = torch.tensor(self._half, dtype=place.dtype, device=place.device)
-        last = torch.tensor([columns - 1, rows - 1], dtype=place.dtype, device=place.device)
+        columns = self.heights.shape[1]
+        half = self.half.to(place)
+        last = self.last.to(place)
         at = torch.minimum(((place + half) / self.cell).clamp(min=0.0), last).nan_to_num(0.0)
         low = torch.minimum(at.floor(), last - 1)
         x, y = (at - low).unbind(-1)
@@ -358,6 +360,8 @@ class Terrain:
 
 def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
     """Points (S, 2), column and row, sampled from those with the flattest surroundings."""
+    from scipy.ndimage import maximum_filter, minimum_filter  # slow to import
+
     side = 2 * grid.of(_START_HALF) + 1
     spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
     gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]

@@ -21,9 +21,7 @@ from npmp.core import artifact
 from npmp.core.gaussian import Gaussian
 from npmp.core.settings import from_mapping
 from npmp.core.tree import Tree
-from npmp.envs import scripts
 from npmp.envs.policy import Observation
-from npmp.envs.scripts import Script
 from npmp.envs.task import Task
 from npmp.robots import Robot
 from npmp.skills import modules
@@ -34,9 +32,11 @@ from npmp.skills.normalizer import Normalizer
 from npmp.skills.prior import AR1, Prior
 from npmp.skills.skill_module import SkillModule
 from npmp.skills.unroll import unroll_lstm
+from npmp.tasks.teachers import scripts
+from npmp.tasks.teachers.scripts import Script
 
 SCHEMA = "npmp-policy"
-VERSION = 2  # 1 had no gain on m
+VERSION = 2  # version 1 had no gain on m
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PolicyContract:
     # checksum of module.safetensors of the commanded module; "": never saved
     module_sha256: str
     latent_dim: int
-    alpha: float  # of the AR(1) prior; initial value of theta
+    alpha: float  # alpha of the AR(1) prior; initial value of theta
     # [name, width] in order, before normalization: the module's proprioception
     observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
@@ -183,8 +183,8 @@ class HighLevelPolicy(nn.Module):
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """A copy with the same weights and input scales, for another task.
 
-        The task has the same inputs, or a script that outputs this policy's commands (`below`). A
-        policy that is already below a script gets the task's script.
+        The task has the same inputs, or a script that outputs this policy's commands (`below`). For
+        a policy that already has a script it is replaced by the task's.
 
         Raises:
           InputError: for a task with other inputs.
@@ -212,8 +212,8 @@ class HighLevelPolicy(nn.Module):
         return tuple(self.contract.command) == script.commands
 
     def below(self, script: Script, task: Task) -> HighLevelPolicy:
-        """A copy below a script, for a task with the script's inputs. Weights of the script's
-        `features` are zero at first.
+        """A copy commanded by a script, for a task with the script's inputs. Weights of the
+        script's `features` are zero at first.
 
         Raises:
           InputError: for a policy with other inputs than the script's commands.
@@ -245,7 +245,7 @@ class HighLevelPolicy(nn.Module):
 
     def regularize(self, prior: Prior) -> None:
         """Set the prior towards which it is regularized."""
-        # in a tuple, so that it is no submodule
+        # in a tuple, so that it is not a submodule
         self._prior = (prior,)
 
     def regularize_towards(self, skill: SkillModule) -> None:
@@ -425,5 +425,5 @@ def find_module(policy: str | Path, sha256: str) -> Path:
     shipped = ", ".join(modules.names()) or "none"
     raise InputError(
         f"no skill module with sha256 {sha256[:12] or 'unknown'}... among the shipped ones"
-        f" ({shipped}) or next to '{policy}'; name it by module="
+        f" ({shipped}) or next to '{policy}'; set module="
     )

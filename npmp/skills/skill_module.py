@@ -69,7 +69,7 @@ class SkillContract:
     net: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    weights_dtype: str = "float32"  # of the networks' weights on disk
+    weights_dtype: str = "float32"  # dtype of the networks' weights on disk
     decoder: str = "lstm"  # one of `DECODERS`
     walker: dict[str, Any] = field(default_factory=dict)  # settings of a `CommandDecoder`
 
@@ -232,7 +232,7 @@ class SkillModule(nn.Module):
         Only the LSTM, which does not depend on latents, is computed step by step.
         """
         decoder = self.decoder
-        # only this decoder is unrolled
+        # other decoders are not unrolled
         assert isinstance(decoder, Decoder)
         x, memorized = decoder.inputs(self.observation_scale(proprioception))
         hidden, last = unroll_lstm(decoder.lstm, memorized, (state.hidden, state.cell), resets)

@@ -1,7 +1,7 @@
-"""Tasks, one file each, and the environments of them by name.
+"""Tasks, one file each, and their environments by name.
 
-A new task is a file here and `conf/task/NAME.yaml`; one of one's own lies elsewhere:
-docs/your_own_task.md.
+A new task is a file here and `conf/task/NAME.yaml`. Tasks of users are in ./tasks
+(docs/your_own_task.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "trained_config",
 ]
 
-# settings in records of policies that were trained before they had their names of today
+# old names of settings in the records of policies
 _RENAMED = {"script": "teacher", "script_weight": "teacher_weight"}
 
 TASKS: tuple[type[Task], ...] = tuple(
@@ -57,18 +57,18 @@ TASKS: tuple[type[Task], ...] = tuple(
     if isinstance(kind, type)
     and issubclass(kind, Task)
     and kind.__module__ == f"{__name__}.{module}"
-    and "name" in vars(kind)  # one without a name of its own is a variant
+    and "name" in vars(kind)  # classes without a name are variants
 )
 
 
 def find(name: str, *, source: object = None) -> type[Task]:
-    """The task of a name. The file of a user's task (`npmp.core.plugins.tasks`) is run.
+    """The task class with a name. The file of a user's task (`npmp.core.plugins.tasks`) is run.
 
     Args:
-      source: the file that names it; then a task of the user's own must be loaded already.
+      source: the file that contains the name; a user's task must then be loaded already.
 
     Raises:
-      InputError: for none, naming those there are, and for a file that does not define it.
+      InputError: for an unknown name, and for a file that does not define the task.
     """
     for task in TASKS:
         if task.name == name:
@@ -88,7 +88,7 @@ def find(name: str, *, source: object = None) -> type[Task]:
 
 
 def trained_config(kind: type[Task], training: Mapping[str, Any]) -> Any:
-    """The settings of a task that a policy's record says it was trained with; defaults elsewhere.
+    """The settings of a task in a policy's training record, with defaults for missing ones.
 
     Raises:
       InputError: for settings that the task does not have.
@@ -98,10 +98,10 @@ def trained_config(kind: type[Task], training: Mapping[str, Any]) -> Any:
 
 
 def todays_settings(kind: type[Task], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's settings from the record of an old run by their names of today."""
+    """A task's settings from an old record, under their current names."""
     renamed = {_RENAMED.get(name, name): value for name, value in settings.items()}
     names = plain_fields(kind.config_type)
-    # of a scripted teacher
+    # settings of a scripted teacher
     if "teacher" in renamed and "teacher" not in names:
         teacher = renamed.pop("teacher")
         if "root_height_m" in names:
@@ -119,9 +119,10 @@ def make(
     seed: int = 0,
     num_threads: int = 0,
     device: str = "cpu",
+    engine: str = "",
     **options: Any,
 ) -> TaskEnv[Any]:
-    """An environment by its task's name.
+    """Make the environment of a task.
 
     Args:
       task: "imitation" (needs `data`), "walk", "path" or "dribble" (`data` gives start poses), or a
@@ -130,7 +131,8 @@ def make(
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.
       robots_config: drives, sensors, physics and pushes; by default ideal robots.
-      device: where all tensors are, e.g. "cpu" or "cuda".
+      device: of all tensors, e.g. "cpu" or "cuda".
+      engine: of the physics, as `npmp.sim.simulate`.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
     Raises:
@@ -149,4 +151,5 @@ def make(
         seed=seed,
         num_threads=num_threads,
         device=device,
+        engine=engine,
     )

@@ -1,10 +1,9 @@
-"""A ball among the legs of a robot, as a pure function with gradients: rolling, and pushed by what
-the legs do.
+"""Differentiable dynamics of a ball that rolls and is pushed by a robot's legs.
 
-A leg is heavy beside a ball and goes where it goes: what of the ball it would run into is pushed
-out of its way, along the line between them, as far as the floor lets it, and takes on the leg's
-speed on the way. Against MuJoCo the ball of a walking robot is 7 mm off after ten control steps, 24
-mm where legs have met it meanwhile and moved it by 104 mm [D].
+The ball does not affect the legs. A leg that penetrates the ball pushes it out horizontally, along
+the line between them, and the ball takes on the velocity of the push. After ten control steps of a
+walking robot the ball is 7 mm from MuJoCo's, or 24 mm if legs touched it and moved it by 104 mm
+[D].
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from npmp.robots import Robot
 
 # deceleration of a ball that was kicked, which slips at first [m/s^2; D: fitted to MuJoCo]
 ROLLING = 1.3
-INERTIA = 1.4  # of a rolling solid ball, in its mass
-SOFT_M = 0.002  # over which contact sets in [m]
+INERTIA = 1.4  # effective inertia of a rolling solid ball, relative to its mass
+SOFT_M = 0.002  # penetration over which contact sets in [m]
 COLLISION = 3  # group of the robots' collision geoms
-LOW_M = 0.2  # what is higher, standing at home, meets no ball [D]
+LOW_M = 0.2  # geoms above this height in the home pose touch no ball [D]
 
 
 class Ball(NamedTuple):
@@ -40,7 +39,8 @@ class Ball(NamedTuple):
 
 
 class Shapes(NamedTuple):
-    """Boxes with rounded edges, K for each of L legs: a sphere has no sides, a capsule one."""
+    """Boxes with rounded edges, K for each of L legs. A sphere is a box of size zero, a capsule one
+    with a single nonzero side."""
 
     # (..., L, K, 3) of the centres [m], world
     place: Tensor
@@ -53,10 +53,9 @@ class Shapes(NamedTuple):
 
 
 class Legs(nn.Module):
-    """What of a robot's legs is as low as a ball: the collision geoms of its feet and of the links
-    that carry them.
+    """Collision geoms of a robot's feet and the links above them, up to the height of a ball.
 
-    A leg with fewer shapes than others has its last several times.
+    Legs with fewer shapes repeat the last one.
     """
 
     _body: Tensor
@@ -66,7 +65,7 @@ class Legs(nn.Module):
     _radius: Tensor
 
     def __init__(self, robot: Robot):
-        """Raises InputError for a robot whose legs collide as anything but spheres, capsules and
+        """Raises InputError for collision geoms of the legs other than spheres, capsules and
         boxes."""
         super().__init__()
         model = robot.model()
@@ -95,8 +94,8 @@ class Legs(nn.Module):
 def _shapes(
     model: mujoco.MjModel, data: mujoco.MjData, foot: int, robot: str
 ) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
-    """Of a foot and the links that carry it: body without the world, place, turn (3, 3), half sides
-    and radius."""
+    """Shapes of a foot and the links above it: body index without the world, position, rotation (3,
+    3), half sides, radius."""
     shapes = []
     body = foot
     while int(model.body_parentid[body]) > 0:  # the trunk carries no leg
@@ -114,8 +113,8 @@ def _shapes(
             else:
                 shape = kind.name.removeprefix("mjGEOM_").lower()
                 raise InputError(
-                    f"'{model.body(body).name}' of '{robot}' collides as a {shape}; in imagination"
-                    " spheres, capsules and boxes push a ball (algo=vmpo does without)"
+                    f"'{model.body(body).name}' of '{robot}' collides as a {shape}, expected a"
+                    " sphere, capsule or box in imagination; use algo=vmpo"
                 )
             turn = np.zeros(9)
             mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
@@ -123,13 +122,13 @@ def _shapes(
         body = int(model.body_parentid[body])
     if not shapes:
         raise InputError(
-            f"'{model.body(foot).name}' of '{robot}' has no collision geoms to push a ball with"
+            f"'{model.body(foot).name}' of '{robot}' has no collision geoms that can push a ball"
         )
     return shapes
 
 
 def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
-    """The balls after dt [s], among legs that are then at `legs`, (n, L, K, ...)."""
+    """The balls after dt [s]. legs: shapes at the end of the step, (n, L, K, ...)."""
     speed = torch.sqrt(ball.velocity.square().sum(-1) + 1e-6)
     slower = 1.0 + ball.drag * speed * dt / (INERTIA * ball.mass)
     velocity = ball.velocity * (torch.relu(1.0 - ROLLING * dt / speed) / slower).unsqueeze(-1)
@@ -141,12 +140,11 @@ def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
     gap = torch.sqrt(away.square().sum(-1) + 1e-8)
     room = ball.radius[:, None, None] + legs.radius - gap
     inside = SOFT_M * nn.functional.softplus(room / SOFT_M)
-    # foot and shank adjoin: of each leg that counts which is deeper in the ball
+    # foot and shank adjoin: only the deepest shape of each leg counts
     deepest = inside.argmax(-1, keepdim=True)
     depth = inside.gather(-1, deepest)
     distance = gap.gather(-1, deepest)
     way = away[..., :2].gather(-2, deepest.unsqueeze(-1).expand(*deepest.shape, 2)).squeeze(-2)
     push = (depth / distance * way).sum(-2)
-    # no gradient through the kick: that of 1 / dt would ask for a jerk in a single step, where a
-    # push is to be led
+    # no gradient through the kick: with 1 / dt it would favour a jerk in a single step over a push
     return ball._replace(place=place + push, velocity=velocity + push.detach() / dt)

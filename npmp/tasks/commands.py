@@ -1,5 +1,4 @@
-"""Velocity commands as a part of a task: the process that changes them, what they are drawn from,
-and fixed schedules of them."""
+"""Velocity commands as a part of a task: their random process, its sources, and fixed schedules."""
 
 from __future__ import annotations
 
@@ -15,14 +14,15 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Goals, StepResult
 from npmp.tasks.velocity import COMMAND_NAMES, heading_velocity, in_heading
 
 CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
-SOURCES = ("uniform", "recorded")  # where commands are drawn from
-# where no recordings say what the robot can
+SOURCES = ("uniform", "recorded")  # distributions of commands
+# default without recordings
 MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
 
 
@@ -30,17 +30,18 @@ MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
 class CommandConfig:
     """The command process of a task. Raises ValueError for values out of range."""
 
-    # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions'
+    # (low, high) of forward, lateral and yaw velocity; None: the range of 99 % of the motions'
+    # velocities
     command_range: CommandRange | None = None
-    # uniform: each component over its range; recorded: all three as motions have them
+    # uniform: each component over its range; recorded: all three from the motions
     commands: str = "uniform"
-    # deviation added to recorded ones [m/s, m/s, rad/s]
+    # standard deviation of noise added to recorded commands [m/s, m/s, rad/s]
     command_jitter: tuple[float, float, float] = (0.05, 0.05, 0.1)
-    # between changes of the command
+    # time between changes of the command
     command_period_s: float = 3.0
-    # w: chance of a component to change then
+    # w: probability that a component then changes
     command_change: float = 0.5
-    # b: chance of a new component not to be zero; of recorded commands the first counts for all
+    # b: probability that a new component is not zero; the first one applies to recorded commands
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
 
     def __post_init__(self) -> None:
@@ -60,18 +61,18 @@ class CommandConfig:
 
     @property
     def range(self) -> CommandRange:
-        """The range of commands; a modest one where none was named."""
+        """The range of commands; `MODEST_RANGE` if it is not set."""
         return MODEST_RANGE if self.command_range is None else self.command_range
 
 
 def with_range(
     config: CommandConfig, motions: MotionSet | None, training: Mapping[str, Any]
 ) -> CommandConfig:
-    """The settings with a range of commands: their own, else the motions', else that of a training
-    record.
+    """The settings with a range of commands: the configured one, else the motions', else that of a
+    training record.
 
     Raises:
-      InputError: where nothing says a range.
+      InputError: if none of them has a range.
     """
     if config.command_range is not None:
         return config
@@ -79,7 +80,7 @@ def with_range(
         return replace(config, command_range=command_range_from_motions(motions))
     if "command_range" not in training:
         raise InputError(
-            "the module does not say which velocities its motions cover; give data=FILE.h5 or"
+            "command_range: missing in the module's training record; give data=FILE.h5 or"
             " task.command_range=[[low,high],[low,high],[low,high]]"
             " (forward m/s, lateral m/s, yaw rad/s)"
         )
@@ -87,7 +88,8 @@ def with_range(
 
 
 def with_default_range(config: CommandConfig, motions: MotionSet | None) -> CommandConfig:
-    """The settings with a range of commands: their own, else the motions', else a modest one."""
+    """The settings with a range of commands: the configured one, else the motions', else
+    `MODEST_RANGE`."""
     if config.command_range is not None:
         return config
     usual = MODEST_RANGE if motions is None else command_range_from_motions(motions)
@@ -95,7 +97,7 @@ def with_default_range(config: CommandConfig, motions: MotionSet | None) -> Comm
 
 
 def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
-    """Ranges read from a file, as the configuration wants them.
+    """Convert ranges read from a file.
 
     Raises:
       InputError: unless they are three pairs of numbers.
@@ -111,29 +113,27 @@ def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
 
 
 class RecordedVelocities(NamedTuple):
-    """Velocities of a motion set in the heading frame, averaged over about a stride: within one a
-    walking body sways, which is no command."""
+    """Velocities of a motion set in the heading frame, averaged over about a stride, as a walking
+    body sways within one."""
 
     velocity: Tensor  # (S, 3) forward, lateral [m/s], yaw rate [rad/s]
-    weight: Tensor  # (S,) float64, of their clips, each added to those before
+    weight: Tensor  # (S,) float64, cumulative sum of the clips' weights
 
     @staticmethod
     def of(motions: MotionSet, window_s: float = 0.5) -> RecordedVelocities:
-        """Those of every `window_s` of the motions. Raises InputError for a set without a clip of
-        two frames."""
+        """Velocities averaged over windows of `window_s`. Raises InputError for a set without a
+        clip of two frames."""
         moving = [motion for motion in motions.motions if motion.num_frames > 1]
         if not moving:
-            raise InputError(
-                "the dataset holds no clips of two frames or more: there are no velocities"
-            )
+            raise InputError("no clip in the dataset has velocities: expected at least two frames")
         velocities = [mean_velocities(motion, window_s) for motion in moving]
         weight = torch.tensor([motion.weight for motion in moving], dtype=torch.float64)
         each = weight.repeat_interleave(torch.tensor([len(velocity) for velocity in velocities]))
         return RecordedVelocities(torch.cat(velocities), each.cumsum(0))
 
     def within(self, command_range: CommandRange) -> RecordedVelocities:
-        """Those in a range; where there are none all of them, to be clipped. Clipping the others
-        would heap up commands at the range's edges, and in corners of it."""
+        """The velocities within a range; all if none is within it. Clipping the others would
+        accumulate commands at the edges of the range."""
         low, high = torch.tensor(command_range).T
         each = torch.diff(self.weight, prepend=self.weight.new_zeros(1))
         inside = ((self.velocity >= low) & (self.velocity <= high)).all(-1) & (each > 0)
@@ -142,18 +142,18 @@ class RecordedVelocities(NamedTuple):
         return RecordedVelocities(self.velocity[inside], each[inside].cumsum(0))
 
     def to(self, device: torch.device) -> RecordedVelocities:
-        """The same on a device."""
+        """A copy on a device."""
         return RecordedVelocities(*(part.to(device) for part in self))
 
-    def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """n of them, in proportion to their clips' weights, (n, 3)."""
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Sample n velocities in proportion to their clips' weights, (n, 3)."""
         at = torch.rand(n, generator=generator, device=self.weight.device, dtype=torch.float64)
         row = torch.searchsorted(self.weight, at * self.weight[-1], right=True)
         return self.velocity[row.clamp(max=len(self.velocity) - 1)]
 
 
 def mean_velocities(motion: ReferenceMotion, window_s: float) -> Tensor:
-    """A motion's velocities in the heading frame, averaged over every `window_s` of it: (T', 3)."""
+    """A motion's velocities in the heading frame, averaged over windows of `window_s`, (T', 3)."""
     pos, rot, _ = pose_from_qpos(torch.tensor(motion.qpos))
     turn = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:])
     rate = motion.rate_hz
@@ -179,19 +179,19 @@ def changed_command(
 ) -> Tensor:
     """The command process, x <- x - w (x - y z), per component.
 
-    Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions
-    that only walk forward has no command to stand still.
+    For z = 0 the new component is the value of its range nearest to zero. Motions that only walk
+    forward have no command to stand still.
 
     Args:
       command: (..., 3) x.
       y: (..., 3) uniform over the range. w, z: (..., 3) bool.
     """
-    low, high = torch.tensor(command_range, dtype=command.dtype, device=command.device).T
+    low, high = constant(command_range, command.device, command.dtype).T
     nearest_zero = torch.zeros_like(low).clamp(low, high)
     return torch.where(w, torch.where(z, y, nearest_zero), command)
 
 
-def draw_command(
+def sample_command(
     command: Tensor,
     config: CommandConfig,
     generator: torch.Generator,
@@ -199,19 +199,18 @@ def draw_command(
     change: float | None = None,
     recorded: RecordedVelocities | None = None,
 ) -> Tensor:
-    """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's
-    start.
+    """A step of the command process from commands (n, 3); change=1 resamples all, as at an
+    episode's start.
 
-    recorded: sampled in place of the range, to which the commands are then clipped.
-    All three components change at once, as some go together only: a robot does not turn on the spot
-    at full speed.
+    recorded: sampled instead of the range, and clipped to it. All three components then change
+    together, as they are correlated: a robot does not turn on the spot at full speed.
     """
     change = config.command_change if change is None else change
-    low, high = torch.tensor(config.range, device=command.device).T
+    low, high = constant(config.range, command.device).T
     if recorded is not None:
         noise = torch.randn(command.shape, generator=generator, device=command.device)
-        jitter = torch.tensor(config.command_jitter, device=command.device)
-        y = (recorded.draw(len(command), generator) + jitter * noise).clamp(low, high)
+        jitter = constant(config.command_jitter, command.device)
+        y = (recorded.sample(len(command), generator) + jitter * noise).clamp(low, high)
         chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
         w = chance[0] < change
         z = chance[1] < config.command_nonzero[0]
@@ -219,32 +218,31 @@ def draw_command(
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = low + uniform[0] * (high - low)
     w = uniform[1] < change
-    z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
+    z = uniform[2] < constant(config.command_nonzero, command.device)
     return changed_command(command, y, w, z, config.range)
 
 
 class Commands(Goals):
-    """A velocity command of each robot, `current` (n, 3), and the control steps to its change,
+    """Velocity commands of all robots, `current` (n, 3), and control steps until they change,
     `left` (n,).
 
-    They change by the process, at whole periods from a random moment on; in a trial by a schedule.
+    In training each command changes periodically from a random time on; in a trial it follows a
+    schedule.
     """
 
     saved: ClassVar[Mapping[str, str]] = {"commands.current": "current", "commands.left": "left"}
     achieved = staticmethod(heading_velocity)
 
     def __init__(self, config: CommandConfig, motions: MotionSet | None = None):
-        """Raises InputError for commands drawn from recordings where there are none."""
+        """Raises InputError for commands="recorded" without motions."""
         self.config = config
         self._recorded: RecordedVelocities | None = None
         if config.commands == "recorded":
             if motions is None:
-                raise InputError(
-                    "task.commands=recorded takes commands from recordings: give data=FILE.h5"
-                )
+                raise InputError("task.commands=recorded: needs recordings; give data=FILE.h5")
             self._recorded = RecordedVelocities.of(motions).within(config.range)
-        self.fixed: Tensor | None = None  # (T, n, 3), of a trial
-        self._step = 0  # of the schedule
+        self.fixed: Tensor | None = None  # (T, n, 3) in a trial
+        self._step = 0  # step of the schedule
 
     def bind(self, env: Any) -> None:
         """As `Part.bind`; commands are zero at first."""
@@ -256,16 +254,18 @@ class Commands(Goals):
         self.current = torch.zeros(n, 3, device=env.device)
         self.left = torch.zeros(n, dtype=torch.long, device=env.device)
 
-    def draw(
+    def sample(
         self, command: Tensor, generator: torch.Generator, *, change: float | None = None
     ) -> Tensor:
-        """`draw_command` from what these are drawn from."""
-        return draw_command(command, self.config, generator, change=change, recorded=self._recorded)
+        """`sample_command` with the settings of this part."""
+        return sample_command(
+            command, self.config, generator, change=change, recorded=self._recorded
+        )
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """New commands of robots ids (k,)."""
         device = ids.device
-        command = self.draw(torch.zeros(len(ids), 3, device=device), generator, change=1.0)
+        command = self.sample(torch.zeros(len(ids), 3, device=device), generator, change=1.0)
         if self.fixed is not None:
             command = self._scheduled(self.fixed)[ids]
         drawn = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=device)
@@ -278,16 +278,16 @@ class Commands(Goals):
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
         """New commands (B, 3), sampled as at an episode's start."""
-        return self.draw(goal, generator, change=1.0)
+        return self.sample(goal, generator, change=1.0)
 
     def describe(self, i: int) -> dict[str, Any]:
         return {"command": self.current[i]}
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """A new command where one is due."""
+        """Resample commands whose period has ended."""
         left = self.left - 1
         due = left <= 0
-        drawn = self.draw(self.current, generator)
+        drawn = self.sample(self.current, generator)
         self.current = torch.where(due.unsqueeze(-1), drawn, self.current)
         self.left = torch.where(due, self._period, left)
         if self.fixed is not None:
@@ -298,19 +298,19 @@ class Commands(Goals):
         return schedule[min(self._step, len(schedule) - 1)]
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """Fix the commands of a trial: the process with all changes at whole periods from the
-        start. Without a generator draw them as in training again."""
+        """Fix the commands of a trial: the process, with all changes at whole periods from the
+        start. generator: None: back to training."""
         if generator is None:
             self.fixed = None
             return
         command = torch.zeros(len(self.current), 3, device=generator.device)
-        rows = [self.draw(command, generator, change=1.0)]
+        rows = [self.sample(command, generator, change=1.0)]
         for t in range(1, steps):
-            rows.append(self.draw(rows[-1], generator) if t % self._period == 0 else rows[-1])
+            rows.append(self.sample(rows[-1], generator) if t % self._period == 0 else rows[-1])
         self.fix(torch.stack(rows))
 
     def fix(self, commands: Tensor) -> None:
-        """Ask for these from the next step on: (T, n, 3); then for the last of them."""
+        """Set the commands (T, n, 3) of the next control steps; the last one is repeated."""
         self.fixed = commands.to(self.current.device)
         self._step = 0
         self.current = self.fixed[0]

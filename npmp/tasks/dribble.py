@@ -1,11 +1,10 @@
 """Dribbling (robot-NPMP, reuse tasks): bring a ball to a target that jumps.
 
-A policy observes where ball and target are as its robot sees them: horizontal positions in the
-heading frame (x forward, y left), nothing of the world and no velocities. Radius, mass and drag of
-the ball are drawn for every episode.
+A policy observes ball and target as horizontal positions in the heading frame (x forward, y left),
+without velocities. Radius, mass and drag of the ball are sampled per episode.
 
-The ball collides with the floor and with everything of the robot; what the robot does with the
-floor is unchanged, for robots' geoms collide only with those of contype 1.
+The ball collides with the floor and with all collision geoms of the robot. Contacts between robot
+and floor are unchanged, as robots' geoms collide only with those of contype 1.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ from npmp.robots import Robot
 from npmp.tasks.ball import Ball, Legs, rolled
 from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
 from npmp.tasks.terminations import FloorContacts, Tilt
-from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
+from npmp.tasks.velocity import VelocityLossConfig, heading_velocity, velocity_loss
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 
-# of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball
-# never stops
+# friction of the ball's contacts: sliding, torsional [m], rolling [m]; without rolling friction
+# a ball never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
-SOLREF_S = 0.02  # time constant of its contacts [R: the same]
+SOLREF_S = 0.02  # time constant of its contacts [R: dm_control's soccer]
 
-# --- where episodes begin [D] ---
+# --- starts of episodes [D] ---
 AT_FEET_M = (0.05, 0.30)  # gap between a fore foot and the ball ahead of it
-AROUND_M = (1.0, 2.5)  # from the robot to a ball anywhere
+AROUND_M = (1.0, 2.5)  # from the robot to a ball in a random direction
 TARGET_M = (0.0, 2.0)  # from the ball to the first target
 
 # an episode fails when the ball is farther from the robot or from the target [D]
@@ -66,7 +65,7 @@ FAR_M = 5.0
 class DribbleConfig:
     """The dribbling task's settings. Raises ValueError for values out of range."""
 
-    # the loss of imagined robots for their feet
+    # the loss of imagined robots on their feet
     stepping: SteppingConfig = field(
         default_factory=lambda: SteppingConfig(lift_weight=0.0), metadata=PART
     )
@@ -74,29 +73,30 @@ class DribbleConfig:
     phi: float = 1.0
     # length of the jumps of the target, in random directions [m]
     jump_m: float = 2.0
-    # between jumps
+    # time between jumps
     jump_period_s: float = 5.0
-    # the ball's, drawn between these
+    # range of the ball's radius
     radius_m: tuple[float, float] = (0.105, 0.129)
     mass_kg: tuple[float, float] = (0.36, 0.54)
     # c of the force c |v| v [N s^2/m^2]
     drag: tuple[float, float] = (0.1, 0.8)
     # damping ratio of the ball's contacts: the lower, the more it bounces [R: dm_control's soccer]
     damping: float = 0.4
-    # the ball is pulled along x as on ground that falls so steeply; robots walk on level ground
+    # slope of the ground along x for the ball; robots walk on level ground
     slope_deg: float = 0.0
-    # delay [s] of the perceived ball, in whole control steps, and its standard deviation [m]
+    # delay [s] of the observed ball, in whole control steps, and standard deviation of its noise
+    # [m]
     seen: tuple[float, float] = (0.0, 0.0)
-    # an episode fails beyond
+    # largest tilt, beyond which an episode fails
     tilt_limit_deg: float = 45.0
     episode_s: float = 60.0
-    # share of episodes that start on the reference, where there is one; else at home
+    # share of episodes that start from motions, if there are any; the others start in the home pose
     reference_starts: float = 0.5
-    # share that start with the ball right ahead of a fore foot; else it lies anywhere around
+    # share of episodes with the ball in front of a fore foot; otherwise it is in a random direction
     at_feet: float = 0.5
-    # of the distance of ball and target, of imagined robots [1/m]
+    # weight of the distance of ball and target in the loss [1/m]
     distance_weight: float = 3.0
-    # of what their velocities are off those that the script commands
+    # weight of the velocity error relative to the script's commands in the loss
     teacher_weight: float = 1.0
     # the script that commands a walking policy
     teacher: DribbleScriptConfig = field(default_factory=DribbleScriptConfig)
@@ -114,7 +114,7 @@ class DribbleConfig:
                     f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
                 )
         if self.slope_deg >= 90.0:
-            raise ValueError(f"slope_deg must be below 90, got {self.slope_deg}")
+            raise ValueError(f"slope_deg={self.slope_deg}: must be below 90 [degrees]")
         if not 0.0 < self.tilt_limit_deg < 180.0:
             raise ValueError(
                 f"tilt_limit_deg must lie between 0 and 180, got {self.tilt_limit_deg}"
@@ -125,18 +125,16 @@ class DribbleConfig:
 
 
 def in_heading(state: RobotState, points: Tensor) -> Tensor:
-    """Horizontal points of the world (..., k, 2) [m] as the robots (n, ...) see them: forwards and
-    to the left."""
+    """Horizontal points of the world (..., k, 2) [m] in the heading frames of robots (n, ...)."""
     turn = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
     return (points - state.root_pos[..., None, :2]) @ turn  # rows times R: world to heading frame
 
 
 def drag_force(velocity: Tensor, drag: Tensor, mass: Tensor, dt: float) -> Tensor:
-    """The force that, held for dt [s], leaves of a velocity what the drag c |v| v leaves of it in
-    that time.
+    """The constant force that, over dt [s], has the effect of the drag c |v| v.
 
-    dv/dt = -(c/m) v^2 is solved by v / (1 + (c/m) v dt), so a step of any length never turns a ball
-    back.
+    dv/dt = -(c/m) v^2 has the solution v / (1 + (c/m) v dt), so a step of any length does not
+    reverse the velocity.
 
     Args:
       velocity: (n, 3) [m/s]. drag: (n, 1) c [N s^2/m^2]. mass: (n, 1) [kg].
@@ -148,7 +146,7 @@ def drag_force(velocity: Tensor, drag: Tensor, mass: Tensor, dt: float) -> Tenso
 
 
 def jumped(target: Tensor, uniform: Tensor, distance: float) -> Tensor:
-    """Targets (n, 2) moved by a distance in a direction given by uniform (n,) in [0, 1)."""
+    """Targets (n, 2) moved by a distance. uniform: (n,) in [0, 1), the direction."""
     return target + _polar(torch.full_like(uniform, distance), 2.0 * math.pi * uniform)
 
 
@@ -169,7 +167,7 @@ class BallGoal(NamedTuple):
     radius: Tensor  # (...,) of the ball [m]
     mass: Tensor  # (...,) [kg]
     drag: Tensor  # (...,) c of the force c |v| v [N s^2/m^2]
-    offset: Tensor  # (..., 2) from the ball to where the robot perceives it [m]
+    offset: Tensor  # (..., 2) from the ball to its observed position [m]
 
     @staticmethod
     def of(goal: Tensor) -> BallGoal:
@@ -185,7 +183,7 @@ class BallGoal(NamedTuple):
 
 
 class BallTargets(Goals):
-    """A ball beside each robot, made anew for each episode, and a target that jumps; `BallGoal`."""
+    """The ball of each robot, resampled in each episode, and its jumping target; `BallGoal`."""
 
     saved: ClassVar[Mapping[str, str]] = {
         "target": "target",
@@ -198,12 +196,12 @@ class BallTargets(Goals):
     def __init__(self, robot: Robot, config: DribbleConfig):
         self.robot = robot
         self.config = config
-        self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
-        self._step = 0  # of the schedule
+        self._schedule: Tensor | None = None  # (J, n) directions of jumps [turns]
+        self._step = 0  # step of the schedule
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all
-        smaller ones."""
+        """Add the ball at its largest radius, so that the compiled bounding volumes contain all
+        balls."""
         radius = self.config.radius_m[1]
         mass = sum(self.config.mass_kg) / 2
         ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
@@ -227,13 +225,13 @@ class BallTargets(Goals):
         device = env.device
         self._period = max(1, round(self.config.jump_period_s / env.dt))
         self.target = torch.zeros(n, 2, device=device)
-        # control steps until it jumps
+        # control steps until the jump
         self.left = torch.full((n,), self._period, dtype=torch.long, device=device)
         # radius, mass and drag in [0, 1] of their ranges
         self.unit = torch.zeros(n, 3, device=device)
         self.body = env.robots.free_body(BALL)
         self._legs: Legs | None = None
-        # places of the ball, the present one last
+        # recent positions of the ball, the current one last
         late = round(self.config.seen[0] / env.dt)
         self.before = torch.zeros(n, late + 1, 2, device=device)
         self.offset = torch.zeros(n, 2, device=device)
@@ -272,7 +270,7 @@ class BallTargets(Goals):
 
     @property
     def balls(self) -> Tensor:
-        """`unit`; set, it makes all balls."""
+        """`unit`; setting it resizes all balls."""
         return self.unit
 
     @balls.setter
@@ -284,15 +282,15 @@ class BallTargets(Goals):
         self.body.make(ids, self.radius[ids], self.mass[ids])
 
     def privileged(self) -> Tensor:
-        """Of the ball: its height, its velocity in the heading frame, its physics; the time until
-        the next jump, as a share. (n, 8)."""
+        """Height, velocity in the heading frame and physics of the ball, and the time until the
+        jump relative to the period, (n, 8)."""
         turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
         velocity = geometry.to_local(turn, self.ball_velocity)
         share = (self.left / self._period).unsqueeze(-1)
         return torch.cat((self.ball[:, 2:], velocity, self.unit, share), -1).nan_to_num(0.0)
 
     def _apply_forces(self) -> None:
-        """The drag of the coming control step, and the slope's pull."""
+        """Apply the drag of the next control step, and the slope's force."""
         mass = self.mass.unsqueeze(-1)
         force = drag_force(self.ball_velocity, self.drag.unsqueeze(-1), mass, self.env.dt)
         if self.config.slope_deg:
@@ -303,7 +301,7 @@ class BallTargets(Goals):
     # --- episodes ---
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """A target near the ball, and the time of its first jump."""
+        """Sample a target near the ball, and the time of its first jump."""
         self._make_balls(ids)
         uniform = torch.rand((2, len(ids)), generator=generator, device=self.env.device)
         target = self.ball[ids, :2] + _polar(
@@ -321,7 +319,7 @@ class BallTargets(Goals):
         self.offset = self.offset.index_fill(0, ids, 0.0)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """The target jumps where it is due; the drag acts on."""
+        """Move due targets, and update observed positions and forces."""
         left = self.left - 1
         due = left <= 0
         uniform = torch.rand(len(left), generator=generator, device=left.device)
@@ -339,7 +337,7 @@ class BallTargets(Goals):
         self._apply_forces()
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Part.schedule`: the directions of all jumps, which come at whole periods for all."""
+        """As `Part.schedule`: sample the directions of all jumps, which are simultaneous."""
         if generator is None:
             self._schedule = None
             return
@@ -367,16 +365,16 @@ class BallTargets(Goals):
         return columns.pack().nan_to_num(0.0)
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
-        """Other targets, at most as far from the ball as a jump."""
+        """Sample targets within a jump's length of the ball."""
         uniform = torch.rand((2, len(goal)), generator=generator, device=goal.device)
         away = _polar(self.config.jump_m * uniform[0], 2.0 * math.pi * uniform[1])
         columns = BallGoal.of(goal)
         return columns._replace(target=columns.ball + away).pack()
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
-        """As `Goals.next_goal`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`). Raises
-        InputError for a robot whose legs are of other shapes."""
-        # not before: other ways to learn, and trials, serve robots with other feet, too
+        """As `Goals.next_goal`: the ball rolls and is pushed by the legs (`npmp.tasks.ball`).
+        Raises InputError as `Legs`."""
+        # created here, as trials and other algorithms also support legs of other shapes
         if self._legs is None:
             self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
@@ -386,7 +384,8 @@ class BallTargets(Goals):
 
 
 class BallStarts(Part):
-    """The robot at home or on the reference, the ball at a fore foot or anywhere around."""
+    """Robots in the home pose or on a motion, with the ball in front of a fore foot or in a random
+    direction."""
 
     def __init__(
         self,
@@ -410,9 +409,9 @@ class BallStarts(Part):
         self.poses.bind(env)
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Starts`. where: `ball` (k, 2), its place in the robot's heading frame [m]; `yaw`, as
-        `StartPoses.draw` takes it."""
-        begun = self.poses.draw(len(ids), generator, where.get("yaw"))
+        """As `Starts`. where: `ball` (k, 2), position in the robot's heading frame [m]; `yaw`, as
+        of `StartPoses.sample`."""
+        begun = self.poses.sample(len(ids), generator, where.get("yaw"))
         device = self.env.device
         balls = self.balls
         uniform = torch.rand((8, len(ids)), generator=generator, device=device)
@@ -431,8 +430,8 @@ class BallStarts(Part):
 
 
 class DribblingLoss(Part):
-    """The distance of ball and target, later steps more, as no robot is at the ball at once; the
-    difference of the velocities from the script's; `stepping`."""
+    """Distance of ball and target, with linearly increasing weights of steps; velocity errors
+    relative to the script's commands; `stepping`."""
 
     def __init__(self, config: DribbleConfig):
         self.config = config
@@ -456,12 +455,12 @@ class DribblingLoss(Part):
         with torch.no_grad():
             ball, target = ball_and_target(after, goals).split(2, -1)
             command = dribble_command(ball, target, c.teacher)
-        off = course_loss(heading_velocity(after), command, CourseConfig(), env.dt)
+        off = velocity_loss(heading_velocity(after), command, VelocityLossConfig(), env.dt)
         return TaskLoss(loss + c.teacher_weight * off, style)
 
 
 def ball_and_target(state: RobotState, goal: Tensor) -> Tensor:
-    """Ball, as the robot perceives it, and target in the heading frame, (..., 4) [m]."""
+    """Observed ball and target in the heading frame, (..., 4) [m]."""
     columns = BallGoal.of(goal)
     points = torch.stack((columns.ball + columns.offset, columns.target), -2)
     return in_heading(state, points).flatten(-2).nan_to_num(0.0)
@@ -480,7 +479,7 @@ def lost(state: RobotState, goal: Tensor) -> Tensor:
 
 
 class BallReward:
-    """exp(-d^2 / phi) of the distance d of ball and target."""
+    """exp(-d^2 / phi), d the distance of ball and target."""
 
     def __init__(self, phi: float):
         """phi: [m^2]."""
@@ -491,9 +490,8 @@ class BallReward:
 
 
 def dribbling_figures(trial: Trial) -> dict[str, Any]:
-    """Medians over robots and steps of the distance from ball to target, of all steps and of the
-    last second before each jump (in a trial without any, of its last step); the ball's mean speed;
-    how often it was lost."""
+    """Median distance of ball and target, over all steps and over the last second before each jump
+    (without jumps, over the last step); mean speed of the ball; lost balls per minute."""
     metrics = trial.metrics
     late = trial.error[before_jump(trial)]
     late = late if len(late) else trial.error[-1]
@@ -507,11 +505,11 @@ def dribbling_figures(trial: Trial) -> dict[str, Any]:
 
 
 class Dribble(Task):
-    """Robots on flat ground, each with a ball that it should bring to its target and keep there.
+    """Bring a ball to a target and keep it there, on flat ground.
 
-    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor,
-    and where the ball is too far from the robot or from the target. A step is evaluated by the
-    target in force before it; a jump comes after.
+    An episode fails by tilt, by a floor contact of anything but the feet, or if the ball is too far
+    from the robot or the target. A step is evaluated with the target before it; jumps follow the
+    evaluation.
     """
 
     name = "dribble"
@@ -521,8 +519,7 @@ class Dribble(Task):
     def __init__(
         self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None
     ):
-        """motions: reference motions to start from; without them every episode starts from the home
-        pose.
+        """motions: start poses; None: all episodes start in the home pose.
 
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
@@ -538,11 +535,11 @@ class Dribble(Task):
                 Inputs(
                     ball_and_target,
                     dict(zip(INPUTS, (near, near, far, far), strict=True)),
-                    # the ball is dribbled from within 1 m
+                    # the ball is usually within 1 m
                     scales=dict.fromkeys(INPUTS, (-1.0, 1.0)),
                 )
             ],
-            rewards=[Term("ball", BallReward(c.phi))],
+            rewards=[Term(BallReward(c.phi), name="ball")],
             terminations=[
                 Tilt(c.tilt_limit_deg),
                 FloorContacts(robot),
@@ -582,5 +579,5 @@ DribbleEnv = TaskEnv[Dribble]
 
 
 def before_jump(trial: Trial) -> Tensor:
-    """The last second before each jump of the target, (T, n) bool."""
+    """Whether a step is in the last second before a jump of the target, (T, n) bool."""
     return trial.metrics["to_jump_s"] <= 1.0 + 0.5 * trial.dt

@@ -12,7 +12,8 @@ from npmp.envs.task import Goals
 
 
 class UniformGoals(Goals):
-    """Goals `target` (n, width) with entries uniform in [low, high), one for each episode."""
+    """Goals `target` (n, width) with entries uniform in [low, high), sampled at the start of an
+    episode."""
 
     saved: ClassVar[Mapping[str, str]] = {"target": "target"}
 
@@ -33,6 +34,6 @@ class UniformGoals(Goals):
         return self.target
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
-        """Other goals, (B, width)."""
+        """Sample goals, (B, width)."""
         uniform = torch.rand(goal.shape, generator=generator, device=goal.device)
         return self.low + (self.high - self.low) * uniform

@@ -1,5 +1,4 @@
-"""Imitation of reference motions (robot-NPMP): many robots, each tracking its own stretch of its
-own clip."""
+"""Imitation of reference motions (robot-NPMP): each robot tracks a clip from a start frame."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import rows_of
 from npmp.envs.features import ReferenceFeatures, encoder_context
 from npmp.envs.kinematics import BodyPoses, Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
@@ -43,35 +43,35 @@ class ImitationConfig:
 
     # frames at a clip's end where no episode starts
     start_tail: int = 10
-    # share of start frames drawn uniformly; the rest go where tracking fails
+    # share of uniformly sampled start frames; the others are sampled by failure rates
     uniform_starts: float = 0.5
-    # of the reference that the policy sees [P]
+    # number of future reference frames that the policy observes [P]
     future_frames: int = 5
-    # of setpoints, as `RobotBatchConfig`; the module's users need the same
+    # hold of setpoints, as of `RobotBatchConfig`; users of the module need the same
     hold: str = "first_order"
-    # imu: its mean over the last control step, at the IMU; root: of the root's origin over two
+    # imu: mean over the last control step at the robot's IMU; root: at the root, over two steps
     accelerometer: str = "imu"
-    # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
+    # time after `rejoin` during which a robot fails by falling only [D]
     grace_s: float = 0.5
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
     # weights of the loss of imagined robots
     tracking: rew.TrackingWeights = field(default_factory=rew.TrackingWeights)
-    # of each imagined step's loss over the one before
+    # discount of the loss per imagined step
     discount: float = 0.97
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "future_frames")
         ranges.not_negative(self, "start_tail", "grace_s")
         ranges.share(self, "uniform_starts", "discount")
-        RobotBatchConfig().like(self)  # raises for an unknown hold or accelerometer
+        RobotBatchConfig().like(self)  # checks hold and accelerometer
 
 
 class ClipGoal(NamedTuple):
     """The columns of a goal (..., 3): global indices, exact in float32 up to 16 million."""
 
     clip: Tensor  # (...,) long
-    frame: Tensor  # (...,) long, of the reference now
-    last: Tensor  # (...,) long, the clip's last frame; that of a free robot is its frame
+    frame: Tensor  # (...,) long, the current reference frame
+    last: Tensor  # (...,) long, the clip's last frame; `frame` for robots on the prior
 
     @staticmethod
     def of(goal: Tensor) -> ClipGoal:
@@ -80,11 +80,10 @@ class ClipGoal(NamedTuple):
 
 
 class Tracking(Goals):
-    """The clip and frame that each robot tracks; where episodes start; the tracking error and
-    rewards of a step.
+    """Clip and frame of each robot, starts of episodes, and tracking error and rewards of a step.
 
-    A robot that is `free` tracks nothing: it fails when it falls, and has no end of clip. One that
-    was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
+    Robots that are `free` track no clip and fail by falling only. For `grace_s` after `rejoin`
+    robots also fail by falling only.
     """
 
     saved: ClassVar[Mapping[str, str]] = {
@@ -124,14 +123,16 @@ class Tracking(Goals):
         self.clip, self.frame, self.last_frame = (
             torch.zeros(n, dtype=torch.long, device=device) for _ in range(3)
         )
-        self.free = torch.zeros(n, dtype=torch.bool, device=device)  # it tracks nothing
-        self.grace = torch.zeros(n, dtype=torch.long, device=device)  # control steps left
+        self.free = torch.zeros(n, dtype=torch.bool, device=device)  # tracks no clip
+        self.grace = torch.zeros(
+            n, dtype=torch.long, device=device
+        )  # remaining control steps of `grace_s`
 
     # --- episodes ---
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Starts`: exactly on the reference. where: `clip` and `frame` (k,), clip index and
-        global frame; otherwise the sampler's."""
+        """As `Starts`, exactly on the reference. where: `clip` and `frame` (k,), clip index and
+        global frame; by default they are sampled."""
         if "clip" in where:
             clip = where["clip"]
             frame = where["frame"]
@@ -152,34 +153,38 @@ class Tracking(Goals):
         self._measured = None
 
     def rejoin(self, mask: Tensor) -> None:
-        """Let robots track from another random frame on, in the posture they are in.
+        """Let robots track another random frame from their current posture.
 
-        They are moved and turned in the horizontal plane onto the new frame, which flat-ground
-        physics does not notice. Tracking from a posture that is not the reference's is how recovery
-        is learned (ControlVAE switches targets likewise). mask (n,) bool.
+        They are moved and turned in the horizontal plane onto the new frame, which does not affect
+        physics on flat ground. Tracking from other postures than the reference's teaches recovery
+        (as in ControlVAE). mask: (n,) bool.
         """
-        ids = torch.nonzero(mask).squeeze(-1)
+        ids, rejoins = rows_of(mask)
         if len(ids) == 0:
             return
         clip, frame = self.sampler.sample(len(ids), self.env.generator)
+        clip = torch.where(rejoins, clip, self.clip[ids])
+        frame = torch.where(rejoins, frame, self.frame[ids])
         self._track(ids, clip, frame)
-        self.grace[ids] = self._grace_steps
+        self.grace[ids] = torch.where(rejoins, self._grace_steps, self.grace[ids])
         target = self.reference.at(frame)
         state = self.env.state
         turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
-        self.env.robots.carry(ids, target.root_pos[:, :2], geometry.yaw_matrix(turn))
+        turn = torch.where(rejoins, turn, 0.0)
+        place = torch.where(rejoins.unsqueeze(-1), target.root_pos[:, :2], state.root_pos[ids, :2])
+        self.env.robots.carry(ids, place, geometry.yaw_matrix(turn))
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """The next frame. Failures of robots that track are counted: starts are sampled by
-        them."""
+        """Advance to the next frame, and record failures of tracking robots for the sampling of
+        starts."""
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
-        tracking = ~self._lenient
-        self.sampler.record(self.frame[tracking], result.failed[tracking])
+        tracking = ~self._falls_only
+        self.sampler.record(self.frame, result.failed, tracking)
         self.grace = (self.grace - 1).clamp(min=0)
         self._measured = None
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Part.schedule`: starts are sampled as if no robot had ever failed."""
+        """As `Part.schedule`: reset the failure rates of the sampler."""
         if generator is not None:
             self.sampler.forget()
 
@@ -196,13 +201,13 @@ class Tracking(Goals):
         return torch.stack((self.clip, self.frame, last), -1).float()
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
-        """The next frame; past the clip's end it goes on, and does not count any more."""
+        """The next frame; frames beyond the clip's end have no weight in the loss."""
         return goal + goal.new_tensor((0.0, 1.0, 0.0))
 
     # --- observations ---
 
     def features(self, horizon: int) -> ReferenceFeatures:
-        """The reference relative to the robot, so many frames ahead."""
+        """Features of the next `horizon` reference frames."""
         if horizon not in self._features:
             self._features[horizon] = ReferenceFeatures(self.robot, self.reference, horizon)
         return self._features[horizon]
@@ -213,11 +218,11 @@ class Tracking(Goals):
         features = self.features(self.config.future_frames)
         return encoder_context(features, state, columns.frame, columns.last, self.env.home)
 
-    # --- measures of simulated robots, against the frame that should have been reached ---
+    # --- measures in the simulation, relative to the reference frame after the step ---
 
     def measured(self, state: RobotState) -> tuple[ReferenceFrames, BodyPoses, Tensor]:
-        """The reference frame, the robots' poses, and the tracking error of eq. 2, (n,); computed
-        once for all measures of a step."""
+        """Reference frame, poses of the robots, and tracking error of eq. 2 (n,), computed once per
+        step."""
         if self._measured is None or self._measured[0] is not state:
             reference = self.reference.at(torch.minimum(self.frame + 1, self.last_frame))
             poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
@@ -237,15 +242,14 @@ class Tracking(Goals):
         return rew.rewards(state, poses, reference, error, feet, self.config.reward)
 
     @property
-    def _lenient(self) -> Tensor:
-        """Whether robots fail by falling only, (n,) bool."""
+    def _falls_only(self) -> Tensor:
+        """Whether robots only fail by falling, (n,) bool."""
         return self.free | (self.grace > 0)
 
     def lost(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Whether robots left the corridor of eq. 2, or, where they are lenient, fell, (n,)
-        bool."""
+        """Whether robots exceed the threshold of eq. 2, or, if `_falls_only`, fell, (n,) bool."""
         far = self.error(state, goal) > self.config.reward.termination_threshold
-        return torch.where(self._lenient, self.env.fallen(state), far)
+        return torch.where(self._falls_only, self.env.fallen(state), far)
 
     def finished(self, state: RobotState, goal: Tensor) -> Tensor:
         """Whether robots are at their clip's end, (n,) bool."""
@@ -256,7 +260,7 @@ class Tracking(Goals):
 
     @property
     def counts(self) -> Tensor:
-        """Of the sampler."""
+        """Failures and visits of the start sampler."""
         return self.sampler.counts
 
     @counts.setter
@@ -265,17 +269,17 @@ class Tracking(Goals):
 
     @property
     def clip_lengths(self) -> Tensor:
-        """Frames of each clip; nothing else can be set."""
+        """Frames of each clip; setting other lengths raises ValueError."""
         return self.reference.length
 
     @clip_lengths.setter
     def clip_lengths(self, lengths: Tensor) -> None:
         if lengths.tolist() != self.reference.length.tolist():
-            raise ValueError("clips: expected those of the checkpoint, in the same order")
+            raise ValueError("the clips' lengths differ from the checkpoint's")
 
     @property
     def tracked(self) -> Tensor:
-        """Clip and frame of each robot, (n, 2); only such as there are can be set."""
+        """Clip and frame of each robot, (n, 2); setting invalid ones raises ValueError."""
         return torch.stack((self.clip, self.frame), -1)
 
     @tracked.setter
@@ -293,8 +297,7 @@ class Tracking(Goals):
 
 
 class TrackingLoss(Part):
-    """The discounted tracking loss per step that has a reference; the mean over B is that over all
-    these steps."""
+    """The discounted tracking loss, averaged over all steps that have a reference."""
 
     def __init__(self, tracking: Tracking):
         self.tracking = tracking
@@ -314,21 +317,21 @@ class TrackingLoss(Part):
 
 
 class CurrentPenalty(Part):
-    """Eq. 14's penalty on the motors' currents, which the simulated drives measure, (n,)."""
+    """The penalty of eq. 14 on the motor currents of the simulated drives, (n,)."""
 
     def __init__(self, config: rew.RewardConfig):
         self.config = config
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Part.bind`. Raises InputError where drives measure no current."""
+        """As `Part.bind`. Raises InputError for drives that do not model currents."""
         super().bind(env)
         if env.robots.current_squares is not None:
             return
         actuator = env.robots.config.actuator
-        why = f"the drives of actuator={actuator} are ideal and tell no current"
+        why = f"actuator={actuator} does not model currents"
         if env.robots.config.real_drives:
-            why = f"the actuator model {actuator} tells no current: its log had none"
-            why += ", or it is no model=conv"
+            why = f"actuator={actuator} does not model currents (its log has none"
+            why += ", or it is not a model=conv)"
         raise InputError(
             f"task.reward.current_weight={self.config.current_weight:g}: {why}; use "
             "actuator=FOLDER of a model=conv fitted to a log with R/current "
@@ -341,9 +344,9 @@ class CurrentPenalty(Part):
 
 
 class Imitation(Task):
-    """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
+    """Track reference motions on flat ground, to the end of a clip.
 
-    A robot fails where it leaves eq. 2's corridor. The rewards are those of eq. 9 and 14.
+    Terminations are those of eq. 2, rewards those of eq. 9 and 14.
     """
 
     name = "imitation"
@@ -353,19 +356,19 @@ class Imitation(Task):
     def __init__(
         self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
     ):
-        """motions: to be tracked.
+        """motions: the reference.
 
         Raises:
           InputError: without motions, for an empty dataset and one at another rate than the robot's
             control rate.
         """
         if motions is None:
-            raise InputError("task 'imitation' needs data: the motion dataset to imitate")
+            raise InputError("task 'imitation' needs data=, the motion dataset to imitate")
         c = config or ImitationConfig()
         self.tracking = tracking = Tracking(robot, c, motions)
-        rewards = [Term(name, _column(tracking, k)) for k, name in enumerate(rew.REWARD_TERMS)]
+        rewards = [Term(_column(tracking, k), name=name) for k, name in enumerate(rew.REWARD_TERMS)]
         if c.reward.current_weight:
-            rewards.append(Term(rew.CURRENT, CurrentPenalty(c.reward)))
+            rewards.append(Term(CurrentPenalty(c.reward), name=rew.CURRENT))
         parts = Parts(
             commands=tracking,
             starts=tracking,

@@ -12,23 +12,28 @@ import torch
 from torch import Tensor
 
 from npmp.core import ranges
+from npmp.core.host_waits import constant
 from npmp.envs.ground import points_around
 from npmp.envs.state import RobotState
 from npmp.envs.task import Sensor, StepResult
 from npmp.robots import Robot
 
-SETTINGS = ("clock_s", "sees_ground", "camera")  # of a task: whether policies observe these
+SETTINGS = (
+    "clock_s",
+    "sees_ground",
+    "camera",
+)  # settings of a task that determine the policy's sensors
 CLOCK = ("clock_sin", "clock_cos")
-# heights about each foot and on its way: forwards and to the left of it [m]
-SEEN = tuple((0.05 * i, y) for i in range(-2, 10) for y in (-0.05, 0.05))
-EYE_M = (0.45, 0.0, 0.1)  # where an ANYmal looks from, in its root frame
-HIDES_M = 0.02  # above a line of sight, at least
-SIGHTS = 8  # places on each line of sight
-SEEN_RANGE = (-0.5, 0.5)  # [m] above where the floor is under a robot that stands in its home pose
+# sample points of the map about each foot: forwards and to the left of it [m]
+MAP_POINTS = tuple((0.05 * i, y) for i in range(-2, 10) for y in (-0.05, 0.05))
+SIGHT_ORIGIN_M = (0.45, 0.0, 0.1)  # origin of ANYmal's lines of sight in the root frame [m]
+OCCLUSION_M = 0.02  # height above a line of sight from which ground occludes it
+SIGHT_POINTS = 8  # points on each line of sight
+HEIGHT_RANGE = (-0.5, 0.5)  # [m] above the floor under a robot in its home pose
 
 
 class Clock(Sensor):
-    """The phase of a stride, `phase` (n,) in [0, 1); 0 where an episode begins."""
+    """The phase of a stride, `phase` (n,) in [0, 1); 0 at an episode's start."""
 
     saved: ClassVar[Mapping[str, str]] = {"clock.phase": "phase"}
     imaginable = False
@@ -48,6 +53,9 @@ class Clock(Sensor):
     def restart(self, mask: Tensor) -> None:
         self.phase = torch.where(mask, 0.0, self.phase)
 
+    def restarted(self, reading: Tensor) -> Tensor:
+        return self.read()
+
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         self.phase = (self.phase + self.env.dt / self.period_s) % 1.0
 
@@ -59,17 +67,17 @@ class Clock(Sensor):
 
 @dataclass(frozen=True)
 class MapConfig:
-    """How a map of heights differs from the ground. Raises ValueError out of range."""
+    """Errors of a height map. Raises ValueError out of range."""
 
-    # deviation of each height at each look
+    # standard deviation of each height at each reading
     ground_noise_m: float = 0.01
-    # deviation of where the map is, along x, y and z, drawn for each episode
+    # standard deviation of the map's offset along x, y and z, sampled per episode
     ground_drift_m: float = 0.0
-    # age of what the robot knows; imagined robots know at once
+    # delay of the map; imagined robots have none
     ground_delay_s: float = 0.0
-    # share of heights that are unknown at a look; they say that the floor is level
+    # share of heights without a reading, which are then 0 (level floor)
     ground_holes: float = 0.0
-    # whether the ground behind an edge is unknown, from an ANYmal's front
+    # whether ground that is occluded from ANYmal's front has no reading
     ground_hidden: bool = False
 
     def __post_init__(self) -> None:
@@ -79,16 +87,16 @@ class MapConfig:
 
 
 class GroundMap(Sensor):
-    """Heights of the ground around the feet, as a robot knows it that knows its place on a map."""
+    """Heights of the ground around the feet, from a map on which the robot is localized."""
 
     saved: ClassVar[Mapping[str, str]] = {"map.drift": "drift", "map.past": "past"}
-    drift: Tensor  # (n, 3) where the map is, in the world [m]
-    past: Tensor  # (n, D + 1, F g) heights of now and D control steps before, the latest first
+    drift: Tensor  # (n, 3) offset of the map in the world [m]
+    past: Tensor  # (n, D + 1, F g) heights now and in the D control steps before, the latest first
 
     def __init__(self, robot: Robot, config: MapConfig):
         self.config = config
         self.home_m = float(robot.home_qpos[2])
-        self.ranges = dict.fromkeys(ground_names(robot), SEEN_RANGE)
+        self.ranges = dict.fromkeys(ground_names(robot), HEIGHT_RANGE)
 
     def bind(self, env: Any) -> None:
         super().bind(env)
@@ -98,7 +106,7 @@ class GroundMap(Sensor):
         self.past = torch.zeros(n, steps and steps + 1, len(self.ranges), device=env.device)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Draw the drift of robots ids (k,); their maps of the past are those of the start."""
+        """Sample the drift of robots ids (k,), and fill their history with the current heights."""
         if self.config.ground_drift_m:
             drawn = torch.randn(len(ids), 3, generator=generator, device=ids.device)
             self.drift = self.drift.index_copy(0, ids, self.config.ground_drift_m * drawn)
@@ -111,7 +119,7 @@ class GroundMap(Sensor):
             self.past = torch.cat((self._heights().unsqueeze(1), self.past[:, :-1]), 1)
 
     def _heights(self) -> Tensor:
-        """As the map has them now, (n, F g) [m]."""
+        """Current heights on the map, (n, F g) [m]."""
         return self._mapped(self.env.state, self.drift, self.env.ground.height_in_world)
 
     def _mapped(
@@ -122,16 +130,16 @@ class GroundMap(Sensor):
         height: of the ground at places (..., F g, 2).
         """
         feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(-3, -2)
+        place = points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
         place = place - drift[..., None, :2]
         heights = height(place)
         if self.config.ground_hidden:
-            heights = heights.masked_fill(_hidden(state, place, heights, height), math.nan)
+            heights = heights.masked_fill(_occluded(state, place, heights, height), math.nan)
         return heights + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
 
     def read(self) -> Tensor:
-        """Heights at `SEEN` from each foot, above where the floor is under a robot in its home
-        pose, (n, F g) [m]; each call draws noise and holes anew."""
+        """Heights at `MAP_POINTS` of each foot above the floor under a robot in its home pose, (n,
+        F g) [m]; each call samples noise and holes."""
         heights = self.past[:, -1] if self.past.shape[1] else self._heights()
         generator = self.env.generator
         noise = torch.randn(heights.shape, generator=generator, device=heights.device)
@@ -151,23 +159,23 @@ class GroundMap(Sensor):
 
     def _measured(self, heights: Tensor, noise: Tensor, holes: Tensor) -> Tensor:
         noisy = heights + self.config.ground_noise_m * noise
-        return torch.where(holes, 0.0, noisy).nan_to_num(0.0).clamp(*SEEN_RANGE)
+        return torch.where(holes, 0.0, noisy).nan_to_num(0.0).clamp(*HEIGHT_RANGE)
 
 
-def _hidden(
+def _occluded(
     state: RobotState, place: Tensor, heights: Tensor, height: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Whether robots (...) cannot see the ground at places (..., k, 2), heights (..., k) [m]:
-    (..., k)."""
-    eye = state.root_pos + state.root_rot @ torch.tensor(EYE_M, device=place.device)
-    share = torch.arange(1, SIGHTS, device=place.device) / SIGHTS
-    way = eye[..., None, None, :2].lerp(place.unsqueeze(-2), share.unsqueeze(-1))
-    ground = height(way.flatten(-3, -2)).unflatten(-1, way.shape[-3:-1])
-    sight = eye[..., None, 2:].lerp(heights.unsqueeze(-1), share)
-    return (ground > sight + HIDES_M).any(-1)
+    """Whether ground at places (..., k, 2) and heights (..., k) [m] is occluded from robots (...),
+    (..., k) bool."""
+    origin = state.root_pos + state.root_rot @ torch.tensor(SIGHT_ORIGIN_M, device=place.device)
+    share = torch.arange(1, SIGHT_POINTS, device=place.device) / SIGHT_POINTS
+    points = origin[..., None, None, :2].lerp(place.unsqueeze(-2), share.unsqueeze(-1))
+    ground = height(points.flatten(-3, -2)).unflatten(-1, points.shape[-3:-1])
+    sight = origin[..., None, 2:].lerp(heights.unsqueeze(-1), share)
+    return (ground > sight + OCCLUSION_M).any(-1)
 
 
 def ground_names(robot: Robot) -> tuple[str, ...]:
-    """Of the heights: ground_FOOT_X_Y_m, X forwards and Y to the left of a foot [m]."""
+    """Names of the heights: ground_FOOT_X_Y_m, X forwards and Y to the left of a foot [m]."""
     feet = robot.foot_bodies
-    return tuple(f"ground_{foot}_{x:+.2f}_{y:+.2f}_m" for foot in feet for x, y in SEEN)
+    return tuple(f"ground_{foot}_{x:+.2f}_{y:+.2f}_m" for foot in feet for x, y in MAP_POINTS)

@@ -1,9 +1,8 @@
-"""Finding the way through unknown rooms by a depth camera (as in LB-WayPtNav,
-Bansal et al. 2019).
+"""Navigation through unknown rooms by a depth camera (as in LB-WayPtNav, Bansal et al. 2019).
 
-A planner has the length of the way from everywhere on its map to each goal. The velocity along the
-shortest way is the robot's command: rewards come from it, and with `walker=` `algo=clone` learns
-it. A policy observes the goal, walls or not, and the camera's depths.
+A planner computes the distance to the goal from every cell of its map. The robot's command is the
+velocity along the shortest path; it determines the reward, and `algo=clone` with `walker=` learns
+it. A policy observes the goal, ignoring walls, and the camera's depths.
 """
 
 from __future__ import annotations
@@ -15,9 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from scipy.ndimage import distance_transform_edt
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
 from mocap_data.errors import InputError
@@ -37,27 +33,29 @@ from npmp.tasks.velocity import velocity_figures
 from npmp.tasks.walk import WalkConfig, by_commands, first_step, resolve_walking, walking
 
 INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
-GOALS = 8  # of each field
-NEAR_M = 0.5  # where a goal is reached
-CELL_M = 0.1  # of the planner's map
-# above the floor: something stands, nothing does
-HIGH_M = 0.2
-LOW_M = 0.05
-# of a map by a depth network, which errs: evidence of a floor, that is believed, and at most
-DOUBT = 0.25
-BELIEVED = 2.0
-SURE = 4.0
-_AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
-_BODY_M = 0.45  # nearer to walls than this an ANYmal does not fit
-_TIGHT = 300.0  # at most, what a way there counts for more
-_DEAR_M = 0.9  # nearer than this the way counts for more
-_TURN = 2.0  # rate of the turn to where the way leads [1/s]
+GOALS = 8  # per field
+NEAR_M = 0.5  # distance at which a goal is reached
+CELL_M = 0.1  # cell of the planner's map
+# height above the floor of an obstacle, and of free floor
+OBSTACLE_M = 0.2
+FLOOR_M = 0.05
+# evidence in a map: of free floor by a depth network, which errs, of an occupied cell, and the
+# limit
+FREE_EVIDENCE = 0.25
+OCCUPIED = 2.0
+MAX_EVIDENCE = 4.0
+_AHEAD_M = (0.3, 0.6)  # radii at which the planner compares distances to the goal
+_BODY_M = 0.45  # least distance of ANYmal's centre from walls
+_TIGHT_COST = 300.0  # largest additional cost of a path closer than `_BODY_M`
+_CLEARANCE_M = 0.9  # distance from walls below which paths cost more
+_TURN = 2.0  # yaw rate per heading error [1/s]
 _SPEED_MPS = 0.7
 
 
 @dataclass(frozen=True)
 class NavigateConfig:
-    """The settings, beside those of walking. Raises ValueError for values out of range."""
+    """The navigation task's settings, in addition to those of walking. Raises ValueError for values
+    out of range."""
 
     walk: WalkConfig = field(
         default_factory=lambda: WalkConfig(
@@ -65,7 +63,7 @@ class NavigateConfig:
         ),
         metadata=PART,
     )
-    # length of the shortest way [m]
+    # length of the shortest path to the goal [m]
     goal_m: tuple[float, float] = (5.0, 15.0)
 
     def __post_init__(self) -> None:
@@ -73,15 +71,15 @@ class NavigateConfig:
         ranges.above_zero(self, "goal_m")
 
 
-class Ways(NamedTuple):
-    """Goals and ways of F fields, on cells of `CELL_M`."""
+class Routes(NamedTuple):
+    """Goals of F fields, and distances to them on cells of `CELL_M`."""
 
     goals: Tensor  # (F, G, 2) [m] from a field's corner
-    left: Tensor  # (F, G, R, C) length of the way to each goal [m], row by y
+    distance: Tensor  # (F, G, R, C) distance to each goal [m], row by y
 
 
-def ways_of(terrain: Terrain, seed: int) -> Ways:
-    """Plan from everywhere to `GOALS` places of each field where robots can start."""
+def routes_of(terrain: Terrain, seed: int) -> Routes:
+    """Distances to `GOALS` random start places of each field."""
     rng = np.random.default_rng(seed)
     plans = []
     step = round(CELL_M / terrain.cell)
@@ -92,44 +90,52 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
         chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
         plans.append((chosen, _lengths(stands, terrain.cell, step, at)))
-    return Ways(torch.stack([goals for goals, _ in plans]), torch.stack([x for _, x in plans]))
+    return Routes(torch.stack([goals for goals, _ in plans]), torch.stack([x for _, x in plans]))
 
 
 def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
-    """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column. Where no robot's middle
-    fits a way is far longer, not closed: an obstacle may be an error of a map."""
+    """Distances (G, R, C) [m] to goals (G, 2), row and column.
+
+    Cells too close to walls have a high cost, but are not blocked: an obstacle may be an error of
+    the map.
+    """
+    # slow to import
+    from scipy.ndimage import distance_transform_edt
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import dijkstra
+
     gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
-    dear = 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
-    dear += _TIGHT * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
+    factor = 1.0 + 10.0 * np.clip(1.0 - gap / _CLEARANCE_M, 0.0, 1.0) ** 2
+    factor += _TIGHT_COST * np.clip(1.0 - gap / _BODY_M, 0.0, 1.0)
     index = np.arange(gap.size).reshape(gap.shape)
     edges = []
     for rows, columns in ((0, 1), (1, 0), (1, 1), (1, -1)):
         left, right = max(0, -columns), max(0, columns)
         here = (slice(0, gap.shape[0] - rows), slice(left, gap.shape[1] - right))
         there = (slice(rows, None), slice(right, gap.shape[1] - left))
-        cost = CELL_M * math.hypot(rows, columns) * 0.5 * (dear[here] + dear[there])
+        cost = CELL_M * math.hypot(rows, columns) * 0.5 * (factor[here] + factor[there])
         edges.append((index[here].ravel(), index[there].ravel(), cost.ravel()))
     begin, end, cost = (np.concatenate(part) for part in zip(*edges, strict=True))
     graph = coo_matrix((cost, (begin, end)), shape=(gap.size, gap.size)).tocsr()
     near = distance_transform_edt(gap <= _BODY_M, return_distances=False, return_indices=True)
-    start = [index[tuple(near[:, r, c])] for r, c in goals]  # as near to them as one fits
+    start = [index[tuple(near[:, r, c])] for r, c in goals]  # the nearest cell that a robot fits in
     length = dijkstra(graph, directed=False, indices=start)
     return torch.tensor(length.reshape(-1, *gap.shape), dtype=torch.float32)
 
 
-class HousePlanner(Goals):
-    """Goals in houses, `place` (n, 2) [m] in the world, and the velocities along the shortest way
-    there. It knows the whole map."""
+class GlobalPlanner(Goals):
+    """Goals in rooms, `place` (n, 2) [m] in the world, and velocities along the shortest path, on
+    the complete map."""
 
-    saved: ClassVar[Mapping[str, str]] = {"place": "place", "which": "which"}
+    saved: ClassVar[Mapping[str, str]] = {"place": "place", "which": "goal_index"}
 
     def __init__(self, config: NavigateConfig, commands: Commands):
-        """Raises InputError for other ground than rooms."""
+        """Raises InputError for another terrain than rooms."""
         self.config = config
         self.commands = commands
         terrain = config.walk.ground.terrain
         if terrain != "rooms":
-            raise InputError(f"task.terrain={terrain}: only rooms have goals")
+            raise InputError(f"task.terrain={terrain}: expected rooms")
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
@@ -137,10 +143,10 @@ class HousePlanner(Goals):
         n = env.num_envs
         assert isinstance(env.ground, RoughGround)  # rooms
         seed = self.config.walk.ground.terrain_seed
-        ways = ways_of(env.ground.terrain.to(torch.device("cpu")), seed)
-        self.ways = Ways(*(part.to(device) for part in ways))
+        routes = routes_of(env.ground.terrain.to(torch.device("cpu")), seed)
+        self.routes = Routes(*(part.to(device) for part in routes))
         self.place = torch.zeros(n, 2, device=device)
-        self.which = torch.zeros(n, dtype=torch.long, device=device)  # of its field's goals
+        self.goal_index = torch.zeros(n, dtype=torch.long, device=device)  # in its field
         self._limits = torch.tensor(self.commands.config.range, device=device)
 
     def goal(self) -> Tensor:
@@ -150,75 +156,79 @@ class HousePlanner(Goals):
     def describe(self, i: int) -> dict[str, Any]:
         return {"goal": self.place[i]}
 
-    # --- the way ---
+    # --- planning ---
 
-    def way_left(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
-        """Lengths of the way [m] from places (n, k, 2) in the world to the robots' goals, or to
-        goals (n, k) of their fields: (n, k)."""
+    def distance_to_goal(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
+        """Distances (n, k) [m] from places (n, k, 2) in the world to the robots' goals, or to goals
+        (n, k) of their fields."""
         field = self.env.ground.field.unsqueeze(-1)
-        goal = self.which.unsqueeze(-1) if goal is None else goal
+        goal = self.goal_index.unsqueeze(-1) if goal is None else goal
         cell = ((place - self.env.ground.terrain.corner[field]) / CELL_M).round().long()
-        size = torch.tensor(self.ways.left.shape[:1:-1], device=cell.device)
+        size = torch.tensor(self.routes.distance.shape[:1:-1], device=cell.device)
         column, row = torch.minimum(cell.clamp(min=0), size - 1).unbind(-1)
-        return self.ways.left[field, goal, row, column]
+        return self.routes.distance[field, goal, row, column]
 
     def _command(self, ids: Tensor) -> None:
-        """Set the commands of robots ids (k,): along the shortest way."""
+        """Set the commands of robots ids (k,) along the shortest path."""
         state = self.env.state
         angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 12.0, device=ids.device)
-        round_it = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        ring = torch.cat([radius * round_it for radius in _AHEAD_M])
-        left = self.way_left(state.root_pos[:, None, :2] + ring)
-        best = round_it[left.argmin(-1) % len(round_it)]
-        aside = best @ ring.T < 0.85 * ring.norm(dim=-1)  # ways to other sides have no mean
-        share = torch.softmax((-left / 0.05).masked_fill(aside, -math.inf), -1)
+        directions = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+        ring = torch.cat([radius * directions for radius in _AHEAD_M])
+        left = self.distance_to_goal(state.root_pos[:, None, :2] + ring)
+        best = directions[left.argmin(-1) % len(directions)]
+        excluded = best @ ring.T < 0.85 * ring.norm(dim=-1)  # not averaged: other sides
+        share = torch.softmax((-left / 0.05).masked_fill(excluded, -math.inf), -1)
         ahead = (share.unsqueeze(-1) * ring).sum(1)
         yaw = geometry.yaw_of(state.root_rot)
         turn = torch.atan2(ahead[:, 1], ahead[:, 0]) - yaw
         turn = torch.atan2(torch.sin(turn), torch.cos(turn))
         speed = _SPEED_MPS * torch.cos(turn).clamp(min=0.0) ** 5
         command = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
-        there = self.way_left(state.root_pos[:, None, :2]) < 0.5 * NEAR_M  # or as near as one gets
-        command = command.clamp(*self._limits.T).masked_fill(there, 0.0)
+        arrived = (
+            self.distance_to_goal(state.root_pos[:, None, :2]) < 0.5 * NEAR_M
+        )  # as close as it gets
+        command = command.clamp(*self._limits.T).masked_fill(arrived, 0.0)
         self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
     # --- episodes ---
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """A goal at a distance in `goal_m`, else the farthest."""
+        """Select a goal at a distance within `goal_m`, otherwise the farthest."""
         place = self.env.state.root_pos[:, None, :2].expand(-1, GOALS, 2)
-        left = self.way_left(place, torch.arange(GOALS, device=ids.device).expand(len(place), -1))
+        left = self.distance_to_goal(
+            place, torch.arange(GOALS, device=ids.device).expand(len(place), -1)
+        )
         near, far = self.config.goal_m
         uniform = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
         fits = (left[ids] >= near) & (left[ids] <= far)
         best = torch.where(fits.any(-1, keepdim=True), fits * uniform, left[ids]).argmax(-1)
         ground = self.env.ground
         field = self.env.ground.field[ids]
-        goal = ground.terrain.corner[field] + self.ways.goals[field, best]
-        self.which = self.which.index_copy(0, ids, best)
+        goal = ground.terrain.corner[field] + self.routes.goals[field, best]
+        self.goal_index = self.goal_index.index_copy(0, ids, best)
         self.place = self.place.index_copy(0, ids, goal)
         self._command(ids)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         self._command(torch.arange(self.env.num_envs, device=self.place.device))
 
-    # --- measures of simulated robots ---
+    # --- measures in the simulation ---
 
     def arrived(self, state: RobotState, goal: Tensor) -> Tensor:
         """Whether robots are at their goals, (n,) bool."""
         return torch.linalg.vector_norm(self.place - state.root_pos[:, :2], dim=-1) < NEAR_M
 
     def error(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Length of the way that is left, (n,) [m]."""
-        return self.way_left(state.root_pos[:, :2].unsqueeze(1)).squeeze(-1)
+        """Distance to the goal along the shortest path, (n,) [m]."""
+        return self.distance_to_goal(state.root_pos[:, :2].unsqueeze(1)).squeeze(-1)
 
 
-class MappingPlanner(HousePlanner):
-    """A planner that knows the part of the house that the camera has shown since the episode
-    began, at poses that the robot knows exactly; the rest is free."""
+class MappingPlanner(GlobalPlanner):
+    """A planner on a map from the camera's images of this episode, with exact poses. Unobserved
+    cells are free."""
 
     saved: ClassVar[Mapping[str, str]] = {
-        **HousePlanner.saved,
+        **GlobalPlanner.saved,
         "poses": "poses",
         "evidence": "evidence",
         "lengths": "lengths",
@@ -239,15 +249,15 @@ class MappingPlanner(HousePlanner):
         images = self.camera.past.shape[1]
         self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
         fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
-        self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
-        self.evidence = torch.zeros(n, fine, fine, device=device)  # that something stands
+        self.poses = torch.zeros(n, images, 12, device=device)  # poses of the latest images
+        self.evidence = torch.zeros(n, fine, fine, device=device)  # evidence of occupied cells
         self.lengths = torch.zeros(n, coarse, coarse, device=device)
         self._begun: Tensor | None = None
 
-    def way_left(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
-        """As `HousePlanner.way_left`, to robots' goals on their maps."""
+    def distance_to_goal(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
+        """As `GlobalPlanner.distance_to_goal`, on the robots' own maps."""
         if goal is not None:
-            return super().way_left(place, goal)
+            return super().distance_to_goal(place, goal)
         corner = self.env.ground.terrain.corner[self.env.ground.field]
         cell = ((place - corner[:, None]) / CELL_M).round().long()
         column, row = cell.clamp(0, self.lengths.shape[-1] - 1).unbind(-1)
@@ -255,14 +265,14 @@ class MappingPlanner(HousePlanner):
         return self.lengths[robots, row, column]
 
     def aim(self, place: Tensor) -> None:
-        """Send robots to places (n, 2) in the world [m], as near as their houses allow."""
+        """Set the goals of robots to the nearest free places to places (n, 2) in the world [m]."""
         corner = self.env.ground.terrain.corner[self.env.ground.field]
         edge = THICK_M + _BODY_M
         self.place = corner + (place - corner).clamp(edge, PERIOD_M - edge)
         self._plan(torch.arange(len(place), device=place.device))
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Begin with an empty map, and the image of the start."""
+        """Start with an empty map and the first image."""
         self.evidence = self.evidence.index_fill(0, ids, 0.0)
         here = self._pose[ids].unsqueeze(1).expand(-1, self.poses.shape[1], -1)
         self.poses = self.poses.index_copy(0, ids, here)
@@ -275,27 +285,27 @@ class MappingPlanner(HousePlanner):
         return torch.cat((state.root_pos, state.root_rot.flatten(1)), -1)
 
     def _command(self, ids: Tensor) -> None:
-        """Add the images that have arrived to the maps, plan there, and command."""
+        """Add new images to the maps, plan again, and set the commands."""
         camera = self.camera
         if self._begun is None:
             older = torch.cat((self._pose.unsqueeze(1), self.poses[:, :-1]), 1)
             self.poses = torch.where((camera.age == 0)[:, None, None], older, self.poses)
             late = camera.delay - camera.age
-            looks = torch.nonzero((late >= 0) & (late % camera.period == 0)).squeeze(-1)
-            which = torch.div(late[looks], camera.period, rounding_mode="floor")
+            updated = torch.nonzero((late >= 0) & (late % camera.period == 0)).squeeze(-1)
+            image = torch.div(late[updated], camera.period, rounding_mode="floor")
         else:
-            looks = self._begun
-            which = torch.zeros_like(looks)
+            updated = self._begun
+            image = torch.zeros_like(updated)
             self._begun = None
-        if len(looks):
-            self._look(looks, camera.past[looks, which], self.poses[looks, which])
-            self._plan(looks)
+        if len(updated):
+            self._add_depths(updated, camera.past[updated, image], self.poses[updated, image])
+            self._plan(updated)
         super()._command(ids)
 
-    def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
-        """Add depths (k, pixels) [m] from poses (k, 12) to the maps of robots ids (k,): something
-        that is `HIGH_M` above the floor under them; of colour images also the floor, as evidence
-        against."""
+    def _add_depths(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
+        """Add depths (k, pixels) [m] from poses (k, 12) to the maps of robots ids (k,). Points
+        `OBSTACLE_M` above the floor are evidence of an obstacle, with a depth network floor points
+        are evidence against one."""
         camera = self.camera
         rotation = pose[:, 3:].view(-1, 3, 3)
         rays = camera.rays @ rotation.mT
@@ -304,21 +314,23 @@ class MappingPlanner(HousePlanner):
         floor = pose[:, 2] - self.home_height
         up = point[..., 2] - floor[:, None]
         near = depth < camera.config.range_m[1]
-        doubt, stands = (DOUBT, 1.0) if camera.config.network else (0.0, BELIEVED)
-        evidence = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * near
+        free, stands = (FREE_EVIDENCE, 1.0) if camera.config.network else (0.0, OCCUPIED)
+        evidence = (
+            torch.where(up > OBSTACLE_M, stands, torch.where(up < FLOOR_M, -free, 0.0)) * near
+        )
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
         column, row = cell.clamp(0, self.evidence.shape[-1] - 1).unbind(-1)
         robot = ids.unsqueeze(-1).expand_as(row)
         self.evidence.index_put_((robot, row, column), evidence, accumulate=True)
-        self.evidence[ids] = self.evidence[ids].clamp(-SURE, SURE)
+        self.evidence[ids] = self.evidence[ids].clamp(-MAX_EVIDENCE, MAX_EVIDENCE)
 
     def _plan(self, ids: Tensor) -> None:
         corner = self.env.ground.terrain.corner[self.env.ground.field]
         goal = ((self.place - corner) / CELL_M).round().long().flip(-1).clamp(min=0)
         step = round(CELL_M / self._cell)
         for i in ids.tolist():
-            stands = (self.evidence[i] >= BELIEVED).cpu().numpy()
+            stands = (self.evidence[i] >= OCCUPIED).cpu().numpy()
             self.lengths[i] = _lengths(stands, self._cell, step, goal[i : i + 1].cpu().numpy())[0]
 
 
@@ -332,9 +344,9 @@ def goal_in_heading(state: RobotState, goal: Tensor) -> Tensor:
 
 
 def arrival_figures(trial: Trial) -> dict[str, Any]:
-    """Of each robot's first episode: `missed`, the share that did not arrive in time without a
-    touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
-    arrived; beside those of walking."""
+    """Figures of walking, and of each robot's first episode: `missed`, the share that did not
+    arrive in time without a collision; `collided`, the share that collided or fell; `arrival_s`,
+    the mean time of robots that arrived."""
     arrived = first_step(trial.metrics["arrived"])
     fell = first_step(trial.fell)
     well = arrived < fell
@@ -347,15 +359,16 @@ def arrival_figures(trial: Trial) -> dict[str, Any]:
     }
 
 
-def navigating(parts: Parts, planner: HousePlanner, config: NavigateConfig) -> Parts:
-    """Parts of walking with a planner whose commands lead to a goal: the episode ends there."""
+def navigating(parts: Parts, planner: GlobalPlanner, config: NavigateConfig) -> Parts:
+    """The parts of walking, with the commands of a planner and an end of the episode at the
+    goal."""
     (reward,) = parts.rewards
     commands: Any = parts.commands
     return replace(
         parts,
         planner=planner,
         goals=planner,
-        rewards=[reward._replace(value=by_commands(reward.value, commands))],
+        rewards=[replace(reward, value=by_commands(reward.value, commands))],
         metrics={name: by_commands(metric, commands) for name, metric in parts.metrics.items()},
         ends={"arrived": planner.arrived},
         imaginable=False,
@@ -373,7 +386,7 @@ def navigating(parts: Parts, planner: HousePlanner, config: NavigateConfig) -> P
 def resolve_navigating(
     config: NavigateConfig, motions: MotionSet | None, training: Mapping[str, Any]
 ) -> NavigateConfig:
-    """As `resolve_walking`; a record's inputs need not be velocities."""
+    """As `resolve_walking`, also for a record of other inputs than velocities."""
     record = dict(training)
     command_range = training.get("command_range") or ()
     record["command_range"] = command_range if len(command_range) == 3 else MODEST_RANGE
@@ -382,8 +395,8 @@ def resolve_navigating(
 
 
 class Navigate(Task):
-    """Robots that each go to a goal in their house; the episode ends there, and fails where
-    anything but a foot touches floor or wall.
+    """Go to a goal in rooms, where the episode ends. It fails if anything but a foot touches floor
+    or wall.
 
     The policy's input is the goal.
     """
@@ -395,12 +408,12 @@ class Navigate(Task):
     def __init__(
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
-        """As `walking` and `HousePlanner`."""
+        """As `walking` and `GlobalPlanner`."""
         c = config or NavigateConfig()
         parts = walking(robot, c.walk, motions)
         sensors = [part for part in parts.observations if isinstance(part, Sensor)]
         parts = replace(parts, observations=[Inputs(goal_in_heading, INPUTS), *sensors])
-        planner = HousePlanner(c, parts.commands)
+        planner = GlobalPlanner(c, parts.commands)
         super().__init__(robot, c, navigating(parts, planner, c))
 
     @classmethod
@@ -412,8 +425,8 @@ class Navigate(Task):
 
 
 class Guided(Task):
-    """The same for a walking policy, whose input is the velocity that follows the shortest way: the
-    result with a map and a planner."""
+    """Task `navigate` for a walking policy, which gets the planner's velocity; the baseline with a
+    complete map."""
 
     name = "guided"
     config_type = NavigateConfig
@@ -423,10 +436,10 @@ class Guided(Task):
     def __init__(
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
-        """As `walking` and `HousePlanner`."""
+        """As `walking` and `GlobalPlanner`."""
         c = config or NavigateConfig()
         parts = walking(robot, c.walk, motions)
-        planner = HousePlanner(c, parts.commands)
+        planner = GlobalPlanner(c, parts.commands)
         super().__init__(robot, c, replace(navigating(parts, planner, c), goals=None))
 
     @classmethod
@@ -438,7 +451,7 @@ class Guided(Task):
 
 
 class Mapped(Task):
-    """The same with a `MappingPlanner`."""
+    """Task `guided` with a `MappingPlanner`."""
 
     name = "mapped"
     config_type = NavigateConfig
@@ -448,13 +461,13 @@ class Mapped(Task):
     def __init__(
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
-        """As `walking` and `MappingPlanner`; the camera is no input of the policy. Raises
+        """As `walking` and `MappingPlanner`; the policy does not observe the camera. Raises
         InputError without a camera."""
         c = config or NavigateConfig()
         parts = walking(robot, c.walk, motions)
         *observations, camera = parts.observations
         if not isinstance(camera, DepthCamera):
-            raise InputError("task.camera=null: task=mapped plans by the images of a camera")
+            raise InputError("task.camera=null: task=mapped needs a camera")
         sensors = [part for part in parts.observations if isinstance(part, Sensor)]
         parts = replace(parts, observations=observations, memory=[*parts.memory, *sensors])
         height = float(robot.home_qpos[2])

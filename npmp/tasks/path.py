@@ -1,11 +1,10 @@
 """Following a path: a walking policy's commands come from a proportional controller (robot-NPMP,
 path following).
 
-A point p_bar moves along the path at a speed; the robot is commanded the point's velocity,
-corrected by how far it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance
-is taken along the path and across it, where the robot is nearest to it, so that a robot that lags
-does not cut the corners. It is also to turn to where the path leads. Positions are the true
-ones.
+A point p_bar moves along the path. The command is v_cmd = v_bar + P (p_bar - p) in the heading
+frame. The distance is measured along the path, and across it at the nearest point, so that a
+lagging robot does not cut corners. The yaw rate turns the robot towards the path's direction.
+Positions are exact.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ from npmp.tasks.commands import Commands
 from npmp.tasks.velocity import velocity_figures
 from npmp.tasks.walk import WalkConfig, first_step, resolve_walking, walking
 
-SPACING_M = 0.02  # between the points of a path as it is followed
-BLEND_M = 0.25  # ahead and behind, over which a path's direction is taken: corners become turns
-RUN_OUT_M = 1.0  # straight on, so that no robot has to stop at the very end
+SPACING_M = 0.02  # spacing of the resampled path
+BLEND_M = 0.25  # half the length over which the direction is averaged, which rounds corners
+RUN_OUT_M = 1.0  # straight extension, so that robots need not stop at the end
 LONGEST_M = 1000.0
 
 
 @dataclass(frozen=True)
 class PathConfig:
-    """The path task's settings, beside those of walking. Raises: ValueError for values out of
-    range."""
+    """The path task's settings, in addition to those of walking. Raises ValueError for values out
+    of range."""
 
     walk: WalkConfig = field(default_factory=WalkConfig, metadata=PART)
     # a name of `SHAPES`, or a CSV file of x, y in metres
     path: str = "figure_eight"
-    # of the point to be followed, where the path is not too curved for it
+    # speed of the followed point, lower in tight curves
     speed_mps: float = 0.5
     # P of the command [1/s]
     gain: float = 1.5
-    # of the turn to where the path leads [1/s]
+    # yaw rate per heading error [1/s]
     yaw_gain: float = 2.0
-    # the point waits where it is farther ahead than this
+    # largest distance of the followed point ahead of the robot
     lead_m: float = 0.5
 
     def __post_init__(self) -> None:
@@ -64,21 +63,20 @@ class PathConfig:
 
 
 def figure_eight() -> np.ndarray:
-    """Bernoulli's lemniscate of 9 m by 3.2 m, (N, 2): it is curved by 1/(1.5 m) at most, and
-    straight in the middle."""
+    """Bernoulli's lemniscate of 9 m by 3.2 m, (N, 2), with radii of at least 1.5 m."""
     t = np.linspace(math.pi / 2, 5 * math.pi / 2, 801)
     return 4.5 * np.stack((np.cos(t), np.sin(t) * np.cos(t)), -1) / (1.0 + np.sin(t)[:, None] ** 2)
 
 
 def slalom() -> np.ndarray:
-    """Past six cones 3 m apart, 0.6 m beside each, left and right in turn, (N, 2); curved by 1/(1.5
-    m) at most."""
+    """A slalom around six cones 3 m apart, 0.6 m beside each, (N, 2), with radii of at least 1.5
+    m."""
     x = np.linspace(0.0, 6 * 3.0, 901)
     return np.stack((x, 0.6 * np.sin(math.pi * x / 3.0)), -1)
 
 
 def square() -> np.ndarray:
-    """Once around 4 m by 4 m, from the middle of a side, (6, 2)."""
+    """A square of 4 m by 4 m, from the middle of a side, (6, 2)."""
     return np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 4.0], [-2.0, 4.0], [-2.0, 0.0], [0.0, 0.0]])
 
 
@@ -86,7 +84,7 @@ SHAPES = {"figure_eight": figure_eight, "slalom": slalom, "square": square}
 
 
 def waypoints_of(name: str) -> np.ndarray:
-    """The points (N, 2) [m] of a shape by its name, or of a CSV file. Raises: InputError for
+    """The points (N, 2) [m] of a shape by its name, or of a CSV file. Raises InputError for
     neither."""
     if name in SHAPES:
         return SHAPES[name]()
@@ -95,17 +93,17 @@ def waypoints_of(name: str) -> np.ndarray:
     return read_waypoints(File(name).expanduser(), longest_m=LONGEST_M)
 
 
-class Course(NamedTuple):
-    """A path as it is followed: S points `SPACING_M` apart, from the origin along x at first."""
+class SampledPath(NamedTuple):
+    """A resampled path of S points `SPACING_M` apart, from the origin, initially along x."""
 
     point: Tensor  # (S, 2) [m]
     heading: Tensor  # (S,) [rad], without jumps
     curvature: Tensor  # (S,) [1/m]
-    length: float  # [m], without the run-out
+    length: float  # [m], without the extension
 
 
-def course_of(waypoints: np.ndarray) -> Course:
-    """The course over waypoints (N, 2) [m] that do not all coincide."""
+def sampled_path(waypoints: np.ndarray) -> SampledPath:
+    """Resample waypoints (N, 2) [m] that do not all coincide."""
     step = np.linalg.norm(np.diff(waypoints, axis=0), axis=-1)
     kept = np.concatenate(([True], step > 1e-9))
     points = waypoints[kept]
@@ -126,31 +124,31 @@ def course_of(waypoints: np.ndarray) -> Course:
     line = line @ np.array([[cos, -sin], [sin, cos]])
     parts = (line, heading - heading[0], curvature)
     point, heading, curvature = (torch.tensor(part, dtype=torch.float32) for part in parts)
-    return Course(point, heading, curvature, float(along[-1]))
+    return SampledPath(point, heading, curvature, float(along[-1]))
 
 
 def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors (2,) along which a path begins and ends."""
+    """Directions (2,) of the path's start and end."""
     first, last = points[1] - points[0], points[-1] - points[-2]
     return first / np.linalg.norm(first), last / np.linalg.norm(last)
 
 
-def nearest(course: Course, place: Tensor, near: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The point of the path nearest to places (n, 2), of those around points `near` (n,): its
-    index, its distance (n,).
+def nearest(path: SampledPath, place: Tensor, near: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Index and distance (n,) of the path's point nearest to places (n, 2), among points around
+    index `near` (n,).
 
-    width: how many points ahead and behind are looked at, so that no robot changes over where a
-    path crosses itself.
+    width: number of points ahead and behind to search, so that robots stay on their branch at
+    crossings.
     """
     window = near.unsqueeze(-1) + torch.arange(-width, width + 1, device=near.device)
-    window = window.clamp(0, len(course.point) - 1)
-    distance = torch.linalg.vector_norm(course.point[window] - place.unsqueeze(1), dim=-1)
+    window = window.clamp(0, len(path.point) - 1)
+    distance = torch.linalg.vector_norm(path.point[window] - place.unsqueeze(1), dim=-1)
     best = distance.argmin(-1, keepdim=True)
     return window.gather(1, best).squeeze(-1), distance.gather(1, best).squeeze(-1)
 
 
 def command_on(
-    course: Course,
+    path: SampledPath,
     place: Tensor,
     yaw: Tensor,
     near: Tensor,
@@ -161,30 +159,29 @@ def command_on(
     """Commands (n, 3) in the heading frame, before they are clipped to the policy's range.
 
     Args:
-      place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course
-      nearest to them.
-      ahead: (n,) [m] how far p_bar is ahead of those, along the path.
-      turning: the fastest yaw rate [rad/s]; it limits the speed of p_bar in curves.
+      place, yaw: (n, 2) [m], (n,) [rad] of the robots in the path's frame.
+      near: (n,) index of the nearest point.
+      ahead: (n,) [m] distance of p_bar ahead of the nearest point, along the path.
+      turning: largest yaw rate [rad/s], which limits the speed of p_bar in curves.
     """
-    heading = course.heading[near]
-    speed = speed_on(course, near, config, turning)
+    heading = path.heading[near]
+    speed = speed_on(path, near, config, turning)
     cos, sin = torch.cos(heading), torch.sin(heading)
-    off = config.gain * (course.point[near] - place)
+    off = config.gain * (path.point[near] - place)
     along = speed + config.gain * ahead
     x, y = along * cos + off[:, 0], along * sin + off[:, 1]
     cos = torch.cos(yaw)
     sin = torch.sin(yaw)
     turn = heading - yaw
     turn = torch.atan2(torch.sin(turn), torch.cos(turn))
-    yaw_rate = speed * course.curvature[near] + config.yaw_gain * turn
+    yaw_rate = speed * path.curvature[near] + config.yaw_gain * turn
     return torch.stack((cos * x + sin * y, cos * y - sin * x, yaw_rate), -1)
 
 
-def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) -> Tensor:
-    """Speeds [m/s] of p_bar at points (n,) of the course: no more than the curve allows at a yaw
-    rate."""
-    # some is left for corrections
-    allowed = 0.8 * turning / course.curvature[index].abs().clamp(min=1e-6)
+def speed_on(path: SampledPath, index: Tensor, config: PathConfig, turning: float) -> Tensor:
+    """Speeds [m/s] of p_bar at points (n,), limited by curvature and yaw rate."""
+    # the remaining yaw rate is for corrections
+    allowed = 0.8 * turning / path.curvature[index].abs().clamp(min=1e-6)
     return allowed.clamp(min=0.05, max=config.speed_mps)
 
 
@@ -192,46 +189,46 @@ def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) 
 
 
 class PathPlanner(Part):
-    """Commands that follow a course from where the robots stand, along x of their own heading at
-    first; then again."""
+    """Commands that follow a path repeatedly, from each robot's position and heading at the
+    episode's start."""
 
     saved: ClassVar[Mapping[str, str]] = {"origin": "origin", "near": "near", "target": "target"}
 
     def __init__(self, config: PathConfig, commands: Commands):
-        """Raises: InputError for an unknown path, and for a speed beyond the range of commands."""
+        """Raises InputError for an unknown path, and for a speed beyond the range of commands."""
         c = self.config = config
         self.commands = commands
         (_, fastest), _, (left, right) = commands.config.range
         if c.speed_mps > fastest:
             raise InputError(
-                f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)"
+                f"speed_mps={c.speed_mps:g}: must be at most {fastest:g} m/s, as command_range"
             )
         if not (turning := min(-left, right)) > 0.0:
             raise InputError(
-                f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s"
+                f"command_range: yaw rates {left:g} to {right:g} rad/s, a path needs both signs"
             )
-        self.course = course_of(waypoints_of(c.path))
+        self.path = sampled_path(waypoints_of(c.path))
         self._turning = turning
-        # points around the last nearest one that are searched for the next one
-        self._width = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
-        every = torch.arange(round(self.course.length / SPACING_M) + 1)
-        needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
+        # half the search window around the last nearest point
+        self._width = max(1, round(min(c.lead_m / SPACING_M, len(self.path.point))))
+        every = torch.arange(round(self.path.length / SPACING_M) + 1)
+        needed = (SPACING_M / speed_on(self.path, every, c, turning)).sum().item()
         self.trial_s = 5.0 + 1.25 * needed
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
         device = env.device
         n = env.num_envs
-        moved = {name: getattr(self.course, name).to(device) for name in Course._fields[:3]}
-        self.course = self.course._replace(**moved)
+        moved = {name: getattr(self.path, name).to(device) for name in SampledPath._fields[:3]}
+        self.path = self.path._replace(**moved)
         self._limits = torch.tensor(self.commands.config.range, device=device)
-        # of the course: x, y [m], yaw [rad], world frame
+        # origin of the path's frame: x, y [m], yaw [rad], world frame
         self.origin = torch.zeros(n, 3, device=device)
         self.near = torch.zeros(n, dtype=torch.long, device=device)
-        self.target = torch.zeros(n, device=device)  # how far p_bar is along the path [m]
+        self.target = torch.zeros(n, device=device)  # position of p_bar along the path [m]
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Lay the course from where the robots stand."""
+        """Place the start of the path at the robots' poses."""
         state = self.env.state
         yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
         stand = torch.cat((state.root_pos[:, :2], yaw), -1)
@@ -241,13 +238,13 @@ class PathPlanner(Part):
         self._command(ids)
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
-        """p_bar moves on, and waits where it is too far ahead."""
+        """Move p_bar; it waits if it is too far ahead."""
         c = self.config
         place, _ = self._place()
-        self.near, _ = nearest(self.course, place, self.near, self._width)
-        at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
-        moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
-        end = SPACING_M * (len(self.course.point) - 1)
+        self.near, _ = nearest(self.path, place, self.near, self._width)
+        at = (self.target / SPACING_M).long().clamp(max=len(self.path.point) - 1)
+        moved = self.target + self.env.dt * speed_on(self.path, at, c, self._turning)
+        end = SPACING_M * (len(self.path.point) - 1)
         self.target = torch.minimum(moved, SPACING_M * self.near + c.lead_m).clamp(max=end)
         self._command(torch.arange(len(self.near), device=self.near.device))
 
@@ -255,27 +252,27 @@ class PathPlanner(Part):
         """Set the commands of robots ids (k,)."""
         ahead = self.target - SPACING_M * self.near
         command = command_on(
-            self.course, *self._place(), self.near, ahead, self.config, self._turning
+            self.path, *self._place(), self.near, ahead, self.config, self._turning
         )
         command = command.clamp(*self._limits.T)
         self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
     def _place(self) -> tuple[Tensor, Tensor]:
-        """Robots in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
+        """Positions (n, 2) [m] and yaw (n,) [rad] of the robots in the path's frame."""
         state = self.env.ground.integrated(self.env.state)
         yaw = self.origin[:, 2]
         moved = state.root_pos[:, :2] - self.origin[:, :2]
         turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
         return turned, geometry.yaw_of(state.root_rot) - yaw
 
-    # --- measures of simulated robots ---
+    # --- measures in the simulation ---
 
     def place(self, state: RobotState, goal: Tensor) -> Tensor:
-        """(n, 2) [m] in the course's frame."""
+        """Position (n, 2) [m] in the path's frame."""
         return self._place()[0]
 
     def _nearest(self) -> tuple[Tensor, Tensor]:
-        return nearest(self.course, self._place()[0], self.near, self._width)
+        return nearest(self.path, self._place()[0], self.near, self._width)
 
     def error(self, state: RobotState, goal: Tensor) -> Tensor:
         """Distance to the path, (n,) [m]."""
@@ -287,12 +284,12 @@ class PathPlanner(Part):
 
     def finished(self, state: RobotState, goal: Tensor) -> Tensor:
         """Whether robots are at the path's end, (n,) bool."""
-        return self._nearest()[0] * SPACING_M >= self.course.length
+        return self._nearest()[0] * SPACING_M >= self.path.length
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
-        share of robots that came to the end without a fall before; `path_lag_m` behind p_bar;
-        beside those of walking."""
+        """Figures of walking, `path_error_max_m` over all robots and steps, `finished`, the share
+        of robots that reach the end without a fall, `path_lag_m`, the mean distance behind
+        p_bar."""
         done = first_step(trial.metrics["finished"])
         fell = first_step(trial.fell)
         return {
@@ -300,12 +297,12 @@ class PathPlanner(Part):
             "path_error_max_m": trial.error.max().item(),
             "finished": (done < fell).float().mean().item(),
             "path_lag_m": trial.metrics["lag"].mean().item(),
-            "path_length_m": self.course.length,
+            "path_length_m": self.path.length,
         }
 
 
 class Path(Task):
-    """Robots that each walk a path; an episode fails as in walking, and ends with the path."""
+    """Follow a path. An episode fails as in walking, and ends with the path."""
 
     name = "path"
     config_type = PathConfig

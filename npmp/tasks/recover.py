@@ -1,7 +1,7 @@
-"""Getting up from wherever a fall has left the robot (Hwangbo et al. 2019).
+"""Getting up after a fall (Hwangbo et al. 2019).
 
-Robots are dropped in any orientation with their joints anywhere; where that leaves them episodes
-begin. Bodies collide with each other, too: no robot gets up through itself.
+Episodes start from states after drops in random orientations and joint angles. Bodies of the robot
+also collide with each other.
 """
 
 from __future__ import annotations
@@ -26,47 +26,45 @@ from npmp.sim import simulate
 from npmp.sim.scene import flat_scene, let_bodies_collide
 from npmp.tasks.goals import UniformGoals
 
-IN_TIME_S = 3.0  # to be up within [Hwangbo]
+IN_TIME_S = 3.0  # time to get up in [Hwangbo]
 
 
 @dataclass(frozen=True)
 class RecoverConfig:
-    """The task's settings. Raises: ValueError for values out of range."""
+    """The recovery task's settings. Raises ValueError for values out of range."""
 
-    # height of the root where it is dropped [Hwangbo]
+    # height of the root at the drop [Hwangbo]
     drop_m: float = 1.0
-    # simulated before an episode begins [Hwangbo]
+    # time from the drop to the start of an episode [Hwangbo]
     settle_s: float = 1.2
-    # joints are that far from the home pose at most, then [rad]
+    # largest distance of the joints from the home pose at the drop [rad]
     joint_spread: float = 1.0
-    # different ones
+    # number of different drops
     drops: int = 512
-    # share of episodes that begin in the home pose: a robot that is up has to stay up
+    # share of episodes that start in the home pose, to learn to stay up
     standing_starts: float = 0.1
-    # how high to stand, as a share of the home pose's height: the policy's input
+    # range of the commanded height, relative to the home pose's
     stand: tuple[float, float] = (0.95, 1.0)
-    # a robot that leans less and is high enough is up
+    # largest tilt of a robot that is up
     upright_deg: float = 20.0
-    # share of the target height
+    # least height of a robot that is up, relative to the target
     high_enough: float = 0.85
-    # then it is truncated [Hwangbo]
+    # duration of an episode, which is then truncated [Hwangbo]
     episode_s: float = 6.0
-    # of 1 minus the cosine of the lean
+    # weight of 1 - cos(tilt)
     tilt_weight: float = 1.0
-    # of the missing share of the height
+    # weight of the missing share of the height
     height_weight: float = 1.0
-    # of joints away from the home pose, of robots that are upright [1/rad]
+    # weight of the joints' distance from the home pose, for upright robots [1/rad]
     pose_weight: float = 0.3
-    # of the joints' speed, likewise [s/rad]
+    # weight of the joints' speed, for upright robots [s/rad]
     stillness_weight: float = 0.05
-    # how far joints turn either way [rad], by parts of their names; others keep their limits
+    # wider joint limits in both directions [rad], by parts of joints' names
     joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
 
     def __post_init__(self) -> None:
         if not all(0.0 < angle < math.inf for angle in self.joint_range_rad.values()):
-            raise ValueError(
-                f"joint_range_rad needs angles above 0, got {dict(self.joint_range_rad)}"
-            )
+            raise ValueError(f"joint_range_rad={dict(self.joint_range_rad)}: must be above 0 [rad]")
         ranges.above_zero(self, "drop_m", "settle_s", "upright_deg", "episode_s")
         ranges.at_least_one(self, "drops")
         ranges.share(self, "standing_starts", "high_enough")
@@ -75,13 +73,11 @@ class RecoverConfig:
         )
         ranges.pairs(self, "stand")
         if not 0.0 < self.stand[0] <= self.stand[1]:
-            raise ValueError(
-                f"stand must be two shares above 0, low <= high; got {list(self.stand)}"
-            )
+            raise ValueError(f"stand={list(self.stand)}: expected [low, high], above 0")
 
 
 class BodiesCollide(Part):
-    """The robot's bodies collide with each other."""
+    """Enable collisions of the robot's bodies with each other."""
 
     def __init__(self, robot: Robot):
         self.robot = robot
@@ -91,7 +87,7 @@ class BodiesCollide(Part):
 
 
 class Drops(Part):
-    """Starts where drops have left the robot, or, in training, some of them in the home pose."""
+    """Starts from the states after drops; in training some are in the home pose."""
 
     def __init__(self, robot: Robot, config: RecoverConfig):
         self.robot = robot
@@ -112,8 +108,7 @@ class Drops(Part):
         return self._tables[seed]
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """As `Part.schedule`: in a trial all robots begin on drops that no training uses, none of
-        them standing."""
+        """As `Part.schedule`: in a trial all robots start from drops that training does not use."""
         self.trial = generator is not None
         self.fallen = self._drops(1 if self.trial else 0)
 
@@ -123,15 +118,15 @@ class Drops(Part):
         row = (draw[0] * len(self.fallen[0])).long()
         standing = 0.0 if self.trial else self.config.standing_starts
         up = (draw[1] < standing).unsqueeze(-1)
-        home = self.standing.draw(len(ids), generator)
+        home = self.standing.sample(len(ids), generator)
         parts = zip((home.qpos, home.qvel, home.state.pack()), self.fallen, strict=True)
         qpos, qvel, state = (torch.where(up, own, fallen[row]) for own, fallen in parts)
         return Start(qpos, qvel, RobotState.unpack(state))
 
 
 class Standing(Part):
-    """How far robots are from standing upright, high and still: `error` of a step, and `__call__`,
-    the loss over imagined steps."""
+    """Distance of robots from standing upright, high and still: `error` of a step, and the loss
+    over imagined steps."""
 
     def __init__(self, config: RecoverConfig, home_height: float):
         """home_height: of the root in the home pose [m]."""
@@ -139,14 +134,13 @@ class Standing(Part):
         self.home_height = home_height
 
     def _missing(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance from upright, 0 to 2, and the missing share of the target height; (...)
-        each."""
+        """1 - cos(tilt), and the missing share of the target height, (...) each."""
         target = goal[..., 0]
         missing = torch.relu(target - state.root_pos[..., 2] / self.home_height) / target
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def error(self, state: RobotState, goal: Tensor) -> Tensor:
-        """0 for a robot that stands; tilt and height each count up to a half."""
+        """0 for a standing robot; tilt and height contribute up to 0.5 each."""
         tilt, low = self._missing(state, goal)
         return (0.5 * (0.5 * tilt + low.clamp(max=1.0))).nan_to_num(1.0)
 
@@ -161,8 +155,8 @@ class Standing(Part):
     def __call__(
         self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
     ) -> TaskLoss:
-        """Distance from upright and from the height, and, of robots that are upright, from standing
-        still in the home pose; later steps count more."""
+        """Tilt and missing height, and for upright robots the distance from the home pose and the
+        joint speed. Weights of steps increase linearly."""
         c = self.config
         tilt, low = self._missing(after, goals)
         upright = torch.relu(after.root_rot[..., 2, 2]).square().detach()
@@ -178,19 +172,19 @@ class Standing(Part):
 def is_up(
     state: RobotState, target: Tensor | float, home_height: float, config: RecoverConfig
 ) -> Tensor:
-    """Whether robots stand upright and high enough, (...) bool. target: (...) height as a share of
+    """Whether robots stand upright and high enough, (...) bool. target: (...) height relative to
     home_height [m]."""
     high = state.root_pos[..., 2] > config.high_enough * target * home_height
     return high & (state.root_rot[..., 2, 2] > math.cos(math.radians(config.upright_deg)))
 
 
 def recovery_figures(trial: Trial) -> dict[str, Any]:
-    """`recovered`, the share of robots that are up within `IN_TIME_S` and stay so until the trial
-    ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good.
-    Robots that landed on their feet do not count."""
+    """`recovered`, the share of robots that are up within `IN_TIME_S` and stay up; `not_recovered`,
+    1 minus it; `recovery_s`, the median time until robots stay up. Robots that landed on their feet
+    do not count."""
     up = trial.metrics["up"]  # (T, n)
     up = up[:, ~up[0]] if not up[0].all() else up
-    # steps until up for good
+    # steps until the robot stays up
     down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)
     seconds = down * trial.dt
     recovered = (up[-1] & (seconds <= IN_TIME_S)).float().mean().item()
@@ -202,10 +196,9 @@ def recovery_figures(trial: Trial) -> dict[str, Any]:
 
 
 class Recover(Task):
-    """Stand up, as high as commanded, and stay there. No robot fails: an episode lasts
-    `episode_s`.
+    """Stand up to a commanded height and stay there. Episodes do not fail and last `episode_s`.
 
-    Its input is the height to stand at, as a share of the home pose's.
+    The policy's input is the commanded height, relative to the home pose's.
     """
 
     name = "recover"
@@ -215,7 +208,7 @@ class Recover(Task):
     def __init__(
         self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None
     ):
-        """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
+        """robot: its joint limits are widened by `joint_range_rad`. motions: not used."""
         c = config or RecoverConfig()
         robot = robot.with_joint_ranges(c.joint_range_rad)
         standing = Standing(c, float(robot.home_qpos[2]))
@@ -223,7 +216,7 @@ class Recover(Task):
             commands=UniformGoals(*c.stand),
             starts=Drops(robot, c),
             observations=[Inputs(lambda state, goal: goal, {"stand_height": c.stand})],
-            rewards=[Term("reward", standing.reward)],
+            rewards=[Term(standing.reward)],
             loss=standing,
             error=standing.error,
             error_name="recovery_error",
@@ -242,11 +235,10 @@ class Recover(Task):
 def dropped(
     robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Where drops leave a robot whose ideal drives hold its joints: qpos (S, nq) and qvel (S, nv)
-    float64, packed states.
+    """States after drops of a robot whose ideal drives hold its joints: qpos (S, nq) and qvel (S,
+    nv) float64, packed states.
 
-    Orientations are uniform over all. Which falls there are belongs to the task: seed 0 for
-    training, 1 for trials.
+    Orientations are uniform. seed: 0 in training, 1 in trials.
     """
     c = config
     n = config.drops
@@ -274,7 +266,7 @@ def dropped(
     qvel = sim.qvel[kept].clone()
     setpoint = joints[kept].float()
     qpos[:, :2] = 0.0
-    # as if positions and velocities had long been the same
+    # with a constant history
     pose = pose_from_qpos(qpos)
     speed = qvel.float()
     linear = geometry.to_local(pose[1], speed[:, :3])

@@ -1,9 +1,8 @@
 """Tracking error, termination, rewards and imagined loss of imitation (robot-NPMP, eq. 2, 9 and 14;
 terms as in CoMic and dm_control).
 
-Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot
-alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, takes drives that tell one;
-the world model learns it from them.
+Pure functions of (robot's poses, reference frames), for simulated and imagined robots. The current
+penalty of eq. 14 needs drives that model currents; the world model learns them.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ CURRENT = "current"  # the objective that eq. 14 adds
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Weights and widths of eq. 9 and 14, and the corridor of eq. 2. Raises ValueError for values
+    """Weights and widths of eq. 9 and 14, and the threshold of eq. 2. Raises ValueError for values
     out of range."""
 
     # limit on the tracking error of eq. 2
     termination_threshold: float = 0.3
-    # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
+    # factor of the error; 1 in eq. 2, 0.5 in dm_control
     termination_factor: float = 1.0
     # eq. 9, a
     com_weight: float = 0.1
@@ -46,7 +45,7 @@ class RewardConfig:
     orientation_weight: float = 0.65
     # g [1/rad^2]
     orientation_scale: float = 2.0
-    # of eq. 14 [1/A^2]; 0: the term is left out
+    # weight of eq. 14 [1/A^2]; 0: no such term
     current_weight: float = 0.0
 
     def __post_init__(self) -> None:
@@ -99,17 +98,17 @@ def rewards(
 
 
 def current_penalty(squares: Tensor, config: RewardConfig) -> Tensor:
-    """Eq. 14: minus the weight times the squares of the motors' currents (..., nu) [A^2], summed.
+    """Eq. 14: minus the weight times the sum of squared motor currents (..., nu) [A^2].
     -> (...)."""
     return -config.current_weight * squares.sum(-1)
 
 
-# --- of imagined robots ---
+# --- imagined robots ---
 
 
 @dataclass(frozen=True)
 class TrackingWeights:
-    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises
+    """Weights of the absolute differences in the tracking loss of an imagined step. Raises
     ValueError below zero."""
 
     # root position, summed over axes [1/m]
@@ -134,8 +133,8 @@ class TrackingWeights:
 
 
 def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
-    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from
-    the setpoints before, summed over joints, (...) [rad] each."""
+    """Effort and smoothness of a step, (...) [rad] each: distances of the setpoints from the
+    previous joint angles and from the previous setpoints, summed over joints."""
     effort = state.setpoint - before.joint_pos
     change = state.setpoint - before.setpoint
     return effort.abs().sum(-1), change.abs().sum(-1)
@@ -144,7 +143,7 @@ def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tenso
 def tracking_loss(
     state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights
 ) -> Tensor:
-    """Loss of one imagined step against the reference frame it should have reached: (...)."""
+    """Loss of an imagined step relative to its reference frame, (...)."""
     rot_t = state.root_rot.transpose(-1, -2)
     linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)
     angular = (rot_t @ reference.root_ang_w.unsqueeze(-1)).squeeze(-1)

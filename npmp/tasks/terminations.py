@@ -1,4 +1,4 @@
-"""When an episode fails: functions of state and goal that a task lists."""
+"""Terminations: functions of state and goal that end an episode as failed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npmp.envs.task import Part
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
 
-MAY_TOUCH = ("feet", "legs")  # legs: the links that carry the feet, too
+MAY_TOUCH = ("feet", "legs")  # legs: feet and the links that carry them
 
 
 class Tilt:
-    """Whether the root's vertical axis leans more than a limit from the world's, (...) bool."""
+    """Whether the root tilts by more than a limit, (...) bool."""
 
     def __init__(self, limit_deg: float):
         self._least = math.cos(math.radians(limit_deg))
@@ -27,8 +27,8 @@ class Tilt:
 
 
 class FloorContacts(Part):
-    """Whether a body that may not touch the floor does, (n,) bool, of simulated robots as of the
-    last physics step."""
+    """Whether any other body than the allowed ones touches the floor, (n,) bool, in the last
+    physics step of the simulation."""
 
     def __init__(self, robot: Robot, may_touch: str = "feet"):
         """may_touch: one of `MAY_TOUCH`."""
@@ -36,7 +36,7 @@ class FloorContacts(Part):
         self.may_touch = may_touch
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Sensors of contacts with the floor."""
+        """Add sensors of contacts with the floor."""
         spared = set()
         if self.may_touch == "legs":
             feet = self.robot.foot_bodies
@@ -50,7 +50,7 @@ class FloorContacts(Part):
 
 
 class Fallen(Part):
-    """Whether robots lie or have tipped over by more than 60 degrees, (n,) bool."""
+    """Whether robots lie or tilt by more than 60 degrees, (n,) bool."""
 
     def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
         return self.env.fallen(state)  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Velocities of a robot and how well they obey commands (robot-NPMP, eq. 16).
+"""Velocities of a robot, and their errors relative to commands (robot-NPMP, eq. 16).
 
 A velocity is (forward [m/s], lateral [m/s, left positive], yaw rate [rad/s]) in the robot's heading
-frame: its horizontal axes turned to where the root's x axis points. All are pure functions, for the
-simulated and for the imagined robot alike.
+frame: its horizontal axes turned to where the root's x axis points. All functions are pure and
+serve simulated and imagined robots.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant
 from npmp.envs.state import RobotState
 from npmp.envs.task import Trial
 
 COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
-# in words
+# names and units for figures
 COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))
-# after a change of the command, left out of the settled figures
+# time after a change of the command that settled figures leave out
 SETTLING_S = 0.5
 
 
@@ -45,7 +46,7 @@ def velocity_reward(velocity: Tensor, command: Tensor, phi: float) -> Tensor:
 
 
 def velocity_error(velocity: Tensor, command: Tensor) -> Tensor:
-    """|v - v_cmd|, the norm over (m/s, m/s, rad/s) that eq. 16 has. (..., 3) twice -> (...)."""
+    """|v - v_cmd|, the norm over (m/s, m/s, rad/s) of eq. 16. (..., 3) twice -> (...)."""
     return torch.linalg.vector_norm(velocity - command, dim=-1)
 
 
@@ -54,28 +55,27 @@ def filtered(before: Tensor, velocity: Tensor, constant: float) -> Tensor:
     return velocity if constant == 0.0 else constant * before + (1.0 - constant) * velocity
 
 
-# --- of imagined robots ---
+# --- imagined robots ---
 
 
 def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> Tensor:
-    """Velocities on the way from that after the first step (B, 3) to commands (B, 3), or those of
-    each step (H, B, 3), changing by `limit` (3,) a step at most: (H, B, 3). A robot that is asked
-    for all at once stamps."""
+    """Velocities (H, B, 3) that approach commands (B, 3) or (H, B, 3) by at most `limit` (3,) per
+    step, from the velocity (B, 3) after the first step. A robot that must reach the command at once
+    stamps."""
     step = torch.arange(steps, device=command.device).view(-1, 1, 1)
     return velocity + torch.clamp(command - velocity, -step * limit, step * limit)
 
 
 @dataclass(frozen=True)
-class CourseConfig:
-    """The loss of imagined robots for differences from their commands. Raises ValueError for values
-    out of range."""
+class VelocityLossConfig:
+    """The loss of imagined robots on velocity errors. Raises ValueError for values out of range."""
 
-    # in single steps
+    # weight of the error of each step
     step_weight: float = 0.5
-    # in the mean of a stride
+    # weight of the error of the mean over a stride
     stride_weight: float = 2.0
     stride_s: float = 0.24
-    # at which it is to follow [m/s^2, m/s^2, rad/s^2]
+    # acceleration towards the command [m/s^2, m/s^2, rad/s^2]
     acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)
 
     def __post_init__(self) -> None:
@@ -83,17 +83,18 @@ class CourseConfig:
         ranges.not_negative(self, "step_weight", "stride_weight")
 
 
-def course_loss(velocity: Tensor, command: Tensor, config: CourseConfig, dt: float) -> Tensor:
-    """The loss of velocities (H, B, 3) that were to reach commands, `reachable` at
-    `config.acceleration`: (B,).
+def velocity_loss(
+    velocity: Tensor, command: Tensor, config: VelocityLossConfig, dt: float
+) -> Tensor:
+    """The loss (B,) of velocities (H, B, 3) relative to `reachable` ones.
 
-    The first weight is that of |v - v_cmd|_1 of every step, the second that of the norm of the
-    difference averaged over every stride: within one a body sways, and need not pay for it. Later
-    steps count more, as no robot is at a new command at once: linearly, in the mean 1.
+    `step_weight` scales |v - v_cmd|_1 of each step, `stride_weight` the norm of the difference
+    averaged over a stride, within which a body may sway. Weights of steps increase linearly with
+    mean 1, as a robot cannot follow a new command at once.
     """
     steps = len(velocity)
     stride = min(max(1, round(config.stride_s / dt)), steps)
-    limit = torch.tensor(config.acceleration, device=velocity.device) * dt
+    limit = constant(config.acceleration, velocity.device) * dt
     off = velocity - reachable(velocity[0].detach(), command, limit, steps)
     weight = torch.arange(1, steps + 1, device=off.device).to(off)
     each = off.abs().sum(-1)
@@ -105,12 +106,12 @@ def course_loss(velocity: Tensor, command: Tensor, config: CourseConfig, dt: flo
     return config.step_weight * by_step + config.stride_weight * by_stride
 
 
-# --- a trial in numbers ---
+# --- figures of a trial ---
 
 
 def settled(command: Tensor, steps: int) -> Tensor:
-    """Where so many control steps have gone since the start and since the last change of a command
-    (T, n, 3). -> (T, n)."""
+    """Whether at least `steps` control steps have passed since the start and since the last change
+    of the command (T, n, 3), (T, n) bool."""
     changed = torch.ones(command.shape[:2], dtype=torch.bool)
     changed[1:] = (command[1:] != command[:-1]).any(-1)
     time = torch.arange(len(command)).unsqueeze(-1)
@@ -118,15 +119,14 @@ def settled(command: Tensor, steps: int) -> Tensor:
 
 
 def velocity_figures(trial: Trial) -> dict[str, Any]:
-    """`velocity_error` (mean |v - v_cmd| of unfiltered velocities) and its mean absolute part per
-    component, `error_forward_mps` and so on; all of them also
+    """`velocity_error`, the mean of |v - v_cmd| over unfiltered velocities, and the mean absolute
+    error of each component, `error_forward_mps` and so on. Suffixes:
 
-    - `_1s`: of velocities and commands averaged over a second: what is left when a stride's sway is
-      taken out;
+    - `_1s`: errors averaged over a second, which removes the sway of strides;
     - `_settled`: without the first half second after the start and after each change of the
-      command. Of `_1s` those seconds count that have none of it.
+      command. For `_1s` only seconds without such a time count.
 
-    Figures of which a short trial has nothing are left out.
+    Figures without samples in a short trial are left out.
     """
     command = trial.metrics["command"]
     difference = trial.metrics["achieved"] - command

@@ -1,5 +1,4 @@
-"""Walking by velocity command on flat or rough ground (robot-NPMP, reuse tasks, eq. 16): each robot
-has its command."""
+"""Walking by velocity command on flat or rough ground (robot-NPMP, reuse tasks, eq. 16)."""
 
 from __future__ import annotations
 
@@ -40,12 +39,12 @@ from npmp.tasks.terminations import MAY_TOUCH, FloorContacts, Tilt
 from npmp.tasks.velocity import (
     COMMAND_CHANNELS,
     COMMAND_NAMES,
-    CourseConfig,
-    course_loss,
+    VelocityLossConfig,
     filtered,
     heading_velocity,
     velocity_error,
     velocity_figures,
+    velocity_loss,
     velocity_reward,
 )
 
@@ -56,38 +55,38 @@ FALLS = ("falls_per_minute", "survived")
 class WalkConfig:
     """The walking task's settings. Raises ValueError for values out of range."""
 
-    # what sets the commands
+    # the command process
     command: CommandConfig = field(default_factory=CommandConfig, metadata=PART)
-    # the loss of imagined robots for differences from them
-    course: CourseConfig = field(default_factory=CourseConfig, metadata=PART)
-    # and for their feet
+    # the loss of imagined robots on velocity errors
+    course: VelocityLossConfig = field(default_factory=VelocityLossConfig, metadata=PART)
+    # the loss of imagined robots on their feet
     stepping: SteppingConfig = field(default_factory=SteppingConfig, metadata=PART)
     ground: GroundConfig = field(default_factory=GroundConfig, metadata=PART)
-    # of the ground, which policies observe with `sees_ground`
+    # errors of the height map that policies observe with `sees_ground`
     map: MapConfig = field(default_factory=MapConfig, metadata=PART)
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     phi: float = 0.5
-    # c of v <- c v + (1 - c) v_new, the velocity that is judged; 0.95 for OP3 [P]
+    # c of v <- c v + (1 - c) v_new, the velocity of reward and error; 0.95 for OP3 [P]
     velocity_filter: float = 0.0
-    # an episode fails beyond
+    # largest tilt, beyond which an episode fails
     tilt_limit_deg: float = 45.0
-    # may touch the ground: feet; or legs, with the links that carry the feet
+    # bodies that may touch the ground: feet, or legs (feet and the links that carry them)
     may_touch: str = "feet"
     episode_s: float = 20.0
-    # share of episodes that start on the reference, where there is one; else at home
+    # share of episodes that start from motions, if there are any; the others start in the home pose
     reference_starts: float = 0.5
-    # starts lean by up to this about either horizontal axis
+    # largest random tilt of starts about each horizontal axis
     start_tilt_deg: float = 0.0
-    # and are up to this faster along either
+    # largest random velocity of starts along each horizontal axis
     start_speed_mps: float = 0.0
-    # period of a clock that the policy observes, too: a stride's; null: none
+    # period of a clock that the policy observes, that of a stride; null: none
     clock_s: float | None = None
-    # whether it observes heights of the ground around its feet
+    # whether the policy observes heights of the ground around the feet
     sees_ground: bool = False
     # a depth camera: stereo, flight, a YAML file (`CameraConfig`), a depth network's folder; null:
     # none
     camera: Any = None
-    # of the root above level ground in walking, which `npmp deploy` without a map assumes [m];
+    # height of the root above level ground while walking, for `npmp deploy` without a map [m];
     # null: the home pose's
     root_height_m: float | None = None
 
@@ -107,7 +106,7 @@ class WalkConfig:
 
 
 class FilteredVelocity(Part):
-    """The velocity that walking is rewarded for: exponentially filtered, (n, 3)."""
+    """The exponentially filtered velocity of the reward, (n, 3)."""
 
     saved: ClassVar[Mapping[str, str]] = {"velocity": "value"}
 
@@ -131,7 +130,7 @@ class FilteredVelocity(Part):
 
 
 class WalkingLoss(Part):
-    """`course_loss` of the velocities; `stepping`."""
+    """`velocity_loss` of the velocities; `stepping`."""
 
     def __init__(self, config: WalkConfig):
         self.config = config
@@ -141,7 +140,7 @@ class WalkingLoss(Part):
     ) -> TaskLoss:
         env = self.env
         c = self.config
-        off = course_loss(heading_velocity(after), goals[-1], c.course, env.dt)
+        off = velocity_loss(heading_velocity(after), goals[-1], c.course, env.dt)
         style = stepping(
             env.feet, after, c.stepping, env.dt, lambda at: env.ground.above(at, patch)
         )
@@ -161,21 +160,20 @@ def achieved_of(state: RobotState, goal: Tensor) -> Tensor:
 def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) -> Parts:
     """The parts of walking at commanded velocities.
 
-    A step is evaluated by the command in force before it; where a change is due it comes after.
+    A step is evaluated with the command before it; commands change after the evaluation.
 
     An episode fails by tilt or by contact of anything but the feet (`may_touch`) with the floor.
     robot-NPMP also ends it on self-collision, which is not simulated: the robot's geoms collide
     with the floor only.
 
     Args:
-      config: without a range of commands it is that of the motions' velocities, or, without
-        motions, a modest one.
-      motions: to start from, whose velocities are commands with `commands="recorded"`; without them
-        every episode starts from the home pose.
+      config: by default the range of commands is that of the motions, or `MODEST_RANGE`.
+      motions: start poses, and commands with `commands="recorded"`; None: all episodes start in the
+        home pose.
 
     Raises:
-      InputError: for an empty dataset, one at another rate than the robot's control rate, or none
-        where commands are drawn from it.
+      InputError: for an empty dataset, one at another rate than the robot's control rate, or
+        `commands="recorded"` without motions.
     """
     c = config
     command = with_default_range(c.command, motions)
@@ -206,7 +204,7 @@ def walking(robot: Robot, config: WalkConfig, motions: MotionSet | None = None) 
             Inputs(command_of, dict(zip(COMMAND_NAMES, command.range, strict=True))),
             *sensors,
         ],
-        rewards=[Term("velocity", reward)],
+        rewards=[Term(reward, name="velocity")],
         terminations=[Tilt(c.tilt_limit_deg), FloorContacts(robot, c.may_touch)],
         loss=WalkingLoss(c),
         error=error,
@@ -229,12 +227,14 @@ def _camera(robot: Robot, config: WalkConfig) -> DepthCamera:
     ground = config.ground
     rooms = (ground.terrain, ground.terrain_level) == ("rooms", 1.0)
     if ground.terrain_curriculum or not rooms:
-        raise InputError("a depth network is for rooms: task.terrain=rooms task.terrain_level=1")
+        raise InputError(
+            "task.camera: a depth network needs task.terrain=rooms task.terrain_level=1"
+        )
     return ImageCamera(camera, float(robot.home_qpos[2]))
 
 
 def by_commands(measure: Measure, commands: Commands) -> Measure:
-    """A measure of the commands of a task whose goals are others."""
+    """A measure relative to the commands, for a task with other goals."""
     return lambda state, goal: measure(state, commands.current)
 
 
@@ -244,13 +244,13 @@ def resolve_walking(
     training: Mapping[str, Any],
     default: WalkConfig | None = None,
 ) -> WalkConfig:
-    """As `Task.resolve`: the range of commands (`with_range`). Where the record is a policy's
-    (`PolicyContract.input_settings`), the sensors are those that the policy was trained with.
+    """As `Task.resolve`: set the range of commands (`with_range`), and for a policy's record
+    (`PolicyContract.input_settings`) the sensors that the policy was trained with.
 
-    default: the settings of sensors that give way to the policy's.
+    default: settings whose sensors the policy's replace.
 
     Raises:
-      InputError: where nothing says a range of commands, or the settings ask for other sensors.
+      InputError: for an unknown range of commands, or other sensors than the policy's.
     """
     trained = {name: training[name] for name in SETTINGS if name in training}
     for name, value in trained.items():
@@ -260,7 +260,9 @@ def resolve_walking(
             configured = recorded(camera_of(configured))
             trained[name] = getattr(config, name) if configured == value else value
         if configured not in (usual, value):
-            raise InputError(f"task.{name}={configured}: the policy learned with {value}")
+            raise InputError(
+                f"task.{name}={configured}: expected {value}, as in the policy's training"
+            )
     command = with_range(config.command, motions, training)
     return replace(config, command=command, **trained)
 
@@ -288,7 +290,7 @@ class Walk(Task):
 
 
 def first_step(happens: Tensor) -> Tensor:
-    """The first of T steps (T, n) in which something happens, (n,); T where it never does."""
+    """The first true step of (T, n) bool, (n,); T if there is none."""
     return torch.where(happens.any(0), happens.float().argmax(0), len(happens))
 
 

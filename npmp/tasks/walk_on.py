@@ -1,4 +1,4 @@
-"""Walking on after falls: task `walk` for a robot that can get up."""
+"""Task `walk` that continues after falls, for a robot that can get up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npmp.tasks.walk import Walk, WalkConfig, walking
 
 
 class Fallen(Part):
-    """Starts where drops have left the robot, each robot on its own."""
+    """Starts from the states after drops, a different one for each robot."""
 
     def __init__(self, robot: Robot, config: RecoverConfig):
         self.robot = robot
@@ -37,9 +37,8 @@ class Fallen(Part):
 
 
 class WalkOn(Walk):
-    """Walking that falls do not end, of a robot that can get up: its joints turn as in task
-    `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
-    or as those of `walking`.
+    """Walking without termination by falls. Joint limits and self-collision are those of task
+    `recover`. Episodes start after a drop, or as in `walking`.
 
     It has the name, inputs and figures of task `walk`, and a metric `up`, (n,) bool.
     """
@@ -47,7 +46,7 @@ class WalkOn(Walk):
     def __init__(
         self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
     ):
-        """dropped: whether episodes begin on drops."""
+        """dropped: whether episodes start after a drop."""
         robot = robot.with_joint_ranges(recover.joint_range_rad)
         height = float(robot.home_qpos[2])
         parts = walking(robot, config)

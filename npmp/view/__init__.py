@@ -1,1 +1,1 @@
-"""What is looked at: pages, films, the browser, and what a file or an installation is."""
+"""Views: pages, films, the browser, and descriptions of files and of the installation."""

@@ -26,7 +26,7 @@ from npmp.skills.composition import Composition
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
-from npmp.tasks.path import Course
+from npmp.tasks.path import SampledPath
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.view.render import Mount, ReplayClip, Shot
 from npmp.view.report.policy_page import clip_of
@@ -58,7 +58,7 @@ def of_policy(
       InputError: for a command out of the policy's range, or for another task.
     """
     task: Any = env.task
-    course = getattr(task.planner, "course", None)
+    course = getattr(task.planner, "path", None)
     seconds = seconds or (min(task.trial_s, MAX_TRIAL_S) if course else TRIAL_S)
     commands = None
     if command is not None:
@@ -113,7 +113,7 @@ def commands_of(
     return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
 
 
-def _world_path(course: Course, trial: Trial) -> np.ndarray:
+def _world_path(course: SampledPath, trial: Trial) -> np.ndarray:
     """The path (S, 2) of robot 0 in the world [m]."""
     yaw = rotations.yaw(trial.qpos[0, 3:7])
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])

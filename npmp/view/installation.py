@@ -26,6 +26,7 @@ EXTRAS = {
     "drake": "npmp deploy trial simulator=drake",
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
     "play": "npmp play: a robot to steer in the browser",
+    "warp": "MuJoCo Warp: physics on a GPU",
     "docs": "make docs",
     "dev": "make test",
 }
@@ -100,7 +101,7 @@ def check_packages() -> list[Finding]:
     """Whether every core package is installed in a supported version."""
     results = [check_requirement(line) for line in requirements()]
     if not results:
-        message = "not installed as a package: versions cannot be run_check"
+        message = "not installed as a package: versions cannot be checked"
         return [Finding("core", "npmp", "broken", message, INSTALL)]
     if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
         return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]

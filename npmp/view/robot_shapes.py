@@ -14,7 +14,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
-# of a mesh's convex hull, about
+# approximate number of vertices of a mesh's convex hull
 FACES = 160
 # [m] a position beyond this is of a diverged simulation
 FAR_M = 1e4
@@ -34,7 +34,7 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[
     ellipsoids as their boxes.
 
     Returns: dicts of b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q:
-    quaternion (w, x, y, z), c: colour class; of a mesh also v: corners [m] and f: faces of three
+    quaternion (w, x, y, z), c: colour class; for a mesh also v: corners [m] and f: faces of three
     corners.
     """
     data = mujoco.MjData(model)

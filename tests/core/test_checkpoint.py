@@ -96,7 +96,7 @@ def test_links_to_themselves_and_pipes_are_refused_at_once(tmp_path: Path) -> No
     refusal(path.name, artifact.read_tensors, path)
     path.unlink()
     os.mkfifo(path)
-    refusal("no regular file", checkpoint.load_latest, tmp_path / "run")
+    refusal("not a regular file", checkpoint.load_latest, tmp_path / "run")
     path.unlink()
     path.symlink_to(path.name)
     refusal("no usable checkpoint", checkpoint.load_latest, tmp_path / "run")

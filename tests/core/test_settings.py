@@ -10,7 +10,15 @@ from typing import Any, Literal
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.core.settings import PART, changed, changes, from_mapping, plain_fields, to_plain
+from npmp.core.settings import (
+    PART,
+    changed,
+    changes,
+    from_mapping,
+    plain_fields,
+    plain_key,
+    to_plain,
+)
 from tests.refusals import refusal
 
 # --- from_mapping
@@ -150,6 +158,14 @@ def test_a_part_s_keys_may_stand_without_its_name() -> None:
     assert changed(expected, level=1) == Route(Walk(Ground("stairs", 1.0), 0.2))
     # other values stay those of the part's default
     assert from_mapping(Route, {"level": 0.5}).walk.ground == Ground("rooms", 0.5)
+
+
+def test_a_plain_key_has_no_names_of_parts() -> None:
+    for key in ("walk.ground.level", "walk.level", "ground.level", "level"):
+        assert plain_key(Route, key) == "level"
+    # another part's key, and one that does not exist
+    assert plain_key(Walk, "ground.phi") == "ground.phi"
+    assert plain_key(Walk, "ground.levle") == "levle"
 
 
 def test_plain_settings_have_no_parts() -> None:

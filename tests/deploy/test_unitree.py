@@ -486,9 +486,9 @@ def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["robot=unitree_go2"], "robot=unitree_go2 needs interface="),
+        (["robot=unitree_go2"], "needs interface="),
         (["robot=sim", "command=remote"], "command=remote"),
-        (["robot=unitree_g1", "interface=lo"], "the bundle is of 'unitree_go2'"),
+        (["robot=unitree_g1", "interface=lo"], "the bundle is for 'unitree_go2'"),
     ],
 )
 def test_settings_of_another_robot_are_refused(

@@ -135,7 +135,7 @@ def test_a_policy_keeps_its_camera(robot: Robot, skill: SkillModule, tmp_path: P
     assert camera_of(known["camera"]) == CAMERAS["flight"]
     assert Walk.resolve(WalkConfig(), None, known).camera == recorded(CAMERAS["flight"])
     policy.check_task(Walk(robot, WalkConfig(camera="flight")))
-    refusal("the policy learned with", Walk.resolve, WalkConfig(camera="stereo"), None, known)
+    refusal("task.camera=", Walk.resolve, WalkConfig(camera="stereo"), None, known)
     refusal("the policy's camera is", policy.check_task, Walk(robot, WalkConfig(camera="stereo")))
 
 

@@ -19,7 +19,7 @@ from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.learning.world_model.imagination import above_ground
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.inputs import SEEN, GroundMap, _hidden, ground_names
+from npmp.tasks.inputs import MAP_POINTS, GroundMap, _occluded, ground_names
 from npmp.tasks.terminations import FloorContacts
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import WalkConfig, WalkEnv
@@ -240,7 +240,7 @@ def test_checkpoints_of_other_ground_are_refused(robot: robots.Robot) -> None:
 def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0)
     told, ground = env.task.observe(), ground_of(env)
-    assert told.shape == (8, 3 + 4 * len(SEEN))
+    assert told.shape == (8, 3 + 4 * len(MAP_POINTS))
     assert tuple(env.task.extra_inputs) == ground_names(robot)
     assert torch.equal(told[:, :3], env.task.commands.current)
     # one point by hand: 0.4 m ahead of the right fore foot, 5 cm to the right
@@ -259,7 +259,10 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
 
 def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.1)
-    drift, draws = env.task.part(GroundMap).drift.zero_().clone(), torch.zeros(8, 2, 4 * len(SEEN))
+    drift, draws = (
+        env.task.part(GroundMap).drift.zero_().clone(),
+        torch.zeros(8, 2, 4 * len(MAP_POINTS)),
+    )
     patch = env.ground.patch(env.state)
     state = env.ground.integrated(env.state).above(patch[:, 0])
     told = env.task.imagine(state, env.task.goal(), patch, drift, draws)
@@ -316,7 +319,7 @@ def test_what_lies_below_an_edge_is_hidden(robot: robots.Robot) -> None:
 
     state = step._replace(root_pos=torch.tensor([[0.0, 0.0, 0.8]]), root_rot=torch.eye(3)[None])
     place = torch.tensor([[[0.9, 0.0], [1.15, 0.0], [1.4, 0.0], [1.15, 0.3]]])
-    hidden = _hidden(state, place, height(place), height)
+    hidden = _occluded(state, place, height(place), height)
     assert hidden.tolist() == [[False, True, False, True]]
     for kind, least, most in (("flat", 0.0, 0.0), ("stairs", 1e-3, 0.5)):
         env = walk_env(robot, 32, terrain=kind, sees_ground=True, ground_hidden=True)

@@ -10,7 +10,6 @@ import torch
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
-from tests.refusals import refusal
 
 # Branches of different depth, siblings out of order, welded bodies in the middle and at the end,
 # turned bodies, hinges off the body's origin and about slanted axes, and mass away from the
@@ -88,22 +87,3 @@ def test_gradients_are_right() -> None:
     assert torch.autograd.gradcheck(
         lambda *x: tuple(kinematics(*x)), tuple(x.requires_grad_() for x in inputs)
     )
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            '<body><freejoint/><geom size="1"/>'
-            '<body><joint name="x" axis="1 0 0"/><joint name="y"/><geom size="1"/></body></body>',
-            "'x'",
-        ),
-        (
-            '<body><freejoint/><geom size="1"/></body><body name="box"><geom size="1"/></body>',
-            "'box'",
-        ),
-    ],
-)
-def test_other_joints_are_refused_by_name(body: str, message: str) -> None:
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-    refusal(message, Kinematics, model)

@@ -28,6 +28,7 @@ from npmp.skills.composition import over
 from npmp.skills.high_level_policy import HighLevelPolicy, module_sha256
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
+from npmp.tasks.inputs import Clock
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.walk import WalkConfig
 from npmp.tasks.walk_on import WalkOn
@@ -45,6 +46,17 @@ class Still:
 
     def step(self, observation: Observation, state: Tensor) -> tuple[PolicyOutput, Tensor]:
         return PolicyOutput(torch.zeros(len(state), 12)), state + 1.0
+
+
+class Recorded(Still):
+    """Also keeps the task's inputs."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+
+    def step(self, observation: Observation, state: Tensor) -> tuple[PolicyOutput, Tensor]:
+        self.inputs.append(observation.task)
+        return super().step(observation, state)
 
 
 @pytest.fixture
@@ -97,9 +109,9 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     down = tuple(part[lying] for part in fallen)
 
     def put(standing: bool) -> None:
-        start = place.draw(n, env.generator) if standing else None
+        start = place.sample(n, env.generator) if standing else None
         if start is None:
-            start = place.draw(n, env.generator)._replace(
+            start = place.sample(n, env.generator)._replace(
                 qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2])
             )
         env.robots.place(ids, start, env.generator)
@@ -123,6 +135,29 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     assert acting == [False, False, True, True] and not memory.walking.any()
 
 
+def test_it_observes_once(robot: Robot, recovery: Recovery) -> None:
+    """Readings of the ground are not sampled again; a clock starts where the robot walks again."""
+    settings = changed(WalkConfig(), command_range=RANGE, clock_s=0.5, sees_ground=True)
+    env = TaskEnv(WalkOn(robot, settings, recovery.task), 2, robots=WIRED, num_threads=1)
+    env.task.part(Clock).phase[:] = 0.25  # type: ignore[union-attr]
+    walking = Recorded()
+    actor = Handover(walking, recovery.policy, env)
+    lasted = torch.tensor([0.0, 1.0])
+    state = actor.initial_state(2)._replace(recovering=torch.tensor([True, True]), lasted_s=lasted)
+    home = actor.home.new_zeros(2), actor.home.new_full((2,), actor.standing)
+    actor.posture = lambda proprioception: (home[0], home[1], home[0])  # type: ignore[method-assign]
+    observation = observe(env, torch.zeros(2, dtype=torch.bool))
+    noise = env.generator.get_state()
+    actor.step(observation, state)
+    assert torch.equal(env.generator.get_state(), noise)
+    [inputs] = walking.inputs
+    commands, clock, ground = inputs.split((3, 2, inputs.shape[-1] - 5), -1)
+    before = observation.task
+    assert torch.equal(commands, before[:, :3]) and torch.equal(ground, before[:, 5:])
+    # sine and cosine of the phase, a quarter and 0
+    assert clock.tolist() == [pytest.approx([1.0, 0.0], abs=1e-6), [0.0, 1.0]]
+
+
 def test_who_is_down_and_who_stands(
     recovery: Recovery, env: TaskEnv[WalkOn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +171,9 @@ def test_who_is_down_and_who_stands(
     monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
     anew: list[Any] = []
     task = SimpleNamespace(
-        reset_memory=lambda mask: anew.append(mask.tolist()), observe=lambda: torch.zeros(7, 0)
+        reset_memory=lambda mask: anew.append(mask.tolist()),
+        observe=lambda: torch.zeros(7, 0),
+        observed_again=lambda inputs: inputs,
     )
     actor.env = SimpleNamespace(  # type: ignore[assignment]
         observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, task=task, state=None

@@ -17,18 +17,25 @@ def job_of(name: str, *given: str) -> Job:
 
 
 def jobs_of(name: str, *given: str) -> list[Job]:
-    """The jobs of a command line, also of a multirun."""
+    """The jobs of a command line, also of a multirun: of several swept keys as many as have each
+    value once."""
     command = command_of(name)
     args = application.options(given, command.positional)
     primary = store.config_name(name)
     with application.application(command, args) as app:
-        mode = RunMode.MULTIRUN if args.multirun else app.get_mode(primary, args.overrides)
-        if mode != RunMode.MULTIRUN:
-            return [job_of(name, *given)]
-        whole = app.compose_config(primary, args.overrides, RunMode.MULTIRUN)
+        mode = RunMode.MULTIRUN if args.multirun else RunMode.RUN
+        whole = app.compose_config(primary, args.overrides, mode)
+        if mode != RunMode.MULTIRUN and whole.hydra.mode != RunMode.MULTIRUN:
+            return [Job.of(name, command.keys, whole)]
         params = [f"{key}={text}" for key, text in (whole.hydra.sweeper.params or {}).items()]
         parser = OverridesParser.create(config_loader=app.config_loader)
         overrides = parser.parse_overrides([*params, *whole.hydra.overrides.task])
         [batch] = BasicSweeper.split_arguments(overrides, None)
-        configs = [app.config_loader.load_sweep_config(whole, one) for one in batch]
-        return [Job.of(name, command.keys, config) for config in configs]
+        jobs = []
+        seen: set[str] = set()
+        for one in batch:
+            if not seen.issuperset(one):
+                seen |= set(one)
+                config = app.config_loader.load_sweep_config(whole, one)
+                jobs.append(Job.of(name, command.keys, config))
+        return jobs

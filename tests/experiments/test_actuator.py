@@ -68,7 +68,7 @@ def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> Non
 def test_a_torque_of_the_other_sign_is_noted(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args, doubt = ["model=mlp", "debug=tiny", "report=false"], "has one of them the other sign?"
+    args, doubt = ["model=mlp", "debug=tiny", "report=false"], "negatively correlated"
     assert cli.main(["actuator", "fit", f"data={data}", *args, f"out={tmp_path / 'right'}"]) == 0
     assert doubt not in capsys.readouterr().err
     log = read_log(data)
@@ -97,7 +97,7 @@ def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
     assert cli.main([*judge, f"data={data}"]) == 0
     assert cli.main([*judge, f"data={tmp_path / 'other.npz'}", "split=all"]) == 0
     capsys.readouterr()
-    assert "is not the log that" in refused(*judge, f"data={tmp_path / 'other.npz'}")
+    assert "differs from the log that" in refused(*judge, f"data={tmp_path / 'other.npz'}")
 
 
 def test_a_refit_leaves_no_figures_of_the_model_before(data: Path, tmp_path: Path) -> None:

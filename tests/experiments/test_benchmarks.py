@@ -10,7 +10,7 @@ import pytest
 import torch
 from pytest import CaptureFixture
 
-from npmp.experiments.benchmarks import env, imitate
+from npmp.experiments.benchmarks import env, gpu, imitate
 from npmp.learning.timing import timed
 
 
@@ -53,3 +53,21 @@ def test_time_is_counted_while_it_is_asked_for() -> None:
     assert counted > 0.0 and set(spent) == {"sampler"}
     trainer.collect(3)
     assert spent["sampler"] == counted
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_gpu_refuses_without_one(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    assert gpu.main([f"out={tmp_path / 'gpu'}"]) == 2
+    assert "device=cuda" in capsys.readouterr().err
+    assert not (tmp_path / "gpu").exists()
+
+
+@pytest.mark.slow
+def test_gpu_on_the_cpu(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco_warp")
+    assert gpu.main(["--size", "tiny", "device=cpu", f"out={tmp_path}"]) == 0
+    figures = json.loads((tmp_path / "gpu.json").read_text())
+    assert [row["num_envs"] for row in figures["speeds"]] == [4, 8]
+    assert figures["module"]["iterations"] == figures["walking"]["iterations"] == 1
+    assert "| module | tracked_fraction |" in (tmp_path / "gpu.md").read_text()
+    assert (tmp_path / "policy" / "policy.json").is_file()

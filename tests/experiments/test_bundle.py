@@ -38,7 +38,7 @@ def test_from_a_policy_to_a_checked_bundle(
     driven = tmp_path / "driven"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
     line = printed("deploy", "run", str(out), *quick, f"out={driven}")
-    assert "the simulated robot came 0." in line
+    assert "the simulated robot travelled 0." in line
     assert "kind: bundle" in printed("inspect", str(out))
 
     broken = shutil.copytree(out, tmp_path / "broken")

@@ -105,7 +105,7 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     assert {"walk", "hwangbo_speed", "recover"} <= set(store.names("reuse", "task"))
     output = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])
     assert "algo.epsilon_std=" in output and "algo.clone_steps=" not in output
-    assert output.count("[P*] that paper at second") == 1
+    assert output.count("[P*] the paper at second") == 1
     one = usage.of_command("imitate", cli.command_of("imitate"), ["algo=ppo", "algo.unroll"])
     assert one.splitlines()[0].startswith("  algo.unroll=") and "steps=" not in one
 
@@ -231,7 +231,7 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, refused: Says
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "1").touch()
     message = refused(f"out={tmp_path / 'run'}", "data=x", by=verb("imitate", work))
-    assert "holds a run already; continue it with resume=" in message
+    assert "continue it with resume=" in message
     assert not work.calls
 
 
@@ -256,13 +256,13 @@ def test_a_folder_of_another_verb_is_refused(tmp_path: Path, refused: Says) -> N
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
     message = refused(f"out={out}", "data=x", "module=y", by=verb("evaluate", work))
-    assert f"out={out} holds a run of npmp imitate; choose another out=" in message
+    assert f"out={out} is a run of npmp imitate; choose another out=" in message
     message = refused(f"resume={out}", "module=y", by=verb("reuse", work))
     assert "is a run of npmp imitate; npmp reuse cannot continue it" in message
     foreign.mkdir()
     (foreign / "config.yaml").write_text("theme: dark\n")
     message = refused(f"out={foreign}", "data=x", "module=y", by=verb("evaluate", work))
-    assert "holds a config.yaml that npmp did not write" in message
+    assert "config.yaml of another program" in message
     assert (out / "config.yaml").read_bytes() == before
     assert (foreign / "config.yaml").read_text() == "theme: dark\n"
     assert not work.calls
@@ -306,7 +306,7 @@ def test_memory_that_there_is_not_is_one_line(
     error: Exception, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a'}"]) == 1
-    assert error_line(capsys).startswith("out of memory; fewer robots")
+    assert error_line(capsys).startswith("out of memory; use fewer robots")
 
 
 def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
@@ -351,7 +351,7 @@ def test_two_runs_in_one_folder_at_once_are_refused(
         codes.append(verb("imitate", Recorder())([f"out={run.out}", "data=x"]))
 
     assert verb("imitate", again)([f"out={tmp_path / 'run'}", "data=x"]) == 0
-    assert codes == [2] and "another npmp works in" in error_line(capsys)
+    assert codes == [2] and "another npmp process uses" in error_line(capsys)
     assert verb("imitate", Recorder())([f"out={tmp_path / 'run'}", "data=x"]) == 0
 
 

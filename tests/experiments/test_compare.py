@@ -43,26 +43,3 @@ def test_a_real_run(trained: Path, tmp_path: Path, printed: Says) -> None:
     args = [f"runs={trained}", "score=kl", "lower=true", "threshold=null", f"out={tmp_path}"]
     output = printed("evaluate", "compare", *args)
     assert "kl: mean" in output and "incomplete" not in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "no run at 'nowhere'"),
-        (["RUN", "score=speed"], "no metric 'speed'"),
-        (["RUN", "OTHER"], "runs of npmp imitate and npmp reuse cannot be compared"),
-        (["EMPTY"], "metrics.csv"),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_written(
-    arguments: list[str], message: str, tmp_path: Path, refused: Says
-) -> None:
-    places = {
-        "RUN": make_run(tmp_path / "run"),
-        "OTHER": make_run(tmp_path / "other", verb="reuse"),
-    }
-    places["EMPTY"] = make_run(tmp_path / "empty")
-    (places["EMPTY"] / "metrics.csv").write_text("iteration,env_steps\n")
-    args = [str(places.get(argument, argument)) for argument in arguments]
-    assert message in refused("evaluate", "compare", *args, f"out={tmp_path / 'out'}")
-    assert not (tmp_path / "out").exists()

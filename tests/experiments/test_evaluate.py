@@ -139,34 +139,3 @@ def test_the_folder(evaluated: Path) -> None:
     assert {entry.name for entry in evaluated.iterdir()} == expected
     assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
     assert "</html>" in (evaluated / "report.html").read_text()
-
-
-def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
-    evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    garbled = tmp_path / "garbled"
-    shutil.copytree(trained / "module", garbled)
-    weights = garbled / "module.safetensors"
-    weights.write_bytes(weights.read_bytes()[:500])
-    walking = {"policy": "anymal_b_walk", "task": "walk"}
-    mistakes = [
-        ({"module": garbled}, "garbled"),
-        ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
-        ({"task": "walk"}, "task=walk is of a policy's evaluation: give policy="),
-        (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0 "),
-        ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
-        ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
-        ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: give policy="),
-        (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
-        ({"out": trained}, "holds a run of npmp imitate; choose another out="),
-    ]
-    files = [path for path in evaluated.rglob("*") if path.is_file()]
-    before = {path: path.read_bytes() for path in [*files, trained / "config.yaml"]}
-    for change, words in mistakes:
-        arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
-        capfd.readouterr()
-        args = [f"{key}={value}" for key, value in arguments.items()]
-        assert cli.main(["evaluate", *args, "debug=tiny", "seed=9"]) == 2
-        lines = capfd.readouterr().err.strip().splitlines()
-        assert len(lines) == 1 and words in lines[0], lines
-        assert before == {path: path.read_bytes() for path in before}

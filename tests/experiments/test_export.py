@@ -101,20 +101,3 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     assert cli.main(arguments) == 0
     back = read_robot_motion(tmp_path / "a" / "sway.csv", joint_names=robot.joint_names)
     assert back.num_frames == 30
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["clips=[run]"], "no clip in {data} 'run'; available: stand, sway"),
-        (["split=test"], "no split in {data} 'test'; available: train, validation"),
-        (["clips=[stand]", "split=validation"], "split=validation"),
-        (["rate_hz=1e-300"], "rate 1e-300 Hz"),
-    ],
-)
-def test_wrong_arguments(
-    dataset: Path, tmp_path: Path, refused: Says, arguments: list[str], message: str
-) -> None:
-    text = refused("data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments)
-    assert message.format(data=dataset) in text and len(text.splitlines()) == 1
-    assert not (tmp_path / "a").exists()

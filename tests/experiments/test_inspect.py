@@ -138,10 +138,3 @@ def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
         [sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-
-
-def test_another_model_of_the_robot(trained: Path, tmp_path: Path, inspected: Inspects) -> None:
-    shutil.copytree(trained / "module", tmp_path / "module")
-    rewrite(tmp_path / "module" / "module.json", model_sha256="ab" * 32)
-    _, printed = inspected(tmp_path / "module", code=2)
-    assert "model_sha256 is abab" in printed.splitlines()[-1]

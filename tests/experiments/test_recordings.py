@@ -18,7 +18,7 @@ def test_the_second_person_of_a_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = bvh(tmp_path / "two.bvh", chain("Ann", 0, prefix="A"), chain("Ben", 100))
-    line = "2 bodies (ROOT Ann, ROOT Ben): the first is taken; subject=Ben takes the second"
+    line = "2 bodies (ROOT Ann, ROOT Ben): the first is used; subject=Ben selects the second"
     assert inspect_recording(path)["remarks"] == [line]
     [row] = inspect(tmp_path)["files"]
     assert row["doubts"].startswith(line)
@@ -34,5 +34,5 @@ def test_the_second_person_of_a_file_is_named(
     assert second.origins["two"].subject == "Ben"
     other = tmp_path / "a.amc"
     other.write_text("")
-    with pytest.raises(InputError, match="subject=Ben is for recordings that may hold several"):
+    with pytest.raises(InputError, match="subject=Ben"):
         gather(str(other), 0, None, robot, Reading(subject="Ben"))

@@ -166,26 +166,3 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
     result = read_motions(place / "motions.h5")
     assert result.robot == "rex" and result.motions
     assert all(motion.quality["limit_violations"] == 0 for motion in result.motions)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("check", "dog.xml"), "npmp robots add dog.xml"),
-        (("check", "."), "no robot.yaml in folder '.'"),
-        (("add", "scene.xml"), "scene.xml: no body, so no robot"),
-        (("add", "ball.xml"), "ball.xml: no joints to drive"),
-        (("add", "dog.xml", "name=a/b"), "name=a/b: letters, digits"),
-        (("add", "menagerie:dog.xml"), "expected menagerie:FOLDER/FILE.xml"),
-    ],
-)
-def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], said: str) -> None:
-    for name, inside in (("scene", ""), ("ball", "<body><geom size='1'/></body>")):
-        (place / f"{name}.xml").write_text(
-            f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>"
-        )
-    (place / "text.xml").write_text("hello")
-    with pytest.raises(InputError) as error:
-        robots_verb(*arguments)
-    assert said in str(error.value) and "\n" not in str(error.value)
-    assert not (place / "robots").exists()

@@ -122,7 +122,7 @@ def test_verbs_that_have_no_sweeps(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["retarget", "-m", "seed=1,2", "report=p.html", "out=s/m.h5"]) == 2
     assert "report=p.html" in capsys.readouterr().err
     assert cli.main(["sysid", "excite", "-m", "seed=1,2", "out=s"]) == 2
-    assert "not for sysid excite" in capsys.readouterr().err
+    assert "sysid excite" in capsys.readouterr().err
 
 
 def test_a_launcher_takes_settings(
@@ -150,7 +150,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     assert all(job["seconds"] > 0 for job in result["jobs"])
     assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2))
     assert cli.main([*CLIPS, f"out={out}"]) == 2
-    assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
+    assert "is a sweep; npmp sweeps resume" in capsys.readouterr().err
     (out.parent / "seed=2" / "m.h5").unlink()
     assert cli.main(["sweeps", "resume", str(out.parent)]) == 0  # nothing to do: it was finished
     assert not (out.parent / "seed=2" / "m.h5").exists()
@@ -172,7 +172,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
         ("[", "no valid JSON"),
         (
             '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',
-            "are not those of jobs.json",
+            "jobs.json",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_damaged_sweep_is_one_line(text: str, message: str, refused: Says) -> 
         ({"config": {"out": "s", "data": "x", "algo": 3}}, "algo must be a mapping with a name"),
         (
             {"config": {"out": "m.h5", "report": "/tmp/page.html"}},
-            "report=/tmp/page.html is one fi",
+            "report=/tmp/page.html",
         ),
     ],
 )
@@ -345,7 +345,7 @@ def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, refus
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
     message = refused("retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}")
-    assert "seed=1 holds something already" in message
+    assert "seed=1 exists" in message
     assert not (tmp_path / "s" / "sweep.json").exists()
     assert not (tmp_path / "s" / "jobs.json").exists()
 
@@ -356,7 +356,9 @@ def test_two_do_not_work_on_one_sweep(tmp_path: Path, refused: Says) -> None:
     sweep.jobs[0].state = "running"
     sweep.save()
     with sweep.locked():
-        assert "another npmp works on the sweep" in refused("sweeps", "resume", str(sweep.folder))
+        assert "another npmp process runs the sweep" in refused(
+            "sweeps", "resume", str(sweep.folder)
+        )
         assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
         assert states(sweep.folder) == ["running"]
     assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0

@@ -13,7 +13,6 @@ from npmp.actuators.actuator_log import read_stand_log
 from npmp.envs import RobotBatchConfig
 from npmp.experiments import cli
 from npmp.experiments.backend import robots_config_of
-from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
 
@@ -76,19 +75,3 @@ def test_the_preset_is_a_randomization(fitted: Path) -> None:
     # of paper
     assert robots_config.physics.friction == (0.4, 1.0) and robots_config.pushes.force == 50.0
     assert robots_config.physics.gain.whole == 0.0 and robots_config.physics.gain.each >= 0.05
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["sysid", "excite", "excitation.seconds=3"], "seconds=3"),
-        (["sysid", "fit", "robot=op3", "data=LOG"], "joints of 'op3'"),
-        (["sysid", "fit", "data=LOG", "identification.longest_delay_s=2"], "longest_delay_s"),
-        (["sysid", "fit", "data=LOG", "truth=LOG"], "not UTF-8"),
-    ],
-)
-def test_what_is_wrong_is_said(
-    excited: Path, tmp_path: Path, refused: Says, arguments: list[str], words: str
-) -> None:
-    args = [argument.replace("LOG", str(excited / "log.npz")) for argument in arguments]
-    assert words in refused(*args, f"out={tmp_path / 'out'}") and not (tmp_path / "out").exists()

@@ -26,11 +26,9 @@ from npmp.learning.collectors import (
     CollectorsConfig,
     DistributedTrainer,
     InlineCollectors,
-    distributed,
 )
 from npmp.learning.run import iterations
 from npmp.learning.trainer import Experience, mean_metrics
-from tests.refusals import refusal
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs the extra ray"
@@ -178,18 +176,6 @@ def test_batches_per_update_and_iterations_of_a_run() -> None:
     assert CollectorsConfig("ray", 8, sync=True).batches_per_update(Counter()) == 1
     trainer: Any = SimpleNamespace(env_steps_before=0, env_steps_per_iteration=100)
     assert iterations(trainer, 2000, 4) == 5
-
-
-def test_settings() -> None:
-    refusal("actors", CollectorsConfig, "mpi")
-    whole: Any = Counter(of_all=True)
-    with (
-        pytest.raises(InputError, match="num_envs=7"),
-        distributed(whole, making, CollectorsConfig("inline"), num_envs=7, seed=0),
-    ):
-        pass
-    with distributed(whole, making, None, num_envs=7, seed=0) as same:
-        assert same is whole
 
 
 # --- Ray

@@ -326,25 +326,3 @@ def test_what_does_not_fit_is_refused(
     refusal("cloned from recordings", walking_on, robot, eyes, skill, policy)
     clocked = walk_env(robot, 2, config=changed(walking, clock_s=0.5))
     refusal("sensors that cannot be imagined", ModelBasedTrainer, clocked, policy, skill, WALKING)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"replay_steps": 9}, "replay_steps"),
-        ({"prior_share": 1.0}, "prior_share"),
-        ({"beta": (-1.0, 0.0)}, "beta"),
-    ],
-)
-def test_contradictory_settings_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(TINY, **change)
-
-
-def test_a_use_has_only_the_settings_that_do_something_in_it() -> None:
-    with pytest.raises(ValueError, match="style_ramp must be begin < full"):
-        replace(WALKING, style_ramp=(0.5, 0.2))
-    with pytest.raises(TypeError, match="new_goals"):
-        replace(TINY, new_goals=0.5)
-    with pytest.raises(TypeError, match="prior_share"):
-        replace(WALKING, prior_share=0.5)

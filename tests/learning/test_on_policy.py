@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core.gaussian import Gaussian
 from npmp.envs import TaskEnv
@@ -22,7 +21,6 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.learning.agents import BEHAVIOR_STEPS, LatentAgent, ModuleAgent
 from npmp.learning.collectors import CollectorsConfig
-from npmp.learning.imitation import ImitationVMPOConfig
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.reuse import ReuseSettings, ReuseVMPOConfig, make_policy_trainer
 from npmp.learning.rl import VMPO
@@ -304,17 +302,3 @@ def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None
     assert "temperature_ball" in OnPolicyTrainer(env, agent, config).iteration(0.0)
     two = dataclasses.replace(config, epsilon_temperature=(0.1, 0.2))
     refusal("epsilon_temperature", OnPolicyTrainer, env, agent, two)
-
-
-def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
-    with pytest.raises(InputError, match=r"algo\.minibatches=9"):
-        imitating(robot, motions, config=dataclasses.replace(TINY, minibatches=9))
-    trainer = imitating(robot, motions)
-    state: dict[str, Tensor] = trainer.state_dict()
-    with pytest.raises(InputError, match="the checkpoint"):
-        trainer.load_state_dict({**state, "carried.policy.z": torch.zeros(2, 4)})
-    for wrong in ({"unroll": 0}, {"beta": -1.0}, {"gamma": 2.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            VMPOTraining(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="initial_std"):
-        ImitationVMPOConfig(initial_std=0.0)

@@ -133,10 +133,3 @@ def test_offline_reports_the_cached_files(site: tuple[Path, str], tmp_path: Path
         catalog.fetch(gone, cache=tmp_path)
     # what is there needs no network
     assert catalog.fetch(entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path).present
-
-
-def test_invalid_catalog(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("a: [")
-    refusal("c.yaml", catalog.entries, tmp_path / "c.yaml")
-    (tmp_path / "c.yaml").write_text("dog:\n  what: x\n")
-    refusal("c.yaml", catalog.entries, tmp_path / "c.yaml")

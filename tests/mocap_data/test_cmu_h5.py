@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import mujoco
@@ -87,34 +86,6 @@ def test_a_clip_is_chosen_by_name(tmp_path: Path) -> None:
     assert caught.value.options == ("clip",)
     refusal("'c'", read_cmu_h5, path, clip="c")
     assert [clip.name for clip in read_all(path)] == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("body_positions", None),
-        ("body_positions", np.zeros((90, 7))),
-        ("position", np.array(["a", "b"], dtype="S1")),
-    ],
-)
-def test_garbled(tmp_path: Path, key: str, value: Any) -> None:
-    path = write(tmp_path / "a.h5", {"a": 3})
-    with h5py.File(path, "r+") as file:
-        walker = file["a/walkers/walker_0"]
-        del walker[key]
-        if value is not None:
-            walker[key] = value
-    refusal(str(path), read_cmu_h5, path, clip="a")
-
-
-def test_other_files(tmp_path: Path) -> None:
-    h5py.File(tmp_path / "empty.h5", "w").close()
-    with h5py.File(tmp_path / "rate.h5", "w") as file:
-        file.create_group("a/walkers/walker_0")
-    for name in ("empty.h5", "rate.h5"):
-        refusal(name, list_cmu_h5, tmp_path / name)
-        refusal("", read_cmu_h5, tmp_path / name)
-        assert not is_cmu_h5(tmp_path / name)
 
 
 def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:

@@ -103,31 +103,6 @@ def frames(*rows: list[float]) -> str:
     return json.dumps({"Frames": rows})
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ('{"Frames": [[1, 2', "JSON"),
-        (frames(REST, REST[:-1]), "'Frames'"),
-        (frames(REST).replace("0.02", "NaN"), "frame 0"),
-        (frames([*REST[:8], 2, *REST[9:]]), "frame 0: .*'ball'"),
-        (frames(REST, REST, [0.5, *REST[1:]], REST), "frame 2 .*rate_hz="),
-    ],
-)
-def test_garbled(motion: Path, text: str, key: str) -> None:
-    motion.write_text(text)
-    assert refusal(key, mocap_data.read, motion).startswith(str(motion))
-
-
-@pytest.mark.parametrize(
-    ("change", "key"), [({"Type": "planar"}, "Type"), ({"AttachThetaX": 0.1}, "AttachTheta")]
-)
-def test_garbled_character(motion: Path, change: dict, key: str) -> None:
-    document = json.loads(json.dumps(CHARACTER))
-    document["Skeleton"]["Joints"][2] |= change
-    motion.with_name("toy_character.txt").write_text(json.dumps(document))
-    refusal(key, mocap_data.read, motion)
-
-
 def test_published_people_walk_upright(shared: Path) -> None:
     for kind, speed in (("walk", 1.0), ("jog", 2.7), ("run", 3.5)):
         clip = mocap_data.read(shared / f"mocap/deepmimic/humanoid3d_{kind}.txt")

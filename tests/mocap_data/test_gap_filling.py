@@ -16,11 +16,17 @@ def test_gaps_by_hand() -> None:
     points = np.zeros((5, 1, 3))
     points[:, 0, 0] = [0, np.nan, np.nan, 6, 8]
     missing = np.isnan(points).any(axis=2)
-    filled = fill_gaps(points, missing, ["m"], max_frames=2, what="w")
+    filled = fill_gaps(points, missing, ["m"], max_frames=2, label="w")
     np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
     assert np.isnan(points[1, 0, 0])  # the caller's own
     refusal(
-        "'m' is missing in frames 1 to 2", fill_gaps, points, missing, ["m"], max_frames=1, what="w"
+        "'m' is missing in frames 1 to 2",
+        fill_gaps,
+        points,
+        missing,
+        ["m"],
+        max_frames=1,
+        label="w",
     )
 
 
@@ -29,14 +35,14 @@ def test_ends_are_left_out_up_to_half() -> None:
     missing = np.zeros((10, 2), dtype=bool)
     missing[:2, 0] = missing[8:, 1] = True
     np.testing.assert_array_equal(
-        fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
+        fill_gaps(points, missing, "ab", max_frames=1, label=""), points[2:8]
     )
     missing[:5, 0] = True
     refusal(
-        "'a' .* 25 .*'b' .* 27", fill_gaps, points, missing, "ab", max_frames=1, what="", begin=20
+        "'a' .* 25 .*'b' .* 27", fill_gaps, points, missing, "ab", max_frames=1, label="", begin=20
     )
     missing[:, 1] = True
-    refusal("'b'", fill_gaps, points, missing, "ab", max_frames=1, what="")
+    refusal("'b'", fill_gaps, points, missing, "ab", max_frames=1, label="")
 
 
 def test_stretches_by_hand() -> None:
@@ -61,7 +67,7 @@ def test_not_a_number_is_a_missing_sample_of_an_archive(tmp_path: Path) -> None:
     np.savez(path, positions=positions, names=["a", "b", "c"], fps=10.0)
     clip = mocap_data.read(path, up="z")
     np.testing.assert_allclose(clip.positions, expected, atol=1e-12)
-    assert clip.remarks == ("frames 5 to 14 of 20 are taken: the others lack markers",)
+    assert clip.remarks == ("frames 5 to 14 of 20 are used: the others lack markers",)
     # with bones no keypoint is dropped
     positions[7:11, 1] = np.nan
     np.savez(path, positions=positions, names=["a", "b", "c"], fps=10.0, parents=[-1, 0, 1])

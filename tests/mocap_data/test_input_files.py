@@ -30,7 +30,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     # its name must be short
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{short}/s")
-        refusal("no regular file", input_files.regular_file, f"{short}/s")
+        refusal("not a regular file", input_files.regular_file, f"{short}/s")
     file = tmp_path / "a.txt"
     file.write_bytes(b"\xff" * 10)
     refusal(r"has 10 bytes; at most 9 are read", input_files.regular_file, file, at_most=9)

@@ -159,24 +159,6 @@ def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_motions(tmp_path / "m.h5").names == ("old",)
 
 
-def test_invalid_sets() -> None:
-    refusal("'a'", make_set, "a", "a")
-    refusal("'a/b'", make_set, "a/b")
-    refusal("qpos", MotionSet, "biped", "", ("hip",), BODIES, (make_motion(),))
-
-
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"qpos": np.zeros((50, 9))}, "quaternion"),
-        ({"rate_hz": 1e-300}, "rate"),
-        ({"qpos": np.full((50, 9), 1e308)}, "qpos .* frame 0"),
-    ],
-)
-def test_invalid_motions(change: dict, key: str) -> None:
-    refusal(key, dataclasses.replace, make_motion(), **change)
-
-
 def rich_motion(name: str = "walk_c01_lr", seed: int = 0) -> ReferenceMotion:
     """A motion with every field set to something that is not the default."""
     motion = make_motion(name, seed=seed)
@@ -216,22 +198,6 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
     assert plain.contacts is None and not plain.frame_quality
     assert [getattr(plain, key) for key in FIELDS] == ["", 0.0, "", "", 1.0]
     assert list(splits_in(tmp_path / "m.h5").values()) == [wrote.split, ""]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("contacts", np.zeros(50, np.uint8)), ("frame_quality", np.zeros(50))]
-)
-def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray) -> None:
-    with h5py.File(path, "r+") as file:
-        file[f"walk/{key}"] = value
-    name = key.partition("/")[0]
-    assert refusal(name, read_motions, path).count("motions.h5") == 1
-
-
-def test_figures_cannot_be_called_like_fields(tmp_path: Path) -> None:
-    motion = dataclasses.replace(make_motion(), quality={"weight": 1.0})
-    motions = dataclasses.replace(make_set(), motions=(motion,))
-    refusal("'weight'", write_motions, tmp_path / "m.h5", motions)
 
 
 def test_select() -> None:

@@ -38,7 +38,7 @@ def test_the_second_person_of_a_bvh_is_named(tmp_path: Path) -> None:
     assert first.names == ("Ann", *(f"AJ{i}" for i in range(1, 7)), "AJ6_end")
     assert first.parents == (-1, *range(7))
     assert first.remarks == (
-        "2 bodies (ROOT Ann, ROOT Ben): the first is taken; subject=Ben takes the second",
+        "2 bodies (ROOT Ann, ROOT Ben): the first is used; subject=Ben selects the second",
     )
     second = mocap_data.read(path, subject="Ben")
     assert (second.names[0], second.parents, second.remarks) == ("Ben", first.parents, ())
@@ -50,7 +50,7 @@ def test_the_second_person_of_a_bvh_is_named(tmp_path: Path) -> None:
 
 def test_two_people_of_the_same_names(tmp_path: Path) -> None:
     path = bvh(tmp_path / "two.bvh", chain("Hips", 0), chain("Hips", 100))
-    assert "subject=Hips2 takes the second" in mocap_data.read(path).remarks[0]
+    assert "subject=Hips2 selects the second" in mocap_data.read(path).remarks[0]
     assert mocap_data.read(path, subject="Hips2").names == mocap_data.read(path).names
 
 
@@ -76,7 +76,7 @@ def test_prefixes_of_markers_are_subjects(suffix: str, tmp_path: Path) -> None:
     options = {"up": "z"} if suffix == "c3d" else {"up": "z", "rate_hz": 10.0}
     first = mocap_data.read(path, **options)
     assert first.names == tuple(names[:8])
-    message = "2 bodies (Ann, Ben): the first is taken; subject=Ben takes the second"
+    message = "2 bodies (Ann, Ben): the first is used; subject=Ben selects the second"
     assert first.remarks == (message,)
     second = mocap_data.read(path, subject="Ben", **options)
     assert (second.names, second.remarks) == (tuple(names[8:16]), ())

@@ -7,7 +7,6 @@ from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.readers.common import DOG_NAMES
 from mocap_data.synthetic import GAITS, LEGS, demo_clips, dog_gait, gait_clips
-from tests.refusals import refusal
 
 PAWS = {leg: LEGS[leg].keypoints[3] for leg in LEGS}
 
@@ -86,13 +85,6 @@ def test_left_and_right_are_half_a_stride_apart(gait: str) -> None:
     mirrored = clip.positions[:, swap] * (1.0, -1.0, 1.0)
     way = np.array([GAITS[gait].speed_mps * stride / 2, 0.0, 0.0])
     np.testing.assert_allclose(clip.positions[half:], mirrored[:-half] + way, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), [({"gait": "gallop"}, "'gallop'"), ({"speed_mps": 5.0}, "speed_mps=")]
-)
-def test_bad_input(options: dict, message: str) -> None:
-    refusal(message, dog_gait, **options)
 
 
 def test_sideways_and_on_the_spot() -> None:

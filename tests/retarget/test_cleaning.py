@@ -29,12 +29,10 @@ from retarget.cleaning import (
     STANDING,
     VELOCITY,
     Cleaned,
-    CleanOptions,
     clean,
     pieces,
 )
 from retarget.quality import QualityMeter
-from tests.refusals import refusal
 
 RATE = 50.0
 PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False}
@@ -289,17 +287,3 @@ def test_nothing_left(robot: Robot, make: SimpleNamespace) -> None:
     cleaned = clean(set_of(robot, motion), robot, min_chunk_s=1.0)
     assert cleaned.motions.motions == () and reasons(cleaned) == {SHORT: [(0.0, 0.8)]}
     assert (cleaned.seconds_in, cleaned.seconds_kept) == (0.8, 0.0)
-
-
-def test_refusals(robot: Robot, make: SimpleNamespace) -> None:
-    motions = set_of(robot, make.motion_of(robot, make.standing(robot, 100)))
-    for options in (
-        {"max_error": 1.0},
-        {"feet_far_m": float("nan")},
-        {"validation": 1.0},
-        {"validation_recordings": ["a"]},
-    ):
-        [(key, _)] = options.items()
-        refusal(key.partition("_recordings")[0].rstrip("s"), clean, motions, robot, **options)
-    refusal("'anymal_b'.*'op3'", clean, motions, robots.load("op3"))
-    assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)

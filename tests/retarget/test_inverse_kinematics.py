@@ -13,7 +13,6 @@ from mocap_data import rotations
 from mocap_data.errors import InputError
 from npmp import robots
 from retarget import inverse_kinematics, kinematics
-from tests.refusals import refusal
 
 # A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew
 # axis, a branch without joints.
@@ -224,22 +223,6 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
             one, result[t : t + 1], targets[t : t + 1]
         ).gradient[0]
         assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("xml", "message"),
-    [
-        ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "free joint"),
-        (
-            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body>"
-            "<body><joint/><geom size='1'/></body>"
-            "</worldbody></mujoco>",
-            "root bod",
-        ),
-    ],
-)
-def test_other_trees_are_refused(xml: str, message: str) -> None:
-    refusal(message, kinematics.tree_of, mujoco.MjModel.from_xml_string(xml))
 
 
 def test_a_root_cannot_be_fitted_to_points_on_a_line() -> None:

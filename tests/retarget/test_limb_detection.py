@@ -232,7 +232,7 @@ def grazing(clip: Clip) -> Clip:
         (mirrored(PERSON), "left and right"),
         (dataclasses.replace(DOG, parents=None), "hierarchy"),
         (without(PERSON, "Arm", "Hand", "Hand_end", "Shoulder"), "two"),
-        (numbered(grazing(DOG)), "goes one way"),
+        (numbered(grazing(DOG)), "opposite directions"),
         (dataclasses.replace(PERSON, positions=PERSON.positions[..., [2, 1, 0]]), "up="),
     ],
 )

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from mocap_data import rotations
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.synthetic import dog_gait
 from npmp import robots
@@ -22,7 +21,6 @@ from retarget import retarget
 from retarget.kinematics import body_states, tree_of
 from retarget.mirror import mirror, suffix
 from retarget.skeletons import marker_positions, shipped_skeletons
-from tests.refusals import refusal
 
 ALL = ("left_right", "front_back", "left_right+front_back")
 # How names of one side, or end, begin and how the other's do.
@@ -135,14 +133,6 @@ def test_mirrors_form_a_group(make: SimpleNamespace, first: str, second: str, se
         if (name in first.split("+")) != (name in second.split("+"))
     ]
     assert one_way.mirror == "+".join(left)
-
-
-def test_invalid_mirrors(make: SimpleNamespace, robot: Robot) -> None:
-    motion = random_motion(make, robot, frames=3)
-    refusal("'up_down'", mirror, motion, robot, "up_down")
-    refusal("left_right.left_right", mirror, motion, robot, "left_right+left_right")
-    with pytest.raises(InputError, match="12 joints"):
-        mirror(motion, robots.load("op3"), "left_right")
 
 
 def as_markers(clip: Clip) -> Clip:

@@ -108,18 +108,6 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
     assert set(offsets) == set(robot.markers)
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "key"),
-    [
-        (lambda clip: clip.crop(0, 5), {}, "5 frames"),
-        (lambda clip: clip, {"rate_hz": 2.0}, "2 Hz"),
-        (lambda clip: clip, {"regularisation": 0.1}, "'regularisation'"),
-    ],
-)
-def test_invalid_input(robot: robots.Robot, change, options: dict, key: str) -> None:
-    refusal(key, retarget.retarget, change(dog_gait("walk", duration_s=1.0)), robot, **options)
-
-
 def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     horse = dataclasses.replace(clip, positions=2.5 * clip.positions)
@@ -165,12 +153,6 @@ def test_people_walk_on_flat_feet(shared: Path, file: str) -> None:
     assert motion.quality["penetration_m"] < 0.003
     assert motion.quality["limit_violations"] == motion.quality["velocity_violations"] == 0
     assert motion.quality["self_collision_share"] < 0.02
-
-
-def test_invalid_lists_of_clips(robot: robots.Robot) -> None:
-    refusal("no clips", retarget.retarget_many, [], robot)
-    clip = dog_gait("walk", duration_s=1.0)
-    refusal("synthetic_walk", retarget.retarget_many, [clip, clip], robot)
 
 
 def test_an_animal_that_only_stands(robot: robots.Robot) -> None:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp.robots import Robot
 from retarget import retarget_many
@@ -32,12 +31,6 @@ def test_another_tempo_keeps_the_path(
         np.testing.assert_allclose(played.qvel[1:, :3], expected, atol=1e-9)
     if tempo == 0.5:
         np.testing.assert_allclose(played.qpos[::2], motion.qpos, atol=1e-12)
-
-
-@pytest.mark.parametrize("tempo", [0.0, -1.0, float("nan")])
-def test_a_tempo_is_positive(make: SimpleNamespace, robot: Robot, tempo: float) -> None:
-    with pytest.raises(InputError, match="tempo="):
-        at_tempo(make.motion_of(robot, make.wandering(robot, 31)), robot, tempo)
 
 
 def test_copies_at_other_tempos_have_half_of_the_sampling(robot: Robot) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npmp.robots.model import joint_speeds, read_spec
+from npmp.robots.model import read_spec
 from tests.refusals import refusal
 
 LINKS = '<link name="a"/><link name="b"/>'
@@ -23,10 +23,3 @@ def test_comments_of_a_urdf_are_read_as_mujoco_reads_them(tmp_path: Path) -> Non
     urdf = tmp_path / "m.urdf"
     urdf.write_text(f'<robot name="r"><!-- <!-- -->{LINKS}{JOINT}</robot>')
     assert read_spec(urdf).body("b") is not None
-
-
-def test_a_speed_limit_must_be_a_number(tmp_path: Path) -> None:
-    urdf = tmp_path / "m.urdf"
-    limit = JOINT.replace("</joint>", '<limit velocity="fast"/></joint>')
-    urdf.write_text(f'<robot name="r">{LINKS}{limit}</robot>')
-    refusal("joint 'j': velocity='fast'", joint_speeds, urdf)

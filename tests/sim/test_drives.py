@@ -30,7 +30,6 @@ from npmp.sim import BatchSim, flat_scene
 from npmp.sim.drives import with_motors
 from npmp.sim.randomization import JointPhysics, PhysicsConfig, Spread, normal_of
 from tests.environments import imitation_env
-from tests.refusals import refusal
 
 
 def model_of(
@@ -300,10 +299,6 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
     sim.drives.begin(torch.tensor([0]))
     torque = sim.drives.controls(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
     torch.testing.assert_close(torque, torch.full((1, 12), 6.0, dtype=torch.float64))
-
-
-def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
-    refusal("rate_hz=400", standing, robot, 1, model_of("mlp", rate_hz=200.0))
 
 
 def test_friction_that_was_measured_acts_once(

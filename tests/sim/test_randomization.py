@@ -170,22 +170,6 @@ def test_every_draw_changes_something(name: str) -> None:
         physics.set(torch.arange(2), torch.zeros(2, 3))
 
 
-@pytest.mark.parametrize("wrong", [(-0.1, 0.5), (0.5, 0.1), (0.5,)])
-def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="payload"):
-        PhysicsConfig(payload=wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"friction": (0.0, 1.0)}, {"com_trunk": -0.1}, {"contact_s": (0.0, 0.02)}]
-)
-def test_ranges_are_checked(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        PhysicsConfig(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="below 1"):
-        Spread(1.0, 0.0)
-
-
 def test_first_order_hold_reaches_the_setpoint_with_the_last_physics_step(robot: Robot) -> None:
     """Against a loop that interpolates by hand; a constant setpoint is the zero-order hold, to the
     bit."""

@@ -95,26 +95,6 @@ def test_belongs_to_one_module(policy: HighLevelPolicy, skill: SkillModule, tmp_
     refusal(r"module\.safetensors' is missing", module_sha256, tmp_path / "nowhere")
 
 
-def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
-    refusal(r"policy\.json' is missing", HighLevelPolicy.load, tmp_path)
-    policy.save(tmp_path)
-    description = tmp_path / "policy.json"
-    content = json.loads(description.read_text())
-    for change, message in (
-        ({"schema": "npmp-skill"}, "expected schema"),
-        ({"version": 99}, "version 99"),
-        ({"latent_dim": 5, "latent_bound": [3.0] * 5}, "does not fit"),
-        ({"latent_bound": [3.0]}, "network settings"),
-    ):
-        description.write_text(json.dumps({**content, **change}))
-        refusal(message, HighLevelPolicy.load, tmp_path)
-    del content["alpha"]
-    description.write_text(json.dumps(content))
-    refusal("lacks alpha", HighLevelPolicy.load, tmp_path)
-    description.write_text("{")
-    refusal("no valid JSON", HighLevelPolicy.load, tmp_path)
-
-
 @pytest.mark.parametrize("name", policies.names())
 def test_what_is_shipped_can_be_used(name: str) -> None:
     folder = policies.find(name)

@@ -64,8 +64,3 @@ def test_from_anywhere_it_gets_behind_the_ball() -> None:
     )
     near = (path.imag.abs() - CONFIG.side).abs() + (path.real + CONFIG.reach).abs()
     assert bool((near.amin(0) < 0.1).all())
-
-
-def test_a_rest_that_is_no_rest_is_refused() -> None:
-    with pytest.raises(ValueError, match="below and above 0"):
-        DribbleScriptConfig(lowest=(0.0, -0.3, -1.0))

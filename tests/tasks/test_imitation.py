@@ -320,9 +320,9 @@ def test_currents_that_no_drive_tells_are_no_objective(
     robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
     weighed = {"reward": RewardConfig(current_weight=5e-4)}
-    message = r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current"
+    message = r"current_weight=0\.0005"
     refusal(message, make, robot, motions, 1, **weighed)
-    message = r"the actuator model .* tells no current: its log had none"
+    message = r"its log has none"
     refusal(message, make, robot, motions, 1, robots=knee(tmp_path), **weighed)
 
 

@@ -24,8 +24,8 @@ from npmp.tasks.path import (
     SPACING_M,
     PathConfig,
     command_on,
-    course_of,
     nearest,
+    sampled_path,
     speed_on,
 )
 
@@ -40,7 +40,7 @@ def path_env(robot: robots.Robot, n: int = 3, **settings: object) -> TaskEnv[Pat
 def test_a_course_begins_at_the_origin_along_x() -> None:
     """A quarter of a circle of radius 2 m about (2, 0), from (0, 0) upwards and to the right."""
     angle = np.linspace(math.pi, math.pi / 2, 200)
-    course = course_of(np.stack((2.0 + 2.0 * np.cos(angle), 2.0 * np.sin(angle)), -1))
+    course = sampled_path(np.stack((2.0 + 2.0 * np.cos(angle), 2.0 * np.sin(angle)), -1))
     assert course.length == pytest.approx(math.pi, rel=1e-4)
     assert len(course.point) == pytest.approx((math.pi + RUN_OUT_M - 0.25) / SPACING_M, abs=2)
     assert course.point[0].abs().max() < 1e-6 and course.heading[0] == 0.0
@@ -52,7 +52,7 @@ def test_a_course_begins_at_the_origin_along_x() -> None:
 def test_the_nearest_point_stays_on_its_branch() -> None:
     """In the middle of the figure eight both branches are as near; a robot that has gone half stays
     on the second."""
-    course = course_of(SHAPES["figure_eight"]())
+    course = sampled_path(SHAPES["figure_eight"]())
     half = round(0.5 * course.length / SPACING_M)
     place = torch.tensor([[0.03, 0.0]]).expand(2, 2)
     index, distance = nearest(course, place, torch.tensor([0, half]), 25)
@@ -63,7 +63,7 @@ def test_the_nearest_point_stays_on_its_branch() -> None:
 def test_command_by_hand() -> None:
     """On a straight path along x: 0.2 m to its left, 0.3 m behind p_bar, heading 0.5 rad to the
     left."""
-    course = course_of(np.array([[0.0, 0.0], [10.0, 0.0]]))
+    course = sampled_path(np.array([[0.0, 0.0], [10.0, 0.0]]))
     config = changed(PathConfig(), command_range=RANGE, speed_mps=0.6, gain=2.0, yaw_gain=3.0)
     at = torch.tensor([100])
     place, yaw = course.point[at] + torch.tensor([[0.0, 0.2]]), torch.tensor([0.5])
@@ -81,7 +81,7 @@ def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tu
     """Points that obey commands with a first-order delay and an error: distances to the path,
     whether all arrived."""
     config = changed(PathConfig(), command_range=RANGE, speed_mps=speed)
-    course, n, dt = course_of(SHAPES[name]()), len(bias), 0.02
+    course, n, dt = sampled_path(SHAPES[name]()), len(bias), 0.02
     low, high = torch.tensor(RANGE).T
     place, yaw, velocity = torch.zeros(n, 2), torch.zeros(n), torch.zeros(n, 3)
     near, target, errors = torch.zeros(n, dtype=torch.long), torch.zeros(n), []
@@ -176,9 +176,9 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
 def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> None:
     env = path_env(robot)
     env.task.planner.near[1] = (
-        env.task.planner.near[1] + round(env.task.planner.course.length / SPACING_M) + 3
+        env.task.planner.near[1] + round(env.task.planner.path.length / SPACING_M) + 3
     )
-    end = env.task.planner.course.point[env.task.planner.near[1]]
+    end = env.task.planner.path.point[env.task.planner.near[1]]
     env.robots.carry(torch.tensor([1]), end.unsqueeze(0), _turns([0.0]))
     step = env.step(torch.zeros(3, env.num_actions))
     assert step.metrics["finished"].tolist() == step.ended.tolist() == [False, True, False]
@@ -206,7 +206,7 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
     assert figures["path_error_mean_m"] == pytest.approx((100 * 0.02 + 0.5) / 300)
     assert figures["path_error_max_m"] == 0.5 and figures["path_lag_m"] == pytest.approx(0.1)
     assert figures["finished"] == pytest.approx(1 / 3) and figures["falls"] == 2
-    assert task.trial_s == pytest.approx(5.0 + 1.25 * task.planner.course.length / 0.5, rel=1e-3)
+    assert task.trial_s == pytest.approx(5.0 + 1.25 * task.planner.path.length / 0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,8 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
             "no path 'circle'; available: figure_eight, slalom, square, a file that ends in .csv",
         ),
         ({"path": "nowhere.csv"}, "no file 'nowhere.csv'"),
-        ({"speed_mps": 2.0}, "speed_mps=2: commands reach 1.5 m/s forward"),
-        (
-            {"command_range": ((0.0, 1.0), (0.0, 0.0), (0.0, 1.0))},
-            "a path needs turns to both sides",
-        ),
+        ({"speed_mps": 2.0}, "speed_mps=2"),
+        ({"command_range": ((0.0, 1.0), (0.0, 0.0), (0.0, 1.0))}, "command_range"),
     ],
 )
 def test_what_cannot_be_followed_is_named(
@@ -237,7 +234,7 @@ def test_a_file_s_path(robot: robots.Robot, tmp_path: Path) -> None:
     task = PathTask(
         robot, changed(PathConfig(), command_range=RANGE, path=str(tmp_path / "way.csv"))
     )
-    assert task.planner.course.length == pytest.approx(3.0)
+    assert task.planner.path.length == pytest.approx(3.0)
     # along x at first, wherever it led
-    assert task.planner.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
+    assert task.planner.path.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
     assert tasks.find("path") is PathTask

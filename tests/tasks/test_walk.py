@@ -26,16 +26,16 @@ from npmp.tasks.commands import (
     as_command_range,
     changed_command,
     command_range_from_motions,
-    draw_command,
+    sample_command,
 )
 from npmp.tasks.terminations import FloorContacts, Tilt
 from npmp.tasks.velocity import (
-    CourseConfig,
-    course_loss,
+    VelocityLossConfig,
     filtered,
     heading_velocity,
     reachable,
     velocity_error,
+    velocity_loss,
     velocity_reward,
 )
 from npmp.tasks.walk import FilteredVelocity, Walk, WalkConfig
@@ -133,10 +133,10 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
     generator = torch.Generator().manual_seed(0)
     n = 40_000
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
-    kept = (draw_command(marker, config, generator) == 7.0).float().mean(0)
+    kept = (sample_command(marker, config, generator) == 7.0).float().mean(0)
     # 6 deviations of a mean of 40,000
     torch.testing.assert_close(kept, torch.full((3,), 0.5), atol=0.015, rtol=0)
-    fresh = draw_command(marker, config, generator, change=1.0)
+    fresh = sample_command(marker, config, generator, change=1.0)
     low, high = torch.tensor(RANGE).T
     assert bool(((fresh >= low) & (fresh <= high)).all())
     silent = (fresh == torch.tensor([0.2, 0.0, 0.0])).float().mean(0)
@@ -186,14 +186,14 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     )
     generator, n = torch.Generator().manual_seed(0), 40_000
     marker = torch.full((n, 3), 7.0)
-    fresh = draw_command(marker, config, generator, change=1.0, recorded=recorded)
+    fresh = sample_command(marker, config, generator, change=1.0, recorded=recorded)
     # standing 0.1, of the others three quarters turn, clipped to 0.5 m/s; no component comes from
     # elsewhere
     expected = {(0.0, 0.0, 0.0): 0.1, (0.5, -0.1, 0.8): 0.675, (0.2, 0.1, -0.3): 0.225}
     for command, share in expected.items():
         found = ((fresh - torch.tensor(command)).abs() < 1e-3).all(-1).float().mean().item()
         assert found == pytest.approx(share, abs=0.015)
-    differs = draw_command(marker, config, generator, recorded=recorded) != 7.0
+    differs = sample_command(marker, config, generator, recorded=recorded) != 7.0
     assert bool((differs.all(-1) == differs.any(-1)).all())
     assert differs.float().mean().item() == pytest.approx(0.5, abs=0.015)
 
@@ -203,7 +203,7 @@ def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
     config = CommandConfig(
         command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0)
     )
-    drawn = draw_command(
+    drawn = sample_command(
         torch.zeros(40_000, 3),
         config,
         torch.Generator().manual_seed(0),
@@ -336,15 +336,18 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
 def test_an_imagined_course_s_loss_by_hand() -> None:
     # one robot at its command, then off by 1 m/s forward, then by 1 m/s sideways, then right;
     # weights 1/10 to 4/10, windows of two steps
-    config, zero = CourseConfig(step_weight=0.5, stride_weight=2.0, stride_s=0.2), torch.zeros(1, 3)
+    config, zero = (
+        VelocityLossConfig(step_weight=0.5, stride_weight=2.0, stride_s=0.2),
+        torch.zeros(1, 3),
+    )
     off = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
     steps = (2 * 1 + 3 * 1) / 10
     # means (1/2, 0, 0), (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps
     strides = (2 * 0.5 + 3 * math.sqrt(0.5) + 4 * 0.5) / 9
-    found = course_loss(off.unsqueeze(1), zero, config, 0.1)
+    found = velocity_loss(off.unsqueeze(1), zero, config, 0.1)
     torch.testing.assert_close(found, torch.tensor([0.5 * steps + 2.0 * strides]))
     # windows no longer than all
-    still = course_loss(torch.zeros(4, 2, 3), zero, CourseConfig(stride_s=1.2), 0.1)
+    still = velocity_loss(torch.zeros(4, 2, 3), zero, VelocityLossConfig(stride_s=1.2), 0.1)
     assert still.tolist() == pytest.approx([2e-4, 2e-4])
 
 

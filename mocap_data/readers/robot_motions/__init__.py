@@ -1,7 +1,7 @@
 """Robot motions in other projects' formats: one module per format, one `read_robot_motion`.
 
-They are not `Clip`s (keypoints): `retarget.imported` maps one to a robot of this project by the
-names of its joints.
+They are not `Clip`s (keypoints): `retarget.robot_motion_import` maps them to a robot by the names
+of joints.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read_robot_motion(
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        raise InputError(f"{path} is no robot motion; set kind= to one of: {', '.join(KINDS)}")
+        raise InputError(f"{path} is not a robot motion; set kind= to one of: {', '.join(KINDS)}")
     check_available("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     valid = [name for name in inspect.signature(reader).parameters if name != "path"]

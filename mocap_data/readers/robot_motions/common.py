@@ -18,7 +18,7 @@ from mocap_data.readers.common import MissingOptions
 _LARGEST_ANGLE = 4.0 * math.pi
 # [m] a higher median root is in centimetres
 _HIGHEST_ROOT = 20.0
-# files print quaternions with five digits, and solvers leave them a little off
+# files round quaternions to five digits, and solvers do not normalize them exactly
 _UNIT_TOLERANCE = 0.02
 
 
@@ -30,7 +30,7 @@ class RobotMotion:
 
     Raises:
       InputError: wrong shapes, values that are not finite, quaternions not of length 1, angles in
-        degrees, heights that are no metres, repeated names, or an implausible rate or position.
+        degrees, heights that are not metres, repeated names, or an implausible rate or position.
     """
 
     name: str
@@ -40,7 +40,7 @@ class RobotMotion:
     rate_hz: float
     # J unique names, of the file or the documented layout
     joint_names: tuple[str, ...]
-    # its name in the file; "": unknown
+    # name of the robot in the file; "": unknown
     robot: str = ""
     # B unique names; None: no body poses, or unnamed
     body_names: tuple[str, ...] | None = None
@@ -54,46 +54,46 @@ class RobotMotion:
     assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        what = f"motion {self.name!r}:"
-        joint_names = unique(self.joint_names, f"{what} joint")
+        label = f"motion {self.name!r}:"
+        joint_names = unique(self.joint_names, f"{label} joint")
         shape = f"(T, {7 + len(joint_names)})"
-        qpos = np.array(read_only(self.qpos, shape=shape, what=f"{what} qpos"))
-        qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{what} root quaternion")[:, 0]
+        qpos = np.array(read_only(self.qpos, shape=shape, label=f"{label} qpos"))
+        qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{label} root quaternion")[:, 0]
         largest = np.abs(qpos[:, 7:]).max(axis=0)
         if largest.max(initial=0.0) > _LARGEST_ANGLE:
             joint = joint_names[int(largest.argmax())]
             degrees = "expected radians; are these degrees?"
-            raise InputError(f"{what} joint {joint!r} reaches {largest.max():.4g} rad, {degrees}")
-        require_moderate(qpos, f"{what} qpos")
+            raise InputError(f"{label} joint {joint!r} reaches {largest.max():.4g} rad, {degrees}")
+        require_moderate(qpos, f"{label} qpos")
         height = float(np.median(np.abs(qpos[:, 2])))
         if height > _HIGHEST_ROOT:
-            raise InputError(f"{what} the root's height is {height:.4g}, expected metres, Z up")
-        self._check_bodies(what, len(qpos))
+            raise InputError(f"{label} the root's height is {height:.4g}, expected metres, Z up")
+        self._check_bodies(label, len(qpos))
         set_fields(
             self,
             joint_names=joint_names,
-            qpos=read_only(qpos, shape=shape, what=f"{what} qpos"),
-            rate_hz=require_rate(self.rate_hz, what),
+            qpos=read_only(qpos, shape=shape, label=f"{label} qpos"),
+            rate_hz=require_rate(self.rate_hz, label),
         )
 
-    def _check_bodies(self, what: str, frames: int) -> None:
+    def _check_bodies(self, label: str, frames: int) -> None:
         if self.body_pos is None or self.body_quat is None:
             return
         count = self.body_pos.shape[1] if np.ndim(self.body_pos) == 3 else 0
         position = read_only(
-            self.body_pos, shape=f"({frames}, {count}, 3)", what=f"{what} body_pos"
+            self.body_pos, shape=f"({frames}, {count}, 3)", label=f"{label} body_pos"
         )
-        require_moderate(position, f"{what} body_pos")
+        require_moderate(position, f"{label} body_pos")
         shape = f"({frames}, {count}, 4)"
-        quaternion = read_only(self.body_quat, shape=shape, what=f"{what} body_quat")
-        quaternion = unit(quaternion, f"{what} body_quat")
-        quaternion = read_only(quaternion, shape=shape, what="body_quat")
+        quaternion = read_only(self.body_quat, shape=shape, label=f"{label} body_quat")
+        quaternion = unit(quaternion, f"{label} body_quat")
+        quaternion = read_only(quaternion, shape=shape, label="body_quat")
         set_fields(self, body_pos=position, body_quat=quaternion)
         if self.body_names is not None:
-            names = unique(self.body_names, f"{what} body")
+            names = unique(self.body_names, f"{label} body")
             set_fields(self, body_names=names)
             if len(names) != count:
-                raise InputError(f"{what} {len(names)} body names, expected {count} (body poses)")
+                raise InputError(f"{label} {len(names)} body names, expected {count} (body poses)")
 
     @property
     def num_frames(self) -> int:
@@ -106,7 +106,7 @@ class RobotMotion:
         return self.num_frames / self.rate_hz
 
 
-def unit(quaternions: Array, what: str) -> Array:
+def unit(quaternions: Array, label: str) -> Array:
     """Quaternions (T, B, 4) scaled to length 1.
 
     Raises:
@@ -119,7 +119,7 @@ def unit(quaternions: Array, what: str) -> Array:
         frame = int(np.argmax(off > _UNIT_TOLERANCE))
         worst = float(length[frame][np.argmax(np.abs(length[frame] - 1.0))])
         expected = "expected 1 (other columns?)"
-        raise InputError(f"{what} has length {worst:.4g} at frame {frame}, {expected}")
+        raise InputError(f"{label} has length {worst:.4g} at frame {frame}, {expected}")
     return quaternions / length[..., None]
 
 
@@ -137,7 +137,7 @@ def joint_names_of(
 
     Raises:
       InputError: where option and file contradict each other or the count; MissingOptions without
-        names: an order is never guessed.
+        names: the order is never guessed.
     """
     from_option = None if joint_names is None else unique(joint_names, f"{path}: joint")
     from_file = None if in_file is None else unique(in_file, f"{path}: joint")

@@ -2,8 +2,8 @@
 
     fps (1,), joint_pos (T, J) [rad], joint_vel (T, J) [rad/s], body_pos_w (T, B, 3) [m],
     body_quat_w (T, B, 4; w, x, y, z), body_lin_vel_w (T, B, 3) [m/s, of the body's origin],
-    body_ang_vel_w (T, B, 3) [rad/s], all in world axes; joint_names (J), body_names (B) where
-    present: mjlab's own files lack them, ours have them.
+    body_ang_vel_w (T, B, 3) [rad/s], all in world axes; joint_names (J), body_names (B) optional:
+    mjlab's own files lack them, npmp's have them.
 
 The root is the first body. Isaac Lab's trackers write the same keys with joints and bodies breadth
 first: a file without names needs `joint_names`. Its AMP motions have other keys (`AMP_KEYS`).
@@ -25,7 +25,7 @@ from mocap_data.readers.common import file_rate
 from mocap_data.readers.keypoints import one_number, texts_of
 from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
-# of each array its dimensions; None: any
+# dimensions of each array; None: any
 KEYS: dict[str, tuple[int | None, ...]] = {
     "joint_pos": (None, None),
     "joint_vel": (None, None),

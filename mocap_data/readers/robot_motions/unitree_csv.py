@@ -4,8 +4,8 @@
     second, Z up.
 
 Joint names, rate, source and licence are in a JSON file beside it that `write_unitree_csv` writes
-(walk.csv, walk.json). A header line is read where it names every column; a first column "time" [s]
-gives the rate, one "Frame" nothing.
+(walk.csv, walk.json). A header must name every column. A first column "time" [s] determines the
+rate; a column "Frame" is ignored.
 
 BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
 (root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
@@ -30,7 +30,7 @@ from mocap_data.readers.keypoints import cells_of, first_column, number_table, r
 from mocap_data.readers.robot_motions.common import RobotMotion, joint_names_of
 
 SCHEMA = "npmp-unitree-csv"
-# of the LAFAN1 retargeting dataset
+# frame rate of the LAFAN1 retargeting dataset [Hz]
 RATE_HZ = 30.0
 # of BONES-SEED
 SEED_RATE_HZ = 120.0
@@ -39,7 +39,7 @@ _QUATERNION = ("x", "y", "z", "w")
 # about the world's x, then y, then z
 _EULER = ("rx", "ry", "rz")
 # BONES-SEED's header; another one with Euler angles has other units, or another order
-_SEED = tuple(f"root_{what}{axis}" for what in ("translate", "rotate") for axis in "XYZ")
+_SEED = tuple(f"root_{kind}{axis}" for kind in ("translate", "rotate") for axis in "XYZ")
 _LONGEST_ROW = 100_000
 
 
@@ -53,7 +53,7 @@ def _documented(leg: str, waist: str, arm: str) -> tuple[str, ...]:
 _SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
 _ARM = f"{_SHOULDER} wrist_roll wrist_pitch wrist_yaw"
 _ANKLE = "knee ankle_pitch ankle_roll"
-# robots of the LAFAN1 set, told apart by their 29, 27 and 19 joints
+# robots of the LAFAN1 set, distinguished by their 29, 27 and 19 joints
 DOCUMENTED = {
     "unitree_g1": _documented(
         f"hip_pitch hip_roll hip_yaw {_ANKLE}", "waist_yaw waist_roll waist_pitch", _ARM
@@ -182,7 +182,7 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
 class Layout(NamedTuple):
     """The columns of a CSV."""
 
-    # of a column before the root's: time, frame; "": none
+    # kind of a column before the root's: time, frame; "": none
     first: str = ""
     # the components of the root's quaternion in their order, or `_EULER`
     turn: tuple[str, ...] = _QUATERNION
@@ -236,7 +236,7 @@ def looks_like(path: str | os.PathLike[str]) -> str:
     """Whether a CSV file is of this layout, by its first rows: "yes", "no" or "perhaps".
 
     "yes": it has our JSON file, or a header names the root's columns. "perhaps": columns 4 to 7 are
-    unit quaternions, which may also be points of a body.
+    unit quaternions, or coordinates of a body.
     """
     path = Path(path)
     if sidecar(path):

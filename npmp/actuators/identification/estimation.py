@@ -19,7 +19,7 @@ from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.actuators.identification.stand import BIAS, DAMPING, DELAY, KD, KINDS, KP, Floats, Stand
 from npmp.core import ranges
 
-# of the finite differences, in units of each parameter
+# step of the finite differences, in units of each parameter
 _STEP = 1e-4
 # tolerances between differences of two step sizes: share of the slope, and noises per unit; a
 # thousand samples of the latter weigh less than any prior

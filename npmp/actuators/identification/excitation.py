@@ -26,7 +26,7 @@ from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.model import hinges_to, touching
 
-# of simulated encoders [rad]
+# noise of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
 # factor on amplitudes per trial, and number of trials
 _SHRINK = 0.85

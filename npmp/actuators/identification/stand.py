@@ -143,7 +143,7 @@ class Stand:
         h = self.model.opt.timestep
         edges = h * np.arange(steps + 1)
         knots = np.concatenate(([-_BEFORE_S], np.arange(samples) / self.rate_hz))
-        # of the commands over time
+        # integral of the commands over time
         integral = np.zeros((len(knots), number))
         integral[1] = _BEFORE_S * command[0]
         integral[2:] = integral[1] + np.cumsum(command[:-1], 0) / self.rate_hz
@@ -165,7 +165,7 @@ def stand_of(
     """The robot with its trunk fixed, sampled at a rate. up: the vertical in the trunk's frame.
 
     Raises:
-      InputError: for a vertical that is no direction.
+      InputError: for a vertical that is not a direction.
     """
     vertical = np.asarray(up, dtype=np.float64)
     if vertical.shape != (3,) or not 0.0 < np.linalg.norm(vertical) < np.inf:

@@ -62,6 +62,7 @@ def latent_use(
     seed: int = 0,
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
+    engine: str = "",
 ) -> LatentUse:
     """Track motions with sampled latents, and measure the information in each dimension.
 
@@ -70,7 +71,7 @@ def latent_use(
       robot: None: the module's.
       steps: control steps of every robot, from random frames, with resets.
       robots_config: physics, sensors and pushes; None: ideal robots with the module's hold.
-      threads: of the physics; 0: all cores.
+      threads, engine: of the physics, as `num_threads` and `engine` of `TaskEnv`.
 
     Raises:
       InputError: for a missing module or dataset, or if they are of different robots.
@@ -83,7 +84,7 @@ def latent_use(
     frames = skill.contract.context_horizon
     task = Imitation(robot, ImitationConfig(future_frames=frames), motions)
     config = robots_config or RobotBatchConfig().like(skill)
-    env = TaskEnv(task, num_robots, robots=config, seed=seed, num_threads=threads)
+    env = TaskEnv(task, num_robots, robots=config, seed=seed, num_threads=threads, engine=engine)
     return use_in(skill, env, steps=steps, seed=seed)
 
 

@@ -61,6 +61,7 @@ def wander(
     seed: int = 0,
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
+    engine: str = "",
     kept: int = 8,
 ) -> Wandering:
     """Run robots without a task on latents of the module's prior, until they fall.
@@ -69,7 +70,7 @@ def wander(
 
     Args:
       data: motions of the robot, whose random frames are the starts; None: the home pose at rest.
-      robot, split, robots_config, threads: as in `npmp.evaluation.analysis.latent_use`.
+      robot, split, robots_config, threads, engine: as in `npmp.evaluation.analysis.latent_use`.
       seconds: upper limit, at which times are censored.
       kept: number of robots whose motion is recorded.
 
@@ -86,7 +87,9 @@ def wander(
         motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
         task = Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
     config = robots_config or RobotBatchConfig().like(skill)
-    env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=config, seed=seed, num_threads=threads)
+    env: TaskEnv[Any] = TaskEnv(
+        task, num_robots, robots=config, seed=seed, num_threads=threads, engine=engine
+    )
     return wander_in(skill, env, seconds=seconds, seed=seed, kept=kept)
 
 

@@ -41,13 +41,13 @@ class VMPOConfig:
     epsilon_std: float = 1e-3
     # gradient steps between copies into the acting network; 100 in LSP
     target_period: int = 8
-    # of Adam, of policy and critic; 1e-4 in LSP
+    # learning rate of Adam for policy and critic; 1e-4 in LSP
     learning_rate: float = 1e-3
-    # of the duals, which settle within some ten iterations; 1e-4 in LSP
+    # learning rate of the duals, which settle within about ten iterations; 1e-4 in LSP
     dual_learning_rate: float = 3e-2
     # both multipliers of the KL at the start; 1 in V-MPO, where early steps stay below the bound
     initial_alpha: float = 0.1
-    # of the returns' moments; 3e-4 in V-MPO
+    # step size of the returns' moments; 3e-4 in V-MPO
     popart_step_size: float = 3e-3
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class PPOConfig:
 
     # discount per control step, as V-MPO's; 0.99 in legged_gym
     gamma: float = 0.95
-    # of Adam at the start; 1e-3 in legged_gym
+    # initial learning rate of Adam; 1e-3 in legged_gym
     learning_rate: float = 3e-4
     # KL of an update that the learning rate adapts to [nats]; 0.01 in legged_gym
     desired_kl: float = 0.02
@@ -108,7 +108,7 @@ class Learner(Resumable, ABC):
         one_step = map_tree(lambda leaf: leaf[None], observations)
         mean, std, state, _ = self.acting(one_step, state, is_first[None])
         distribution = Gaussian(mean, std)
-        actions = distribution.draw(generator)
+        actions = distribution.sample_detached(generator)
         return actions[0], distribution.log_prob(actions)[0], state
 
     def learn(

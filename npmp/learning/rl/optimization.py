@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from npmp.core.host_waits import is_asynchronous
+
 # limit on one robot's gradient norm over the median of all [D]
 MAX_RATIO = 5.0
 
@@ -52,7 +54,12 @@ def _limit_to_median(gradient: Tensor) -> Tensor:
     return torch.where(scale > 0.0, gradient * scale, 0.0)
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer, max_norm: float) -> float:
+def adam(weights: Iterable[Tensor], device: torch.device) -> torch.optim.Adam:
+    """Adam for `descend`; on a GPU the fused one, with which a skipped step waits for nothing."""
+    return torch.optim.Adam(weights, fused=is_asynchronous(device))
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, max_norm: float) -> Tensor:
     """One step of the optimizer with a clipped gradient; returns the norm before clipping.
 
     Skipped if the norm is not finite.
@@ -60,8 +67,12 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer, max_norm: float) -> 
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    norm = nn.utils.clip_grad_norm_(weights, max_norm).item()
-    if math.isfinite(norm):
+    norm = nn.utils.clip_grad_norm_(weights, max_norm)
+    if optimizer.defaults.get("fused"):
+        # as torch.amp.GradScaler skips a step
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif math.isfinite(norm):
         optimizer.step()
     return norm
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CLIP = 0.2  # of the probability ratio and of the change in value [Schulman et al. 2017]
+CLIP = 0.2  # clip range of the probability ratio and of the change in value [Schulman et al. 2017]
 RATE_STEP = 1.5  # the factor by which the learning rate adapts [rsl_rl]
 RATES = (1e-5, 1e-2)  # its range [rsl_rl]
 

@@ -34,8 +34,8 @@ class Rollout(NamedTuple):
     truncated: Tensor
     # tree [T, B, ...], of the critic
     critic_observations: Tree
-    # of the critic, at each step's true successor, before any reset; used where the next row is
-    # another state: at truncated steps and in the last row
+    # observation of the critic at each step's true successor, before any reset; used where the next
+    # row is another state: at truncated steps and in the last row
     next_observations: Tree
     # tree [B, ...], the policy's recurrent state before step 0
     initial_state: Tree

@@ -50,7 +50,7 @@ def top_half(advantages: Tensor) -> Tensor:
 
 
 def policy_weights(advantages: Tensor, selected: Tensor, temperature: Tensor) -> Tensor:
-    """psi_k = exp(A_k / eta_k) / sum over the selected of it, 0 elsewhere; [T, B, K]."""
+    """psi_k = exp(A_k / eta_k), normalized over the selected steps, 0 elsewhere; [T, B, K]."""
     scaled = _scaled(advantages.detach(), selected, temperature.detach())
     return torch.softmax(scaled.flatten(0, -2), 0).reshape(advantages.shape)
 

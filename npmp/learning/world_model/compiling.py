@@ -22,6 +22,11 @@ def compiled(step: Callable[..., Any], enabled: bool) -> Callable[..., Any]:
     """
     if not enabled:
         return step
+    # for the compiler, which set_deterministic_debug_mode does not reach
+    torch.use_deterministic_algorithms(
+        torch.are_deterministic_algorithms_enabled(),
+        warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     compiled_step = torch.compile(step, dynamic=False)
 
     def call(carry: Any, *inputs: Any) -> Any:

@@ -72,9 +72,9 @@ class ImaginedLosses(NamedTuple):
     style: Tensor  # `TaskLoss.style`
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
-    kl: Tensor  # of the policy to its prior, per step [nats]
+    kl: Tensor  # KL of the policy to its prior, per step [nats]
     behavior: Tensor  # weight of the behaviour prior in it
-    std: Tensor  # of the policy's latents
+    std: Tensor  # standard deviation of the policy's latents
     posture: Tensor  # distance from upright postures
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
     # squared motor currents, summed over joints [A^2]; 0 without a model of them
@@ -253,6 +253,6 @@ def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotStat
         return states
     horizon, robots = states.root_pos.shape[:2]
     each: Any = RobotState(*(part.flatten(0, 1) for part in states))
-    about = ground.about_feet(each, patch.repeat(horizon, 1))
-    under = about.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
+    surrounding = ground.about_feet(each, patch.repeat(horizon, 1))
+    under = surrounding.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
     return states.above(under.mean(-1).view(horizon, robots))

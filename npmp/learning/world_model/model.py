@@ -21,11 +21,11 @@ _CURRENT_UNITS = 128  # hidden units of the head for the motors' currents [D]
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 
-    Inputs of the MLP: the robot's state without horizontal position and heading, the new setpoint
-    relative to the joints, heights and velocities of the points under the feet, the randomized
-    physics parameters (`RobotBatch.physics`), and on rough ground the heights around the feet.
-    Outputs: the 6 + nu velocities, mean over the step and at its end, minus those at its start, in
-    the root frame at the start. Poses follow by kinematics.
+    Inputs of the MLP are the robot's state without horizontal position and heading, the new
+    setpoint relative to the joints, and heights and velocities of the points under the feet.
+    Further inputs are the randomized physics parameters (`RobotBatch.physics`), and on rough ground
+    the heights around the feet. Outputs: the 6 + nu velocities, mean over the step and at its end,
+    minus those at its start, in the root frame at the start. Poses follow by kinematics.
     """
 
     home: Tensor
@@ -93,9 +93,9 @@ class WorldModel(nn.Module):
         return features, heights[..., 1:].flatten(1) / _MAX_HEIGHT_M
 
     def _foot_motion(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the points under the feet: clamped heights above the ground (n, F, K, 1), on rough
-        ground above each of `ABOUT_FEET` (n, F, K, 5) [m]; velocities in the root frame (n, F, K,
-        3) [m/s]."""
+        """Features of the points under the feet: clamped heights above the ground (n, F, K, 1), on
+        rough ground above each of `ABOUT_FEET` (n, F, K, 5) [m]; velocities in the root frame (n,
+        F, K, 3) [m/s]."""
         position, velocity = self.feet.moving(state.joint_pos, state.joint_vel_end)
         angular = state.root_ang_end[:, None, None].expand_as(position)
         rotational = torch.linalg.cross(angular, position)
@@ -103,8 +103,8 @@ class WorldModel(nn.Module):
         up = (position * state.root_rot[:, None, None, 2]).sum(-1)
         heights = (up + state.root_pos[:, 2, None, None] - self.feet.radius).unsqueeze(-1)
         if self.ground_size:
-            about = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
-            heights = heights - about.unsqueeze(-2)
+            surrounding = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
+            heights = heights - surrounding.unsqueeze(-2)
         return heights.clamp(-_MAX_HEIGHT_M, _MAX_HEIGHT_M), velocities
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from mocap_data.files import atomic_path
 from npmp.core import artifact
 from npmp.core.progress import counted
 from npmp.envs.state import RobotState, differentiate
-from npmp.learning.rl.optimization import descend
+from npmp.learning.rl.optimization import adam, descend
 from npmp.learning.world_model.compiling import compiled
 from npmp.learning.world_model.losses import current_loss, model_loss
 from npmp.learning.world_model.model import WorldModel
@@ -35,8 +35,9 @@ class ModelFit:
             # recompilations of earlier trainers in this process count towards the limit
             torch.compiler.reset()
         self.frozen = copy.deepcopy(model).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(model.parameters())
-        self.skipped = 0  # updates skipped in the last call
+        self.optimizer = adam(model.parameters(), model.home.device)
+        # updates skipped in the last call, ()
+        self.skipped = torch.zeros((), dtype=torch.long)
         self.pretrained = False
         self._advance = compiled(model.advance, compile)
 
@@ -79,8 +80,8 @@ class ModelFit:
         """Fit the model by gradient steps; updates: by default an iteration's. Returns metrics of
         the last."""
         self.optimizer.param_groups[0]["lr"] = lr
-        metrics: dict[str, float] = {}
-        self.skipped = 0
+        log: dict[str, Tensor] = {}
+        self.skipped = torch.zeros_like(self.skipped)
         for _ in counted(self.updates if updates is None else updates):
             window = replay.windows(self.batch, WINDOW, generator)
             loss, log = model_loss(self._advance, window)
@@ -88,6 +89,6 @@ class ModelFit:
             if self.model.currents is not None:
                 log["model_current"] = current_loss(self.model, window)
                 loss = loss + log["model_current"]
-            self.skipped += not math.isfinite(descend(loss, self.optimizer, CLIP_GRAD))
-            metrics = {name: value.item() for name, value in log.items()}
-        return metrics
+            norm = descend(loss, self.optimizer, CLIP_GRAD)
+            self.skipped = self.skipped + ~norm.isfinite()
+        return {name: value.item() for name, value in log.items()}

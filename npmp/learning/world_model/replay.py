@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core.host_waits import is_asynchronous
 from npmp.core.state import pack, unpack
 from npmp.core.tree import Tree, map_tree
 from npmp.skills.nets import DecoderState
@@ -92,7 +93,15 @@ class ReplayBuffer:
     def _sample_where(
         self, mask: Tensor, batch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor] | None:
-        """Random slots and robots where `mask` (filled, n) is true; None if it never is."""
+        """Random slots and robots where `mask` (filled, n) is true; None if it never is, or on a
+        GPU any."""
+        if is_asynchronous(self.device):
+            # the number of true entries up to each, and of all
+            count = mask.flatten().cumsum(0)
+            share = torch.rand(batch, generator=generator, device=self.device, dtype=torch.float64)
+            at = torch.searchsorted(count, (share * count[-1]).long() + 1)
+            at = at.clamp(max=len(count) - 1)
+            return at // self.num_envs, at % self.num_envs
         indices = torch.nonzero(mask)
         if not len(indices):
             return None

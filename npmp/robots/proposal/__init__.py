@@ -124,7 +124,7 @@ def propose(
 
 
 def _propose_name(mjcf: Path, model_name: str) -> str:
-    """The file's name; of files like NAME/urdf/robot.urdf the folder's, else the model's own."""
+    """The file's name; for files like NAME/urdf/robot.urdf the folder's, else the model's own."""
     folders = [folder.name for folder in mjcf.resolve().parents[:3]]
     names = [mjcf.stem]
     if not _words(folders[0]):

@@ -1,13 +1,13 @@
 """kp, kd, torque limits and rotor inertia: the model's, else guessed joint by joint.
 
 Legs carry the robot: one stiffness for all their joints, from its weight, raised until it stands.
-Every other joint carries its subtree: it holds that level with 0.1 rad of sag, at 5 Hz or more with
-its inertia at home, critically damped. One stiffness for all would make wrists of 4e-4 kg m2
-oscillate at 300 Hz, too fast for the physics step.
+Every other joint holds its subtree level with 0.1 rad of sag, at 5 Hz or more with its inertia at
+home, critically damped. One stiffness for all would make wrists of 4e-4 kg m2 oscillate at 300 Hz,
+too fast for the physics step.
 
 Where the model has a torque limit, kp is half of it per radian, as usual for legged robots, and
 raised for legs until they stand; other joints that would not hold their load become stiffer, up to
-the whole torque at 0.3 rad.
+the full torque at 0.3 rad.
 
 The rotors of ankles and wrists have more inertia than foot and hand. Without a value in the model
 (armature 0) it is 1 kg m2 per 7,500 Nm of torque, within a factor of two of legged robots' drives,
@@ -33,7 +33,7 @@ from npmp.robots.proposal.draft import Draft, pairs
 from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.robot import Robot, build
 
-# of a knee under the robot's weight; ANYmal B's is 0.14
+# sag of a knee under the robot's weight [rad]; 0.14 for ANYmal B
 _SAG_RAD = 0.1
 # share of its height that the base may sink under guessed gains; ANYmal B's 0.05, a Go2's with its
 # usual gains 0.24

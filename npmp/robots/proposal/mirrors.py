@@ -47,7 +47,7 @@ def find_mirrors(draft: Draft, where: Path) -> None:
         draft.note("left_right", "none", reason)
     swap = _swaps(draft, _ENDS) if draft.quadruped else []
     if swap and _tried(draft, where, "front_back", {"normal": "x", "swap": swap}):
-        draft.note("front_back", "none: front and back are no mirror images")
+        draft.note("front_back", "none: front and back are not mirror images")
         del table["front_back"]
 
 
@@ -98,7 +98,7 @@ def _even_home(draft: Draft, where: Path, name: str) -> None:
     upper = np.maximum(images[1], robot.joint_upper)
     wider = (lower < robot.joint_lower - 1e-6) | (upper > robot.joint_upper + 1e-6)
     if np.any(np.isfinite(draft.ranges()[0]) & wider):
-        # the model's own limits are no mirror images
+        # the model's own limits are not mirror images
         return
     rows = zip(draft.content["joints"].values(), home, lower, upper, strict=True)
     for row, joint, low, high in rows:

@@ -15,7 +15,7 @@ from npmp.robots.proposal.shapes import end_of_leg, is_round, sole_geoms
 
 # [rad/s]
 _VELOCITY = 15.0
-# of a leg's length while standing
+# share of a leg's length while standing
 _STRETCH = 0.9
 
 

@@ -177,7 +177,7 @@ def _wandering(wander: Mapping[str, Any] | None) -> str:
         return ""
     row = wander["latents"]
     if "up_s_mean" not in row:
-        raise InputError("wander= is of an older npmp skill wander: run it again")
+        raise InputError("wander=: from an older npmp skill wander; run it again")
     splits = {"validation": ", held out", "train": ", trained on"}
     starts = f"{wander['starts']}{splits.get(str(wander.get('split')), '')}"
     return (

@@ -31,7 +31,7 @@ class HighLevelConfig:
     input_width: int = 128  # input norm; 256 in the paper
     hidden_width: int = 128  # two layers; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
-    initial_std: float = 0.35  # of z_t; 0.5 in the paper; the prior's step has 0.312 at alpha 0.95
+    initial_std: float = 0.35  # std of z_t; 0.5 in the paper; 0.312 of the prior at alpha 0.95
     # correlation of an AR(1) prior to start from and be regularized towards; 0: white; null: the
     # module's prior
     alpha: float | None = None

@@ -25,14 +25,14 @@ JOINT_SCALE = 0.5
 class NetConfig:
     """Sizes of the skill module's networks. Raises: ValueError for values out of range."""
 
-    latent_dim: int = 32  # the paper's relatives use 60
+    latent_dim: int = 32  # 60 in related work
     alpha: float = 0.95  # correlation of the AR(1) prior, eq. 5
     encoder_width: int = 256  # two hidden layers; 1024 in the paper
     decoder_width: int = 128  # input norm and both branches; 256 in the paper
     lstm_width: int = 128  # 256 in the paper
-    # of latents, by its name in `npmp.skills.priors.PRIORS`
+    # prior of latents, by its name in `npmp.skills.priors.PRIORS`
     prior: str = "ar1"
-    # of a prior other than ar1, whose setting is alpha
+    # settings of another prior than ar1, whose setting is alpha
     prior_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

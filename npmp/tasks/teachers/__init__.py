@@ -1,1 +1,1 @@
-"""Scripts that show a policy how a task is done."""
+"""Scripted teachers."""

@@ -1,8 +1,8 @@
-"""A scripted dribbler: velocity commands to a walking policy, made of where ball and target are.
+"""A scripted teacher for dribbling: velocity commands to a walking policy, from the positions of
+ball and target.
 
-It goes around the ball to a place behind it, seen from the target, in which a fore foot stands
-behind the ball; and on through the ball. Every command follows from what the robot sees now;
-nothing is remembered.
+The robot walks around the ball to a place opposite the target, with a fore foot behind the ball,
+and then through the ball. Commands depend on the current observation only.
 """
 
 from __future__ import annotations
@@ -17,42 +17,41 @@ from torch import Tensor
 from npmp.core import ranges
 from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
-from npmp.envs.scripts import register
 from npmp.tasks.velocity import COMMAND_NAMES
 
 
 @dataclass(frozen=True)
 class DribbleScriptConfig:
-    """How ANYmal dribbles [D: by evolution in simulation, docs/learning.md].
-    Raises ValueError for values out of range."""
+    """Settings of the script, for ANYmal [D: by evolution strategies in simulation,
+    docs/learning.md]. Raises ValueError for values out of range."""
 
-    # the robot goes to a place this far behind the ball [m],
+    # distance of the place behind the ball [m]
     reach: float = 0.373
-    # and this far to the side, where a fore foot is [m]
+    # lateral offset of the place, that of a fore foot [m]
     side: float = 0.274
-    # radius of the way around that place to the right direction [m]
+    # radius of the path around the place [m]
     circle: float = 0.098
-    # from here on the robot counts as behind the ball [m],
+    # distance from which the robot counts as behind the ball [m]
     behind: float = 0.382
-    # where it is so near to the line through the place [m],
+    # largest lateral distance from the line through the place, to count as behind the ball [m]
     corridor: float = 0.104
-    # and heads for where the line is so far ahead of it [m]
+    # look-ahead along that line [m]
     look: float = 0.261
-    # within about this distance of the place it turns to the target, beyond to where it goes [m]
+    # distance from the place below which the robot faces the target, beyond it its direction [m]
     facing: float = 2.11
-    # yaw rate per radian [1/s]
+    # yaw rate per heading error [1/s]
     turn: float = 4.03
     # speed at the ball [m/s]
     near: float = 0.376
-    # added to it per metre from ball to target [1/s]
+    # increase of that speed per metre from ball to target [1/s]
     near_rise: float = 0.056
     # speed away from the ball [m/s]
     far: float = 1.37
-    # the robot is away where the ball is farther than this [m]
+    # distance beyond which the robot counts as away from the ball [m]
     near_m: float = 0.903
-    # a ball so near to its target is left alone [m]
+    # distance from ball to target below which the robot stands [m]
     done: float = 0.177
-    # lowest commands (forward, lateral, yaw rate) that the walking policy obeys
+    # lowest commands of the walking policy (forward, lateral, yaw rate)
     lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
     # highest commands
     highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
@@ -63,12 +62,11 @@ class DribbleScriptConfig:
         ranges.not_negative(self, "near_rise")
         pairs = list(zip(self.lowest, self.highest, strict=True))
         if not all(low < 0.0 < high for low, high in pairs):
-            raise ValueError(f"lowest and highest need numbers below and above 0, got {pairs}")
+            raise ValueError(f"lowest, highest: expected values below and above 0, got {pairs}")
 
 
-@register
 class DribbleScript:
-    """The script as a policy of velocities, below which a walking policy dribbles."""
+    """The script as a policy whose output is velocity commands."""
 
     name: ClassVar[str] = "dribble"
     config_type: ClassVar[type] = DribbleScriptConfig
@@ -82,13 +80,14 @@ class DribbleScript:
         return ()
 
     def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
-        """As `Script.step`; without gradient: at other places of the ball it leaps."""
+        """As `Script.step`, without gradient, as the output is discontinuous."""
         ball, target = observation.task.split(2, -1)
         with torch.no_grad():
             return dribble_command(ball, target, self.config), state
 
     def features(self, task: Tensor) -> Tensor:
-        """Ball, and the way from it to the target, (..., 4) within circles of radius 1."""
+        """Positions of the ball, and of the target relative to it, (..., 4), squashed into the unit
+        circle."""
         ball, target = task.split(2, -1)
         return torch.cat((_squashed(ball), _squashed(target - ball)), -1)
 
@@ -106,7 +105,7 @@ def dribble_command(ball: Tensor, target: Tensor, config: DribbleScriptConfig) -
     forward, left = heading.split(1, -1)
     close = (1.0 - _length(ball) / c.near_m).clamp(0.0, 1.0).sqrt()
     velocity = (c.far + close * (c.near - c.far + c.near_rise * to_go)) * course
-    # slower rather than in another direction
+    # limit the speed, keep the direction
     lowest = ball.new_tensor(c.lowest[:2])
     highest = ball.new_tensor(c.highest[:2])
     allowed = torch.where(velocity > 0.0, highest, -lowest) / velocity.abs().clamp(min=1e-9)
@@ -116,9 +115,9 @@ def dribble_command(ball: Tensor, target: Tensor, config: DribbleScriptConfig) -
 
 
 def _to_place(root: Tensor, c: DribbleScriptConfig) -> tuple[Tensor, Tensor]:
-    """The course (n, 2), of length 1, and the distance (n, 1) [m] to the nearer of the two places.
+    """Direction (n, 2), a unit vector, and distance (n, 1) [m] to the nearer of the two places.
 
-    root: (n, 2), the robot relative to the ball, the target in the direction of (1, 0).
+    root: (n, 2) position of the robot relative to the ball, with the target in direction (1, 0).
     """
     x, y = root.split(1, -1)
     # a left fore foot stands behind the ball where the root is to its right; both places as columns
@@ -133,11 +132,11 @@ def _to_place(root: Tensor, c: DribbleScriptConfig) -> tuple[Tensor, Tensor]:
 
 
 def _field(x: Tensor, y: Tensor, circle: float) -> Tensor:
-    """A course (n, 2) from anywhere, (n, 1) twice, to zero, to arrive in the direction of (1, 0):
-    the univector field of Kim et al. 2004.
+    """Directions (n, 2) at x and y (n, 1) that lead to the origin and arrive there in direction (1,
+    0): the univector field of Kim et al. 2004.
 
-    On the left of the goal it turns around a circle on its left, on the right around one on its
-    right: two columns.
+    Left of the goal the path turns around a circle on the left, right of it around one on the
+    right.
     """
     sides = y.new_tensor((1.0, -1.0))
     off = y - circle * sides
@@ -159,12 +158,11 @@ def _length(vector: Tensor) -> Tensor:
 
 def _turned(vector: Tensor, by: Tensor) -> Tensor:
     """Vectors (n, 2) turned by the angles of unit vectors (n, 2): the product of complex numbers,
-    which ONNX has none of."""
+    which ONNX lacks."""
     x, y = vector.split(1, -1)
     return x * by + y * by.flip(-1) * by.new_tensor((-1.0, 1.0))
 
 
 def _squashed(point: Tensor) -> Tensor:
-    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
-    |p|)."""
+    """Points (..., 2) [m] squashed into the unit circle: p / (0.3 + |p|)."""
     return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))

@@ -18,8 +18,8 @@ from npmp.tasks import Dribble, Walk
 def policies_of(
     robot: Robot, policy: str | None, module: str | None, task_name: str | None
 ) -> tuple[dict[str, Composition], SkillModule]:
-    """Load policies by task, the named one and shipped ones of the robot, and the module: the named
-    one, the policy's, or a shipped one.
+    """Load the named policy and the robot's shipped ones by task, and the module: the named one,
+    the policy's, or a shipped one.
 
     Args:
       task_name: another task for the named policy.

@@ -61,7 +61,7 @@ class World:
 
     # one of `GROUNDS`, in modes with rough ground
     terrain: str = "flat"
-    # of the terrain; 0: flat
+    # level of the terrain; 0: flat
     level: float = 0.5
     # the name of a preset
     randomization: str = "none"

@@ -1,8 +1,8 @@
 """Serve the page and its websockets on one port, so that one ssh tunnel suffices.
 
-viser serves its page and websocket on its own port and accepts no other websocket. This server, in
-front of it, serves the page, the viewers' requests (`/steer`) and `/health`, and relays between
-viser and its page (`/view/...`), without the drags and clicks of viewers that do not steer.
+viser serves its page and websocket on its own port and accepts no other websocket. This server is
+its proxy: it serves the page, the viewers' requests (`/steer`) and `/health`, and relays between
+viser and its page (`/view/...`). It drops drags and clicks of viewers that do not steer.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Server:
         }
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + VIEW_HEAD, 1))
-        self._errors: list[OSError | UnicodeError] = []  # of binding the port
+        self._errors: list[OSError | UnicodeError] = []  # error of binding the port
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         serving = self._loop.run_until_complete

@@ -47,7 +47,7 @@ def environment(backend: str) -> dict[str, str]:
 
 
 def reason(code: int, stderr: str) -> str:
-    """Why a rendering process failed, by its exit code and stderr."""
+    """The reason why a rendering process failed, by its exit code and stderr."""
     if code < 0:
         return f"the process died of signal {-code}"
     errors = [line for line in stderr.strip().splitlines() if line.strip()]

@@ -88,7 +88,7 @@ class Caption:
         pen = ImageDraw.Draw(sheet)
         radius = 0.35 * small
         middle = 0.5 * self.size[0]
-        # of the last name, left and right
+        # bottom of the last name, left and right
         lowest = {-1: 0.0, 1: 0.0}
         pixels = {name: self._pixel(mark) for name, mark in self.shot.marks.items()}
         for name, (x, y) in sorted(pixels.items(), key=lambda item: item[1][1]):

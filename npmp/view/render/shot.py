@@ -167,7 +167,7 @@ class Shot:
 
     @property
     def azimuth(self) -> float:
-        """Of the camera in the world [deg]."""
+        """Azimuth of the camera in the world [deg]."""
         return math.degrees(rotations.yaw(self.qpos[0, 3:7])) + self.view.azimuth
 
     @cached_property

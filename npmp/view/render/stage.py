@@ -22,7 +22,7 @@ SHADOW_PIXELS = 2048
 EXTENT_M = 3.5
 # range of shadows around the point looked at [m]
 SHADOW_M = 2.2
-# of a translucent robot: opacity, and colour of its collision shapes
+# opacity of a translucent robot, and colour of its collision shapes
 GLASS_ALPHA = 0.35
 COLLISION = (0.95, 0.45, 0.05, 0.30)
 # above and at the horizon

@@ -21,7 +21,7 @@ def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Sect
     if not rows:
         return None
     on_robots = (
-        "Robots with one constant command each, after a second with another. Joints: 99.9th "
+        "Each robot has one constant command, after a second with another. Joints: 99.9th "
         "percentile of the fastest joint, relative to its velocity limit. Module, recorded: lift "
         "(cm) and standing speed (m/s) of the worst foot, and opposite, of the module while it "
         "tracks recordings at about that velocity, and of these recordings."

@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, float, int]] = {
     "jerk_rms": ("jerk (rad/s³)", 1.0, 0),
     "leg_orientation_deg": ("legs off (deg)", 1.0, 1),
 }
-# how motions are aggregated, by key; by default the mean weighted by time
+# aggregation of motions, by key; by default the mean weighted by time
 SUMMED = {
     "rms_marker_m": "rms",
     "max_marker_m": "max",
@@ -90,7 +90,7 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
     if splits:
         headings.append("split")
     meanings = {COLUMNS[key][0]: MEANINGS[key] for key in keys if key in MEANINGS}
-    meanings["weight"] = "how often training samples this motion, relative to the others"
+    meanings["weight"] = "frequency with which training samples this motion, relative to the others"
     return Table(headings, rows, last, sortable=True, meanings=meanings)
 
 

@@ -29,11 +29,11 @@ MAX_METRICS = 60
 WALKING = "walking on command"
 LOST = (
     "A clip is tracked while the mean difference of body coordinates [m] plus that of joint angles "
-    f"[rad] is at most {RewardConfig().termination_threshold:g} (eq. 2). Beyond, it is lost: the "
-    "trial ends, and later frames are not evaluated."
+    f"[rad] is at most {RewardConfig().termination_threshold:g} (eq. 2). Beyond this the clip is "
+    "lost: the trial ends, and later frames are not evaluated."
 )
 MEANINGS = {
-    "tracked (%)": "share of the clip before it is lost; of all clips, the share of their time",
+    "tracked (%)": "share of the clip before it is lost; for all clips, the share of their time",
     "tracked (s)": "time before the clip is lost",
     "base deviation, mean (cm)": "distance of the robot's base from the reference's while tracked",
     "max (cm)": "the largest distance of the base while tracked",
@@ -95,8 +95,8 @@ def build(
     retargeting = None
     if motions:
         lead = parts.Paragraph(
-            "How closely the robot's markers follow the recording, and how feet and joints keep to "
-            "the floor and limits."
+            "Distances of the robot's markers from the recording, contacts of feet, and joint "
+            "limits."
         )
         retargeting = parts.Section("retargeting", "Retargeting", [lead, motion_table(motions)])
     return parts.assemble(

@@ -21,7 +21,7 @@ from npmp.view.report.replay import ReplayClip, replay_section
 GAIT_S = (10.0, 16.0)
 # spacing of the replay's rough ground [m]
 GROUND_M = 0.1
-# of a task's metrics; the others are explained by their names
+# tooltips of metrics whose names are not self-explanatory
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
     "falls": "of all robots together",
@@ -50,7 +50,7 @@ MEANINGS = {
     "ball_target_median_m": "distance of the ball from its target, median over robots and time",
     "ball_target_before_jump_median_m": "the same in the last second before the target jumps",
     "ball_speed_mps": "mean",
-    "lost_per_minute": "how often the ball got too far away, per robot",
+    "lost_per_minute": "number of times that the ball got too far away, per robot",
 }
 
 
@@ -172,7 +172,7 @@ def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
 
 def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """The path from above and the distance from it, for a task with a path."""
-    course: Any = getattr(task.planner, "course", None)
+    course: Any = getattr(task.planner, "path", None)
     if course is None:
         return []
     path = course.point.cpu().numpy()

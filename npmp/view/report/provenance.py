@@ -12,7 +12,7 @@ from typing import Any
 from npmp import __version__
 from npmp.core.devices import cpus
 
-VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
+VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "mujoco_warp", "dm_control", "torch", "h5py")
 
 
 def versions() -> dict[str, str]:

@@ -121,8 +121,8 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     if math.isfinite(overall(data.motions, "float_m")):
         sunk += f"; standing feet {data.overall('float_m', 1000)} mm above"
     violations = sum(
-        float(np.nan_to_num(overall(data.motions, f"{what}_violations")))
-        for what in ("limit", "velocity")
+        float(np.nan_to_num(overall(data.motions, f"{kind}_violations")))
+        for kind in ("limit", "velocity")
     )
     return [
         *cards,
@@ -149,7 +149,7 @@ def replay_bytes(data: RetargetReport) -> float:
 
 
 def replayed(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
-    """The motions in the replay with their titles, worst first: all of a small set; of a set above
+    """The motions in the replay with their titles, worst first: all of a small set; for a set above
     `BUDGET_BYTES` the worst, median and best that last `MIN_REPLAY_S`."""
     motions = data.motions
     small = replay_bytes(data) <= BUDGET_BYTES

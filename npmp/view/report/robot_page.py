@@ -30,7 +30,7 @@ class RobotPage:
     page: Path
     # None if nothing can render here
     still: Path | None
-    # why there is no still
+    # reason for a missing still
     problem: str = ""
 
 

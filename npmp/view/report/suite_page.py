@@ -41,7 +41,7 @@ def write(
     """
     rows = result["scenarios"]
     raised = [flag for flag in result["red_flags"] if flag["raised"]]
-    clips = [clip_of(one.task, one.trial, name) for name, one in scenarios.items()]
+    clips = [clip_of(scenario.task, scenario.trial, name) for name, scenario in scenarios.items()]
     passed = sum(row["passed"] for row in rows)
     return assemble(
         out,
@@ -67,8 +67,8 @@ def _lead(result: Mapping[str, Any]) -> Paragraph:
         "A trial succeeds if the robot never falls and its mean velocity over the last "
         f"{number(result['success']['last_s'])} s is within the table's bounds of its command. "
         f"{result['robot']}, randomization {result['randomization']}, seed {result['seed']}, "
-        f"actuator={short(result['actuator'])}; robots start with a random heading, leaning and "
-        "moving a little."
+        f"actuator={short(result['actuator'])}. Robots start with a random heading, small tilt "
+        "and velocity."
     )
     if any(row["scaled"] for row in result["scenarios"]):
         text += " Commands beyond the policy's range are clipped to it."
@@ -110,7 +110,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _remedies(rows: Sequence[Mapping[str, Any]]) -> Section | None:
-    """What practice trains with, for each scenario that is not passed."""
+    """Training settings from practice for each failed scenario."""
     failed = [row for row in rows if not row["passed"]]
     if not failed:
         return None

@@ -16,7 +16,6 @@ from npmp.actuators.identification.excitation import (
 )
 from npmp.actuators.identification.stand import KINDS, stand_of
 from npmp.robots import Robot
-from tests.refusals import refusal
 
 SHORT = ExcitationConfig(seconds=8.0, lowest_hz=0.4)
 
@@ -59,13 +58,3 @@ def test_a_motion_whose_parts_touch_is_refused(
     still = ExcitationConfig(seconds=8.0, lowest_hz=0.4, amplitude=0.01)  # keeps all other limits
     with pytest.raises(InputError, match=f"amplitude=.*{robot.joint_names[4]}"):
         excitation(robot, stand_of(robot, robot.control_rate_hz), still, np.random.default_rng(0))
-
-
-def test_what_cannot_be_is_said(robot: Robot) -> None:
-    refusal(
-        "highest_hz=", excitation, robot, stand_of(robot, 16.0), SHORT, np.random.default_rng(0)
-    )
-    with pytest.raises(ValueError, match="seconds="):
-        ExcitationConfig(seconds=5.0)
-    with pytest.raises(ValueError, match="lowest_hz="):
-        ExcitationConfig(lowest_hz=9.0)

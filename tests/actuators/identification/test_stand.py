@@ -8,7 +8,6 @@ import pytest
 from npmp import robots
 from npmp.actuators.identification.stand import KINDS, stand_of
 from tests.actuators.identification.arms import RATE, arm, sweep
-from tests.refusals import refusal
 
 GRAVITY = 9.81
 
@@ -77,7 +76,3 @@ def test_a_robot_s_limbs_do_not_feel_each_other() -> None:
     position = stand.run(np.stack((stand.nominal, changed)), command, command[0]).position
     assert position[0][:, 3:] == pytest.approx(position[1][:, 3:], abs=1e-12)
     assert np.abs(position[0] - position[1])[:, :3].max() > 1e-3
-
-
-def test_the_vertical_must_be_one() -> None:
-    refusal("vertical", stand_of, robots.load("anymal_b"), 50.0, up=[0.0, 0.0, 0.0])

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import robots
 from npmp.actuators.models import ActuatorContract, make
 from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv
@@ -26,7 +25,6 @@ from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.inputs import Clock
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
-from tests.refusals import refusal
 
 HELD = RobotBatchConfig(hold="first_order")  # as the modules of ANYmal are driven
 
@@ -177,24 +175,3 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
     soft = 60.0 * (for_other + plain.home - state.joint_pos) - 5.0 * state.joint_vel_end
     torch.testing.assert_close(ideal, soft, atol=1e-3, rtol=1e-4)
     assert state.joint_vel_end.abs().max() > 0.5 and (for_ideal - for_other).abs().max() > 0.05
-
-
-def test_a_robot_with_other_legs_is_refused() -> None:
-    op3 = robots.load("op3")
-    refusal("no scripted trot for robot 'op3': it stands at", TrotTeacher, walk_env(op3, 1))
-    with pytest.raises(InputError, match="it takes four legs of three joints"):
-        TrotTeacher(walk_env(op3, 1), TrotConfig(height_m=0.27))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"swing": 0.6}, "swing"),
-        ({"support": -1.0}, "support"),
-        ({"shift_m": 2.0}, "shift_m"),
-        ({"drives": (0.0, 1.0)}, "drives"),
-    ],
-)
-def test_bad_settings_are_refused_by_name(settings: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TrotConfig(**settings)

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from mocap_data.errors import InputError
 from npmp.learning.critic import Critic
 from npmp.learning.rl import PPO, VMPO, Learner, NonFiniteGradient, PPOConfig, Rollout, VMPOConfig
 from tests.learning.rl import toys
@@ -210,15 +209,6 @@ def test_each_gradient_is_clipped_before_its_step() -> None:
     number = sum(weight.numel() for weight in before)
     assert norms["policy_grad_norm"].item() == pytest.approx(1e3 * number**0.5, rel=1e-5)
     assert length == pytest.approx(1.0, rel=1e-4)
-
-
-def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(InputError, match="epsilon_temperature"):
-        vmpo(num_objectives=3, epsilon_temperature=(0.1, 0.2))
-    with pytest.raises(ValueError, match="gamma"):
-        VMPOConfig(gamma=1.1)
-    with pytest.raises(ValueError, match="popart_step_size"):
-        VMPOConfig(popart_step_size=0.0)
 
 
 def returns_by_hand(learner: VMPO, rollout: Rollout) -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.core import checkpoint
 from npmp.core.tree import leaves
+from npmp.learning.world_model import replay as replay_module
 from npmp.learning.world_model.replay import ReplayBuffer, Step
 from npmp.skills.nets import DecoderState
 
@@ -126,8 +127,10 @@ def test_a_restored_ring_continues_equally(steps: int) -> None:
         assert torch.equal(one, two)
 
 
-def test_starts_of_robots_with_a_goal() -> None:
-    """Robot 1 is free, robot 2 from step 30 on: all other steps are sampled."""
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_starts_of_robots_with_a_goal(asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Robot 1 is free, robot 2 from step 30 on: all other steps are sampled; on a GPU, too."""
+    monkeypatch.setattr(replay_module, "is_asynchronous", lambda device: asynchronous)
     replay = ReplayBuffer(40, step())
     for t in range(55):
         replay.add(step(t, free=among(1) if t < 30 else among(1, 2)))

@@ -13,7 +13,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.evaluation.handover import load_recovery
 from npmp.tasks import dribble
-from npmp.tasks.navigate import HousePlanner
+from npmp.tasks.navigate import GlobalPlanner
 from npmp.view.play import MODES, Cast, Session, World
 from npmp.view.play.realtime import BEHIND_S, Player
 from npmp.view.play.session import MAX_PUSH, RESET_S
@@ -103,15 +103,15 @@ def test_the_robot_goes_where_one_points(cast: Cast) -> None:
     assert f"White: {near:g} m; black: {far:g} m" in session.mode.caption and session.mode.has_rooms
     heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
     assert heights.shape == (161, 161)
-    goals = torch.arange(task.planner.ways.left.shape[1])[None]
+    goals = torch.arange(task.planner.routes.distance.shape[1])[None]
 
     def left() -> torch.Tensor:
         """By the whole map, to each of the house's goals."""
         here = task.env.state.root_pos[:, None, :2].expand(-1, goals.numel(), -1)
-        return HousePlanner.way_left(task.planner, here, goals)[0]
+        return GlobalPlanner.distance_to_goal(task.planner, here, goals)[0]
 
     for goal in left().argsort()[[2, -1]]:  # a near one, then a far one
-        place, before = np.array(corner) + task.planner.ways.goals[0, goal].numpy(), left()[goal]
+        place, before = np.array(corner) + task.planner.routes.goals[0, goal].numpy(), left()[goal]
         session.mode.point(*place)
         assert session.snapshot().target == pytest.approx(tuple(place), abs=1e-3)
         steps(session, 3.0)

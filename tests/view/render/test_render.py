@@ -15,18 +15,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import dog_gait
 from npmp.robots import Robot
-from npmp.view.render import (
-    Mount,
-    ReplayClip,
-    Shot,
-    View,
-    backend,
-    camera_of,
-    check_format,
-    draw,
-    film,
-    write,
-)
+from npmp.view.render import Mount, ReplayClip, Shot, View, backend, camera_of, draw, film, write
 from npmp.view.render.drawing import BALL, BONE, TARGET
 from npmp.view.render.film import Frames
 from npmp.view.render.shot import FILLED, HALF, Camera, smoothed
@@ -258,13 +247,3 @@ def test_shots_fade_into_each_other() -> None:
     dark, bright = np.zeros((6, 2, 2, 3), np.uint8), np.full((6, 2, 2, 3), 200, np.uint8)
     joined = film._joined([dark, bright], 3)
     assert joined[:, 0, 0, 0].tolist() == [0, 0, 0, 50, 100, 150, 200, 200, 200]
-
-
-def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
-    for out in ("film.avi", "film"):
-        refusal(f"out={out}", check_format, Path(out))
-    refusal("crane", View, mode="crane")
-    refusal("elevation=-95", View, elevation=-95.0)
-    refusal("dog", Shot, robot, trot, parts=["dog"])
-    with pytest.raises(InputError, match="show=ghost"):
-        Shot(robot, replace(trot, reference=None, keypoints=None), parts=["ghost"])

@@ -230,13 +230,6 @@ def test_values_that_are_not_finite(tmp_path: Path, robot: robots.Robot) -> None
     assert "n/a" in page
 
 
-def test_one_frame(tmp_path: Path, robot: robots.Robot) -> None:
-    path = write_rollouts(tmp_path / "rollouts.h5", robot, {"still": 1})
-    data = dict[str, Any](rollouts=path, walking=walking_of(robot, 1))
-    page = report.build(tmp_path / "report.html", **data).read_text(encoding="utf-8")
-    assert packed_in(page)["clips"][0]["frames"] == 1
-
-
 def test_absolute_paths_are_removed(tmp_path: Path) -> None:
     data = dict[str, Any](
         subtitle="from /home/ada/data/x.bvh",
@@ -251,26 +244,6 @@ def test_absolute_paths_are_removed(tmp_path: Path) -> None:
 
 
 # ---- errors
-
-
-def test_a_failure_keeps_the_old_page(tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    out.write_text("old", encoding="utf-8")
-    refusal("", report.build, out, rollouts=tmp_path / "no.h5")
-    assert out.read_text(encoding="utf-8") == "old"
-
-
-def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
-    garbled = tmp_path / "garbled.h5"
-    garbled.write_bytes(b"not HDF5 at all")
-    refusal("garbled.h5", read_rollouts, garbled)
-    path = write_rollouts(tmp_path / "other.h5", robot, {"walk": 10})
-    with h5py.File(path, "r+") as file:
-        file.attrs["robot"] = "anymal_x"
-    refusal("anymal_x", report.build, tmp_path / "r.html", rollouts=path)
-    with h5py.File(path, "r+") as file:
-        del file["walk"]["reference_qpos"]
-    refusal("reference_qpos", read_rollouts, path)
 
 
 # ---- reading

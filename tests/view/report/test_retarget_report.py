@@ -20,7 +20,6 @@ import pytest
 
 from mocap_data import Clip, dog_gait
 from npmp.experiments import cli
-from npmp.experiments.retarget import report_place
 from npmp.robots import Robot
 from npmp.view import robot_shapes
 from npmp.view.report import figures, retarget_page
@@ -337,9 +336,3 @@ def until(condition: Callable[[], bool], seconds: float = 25.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.1)
-
-
-def test_where_the_report_goes() -> None:
-    out = Path("m.h5")
-    assert report_place(False, out) is report_place(None, out) is None
-    assert report_place("auto", out) == report_place(True, out) == Path("m.html")

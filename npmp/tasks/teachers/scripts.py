@@ -1,12 +1,10 @@
 """Registry of scripts: policies without weights that command a lower policy.
 
-A contract stores a script's name and settings. The library's scripts are registered when
-`npmp.tasks` is imported.
+A contract stores a script's name and settings.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
@@ -17,6 +15,7 @@ from mocap_data.errors import unknown
 from npmp.core.settings import from_mapping
 from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
+from npmp.tasks.teachers.dribbling import DribbleScript
 
 SCRIPTS: dict[str, type[Script]] = {}
 
@@ -54,8 +53,6 @@ def make(settings: Mapping[str, Any], *, at: str) -> Script:
     """Make a script from its name and settings. Raises InputError for an unknown one."""
     name = settings["name"]
     if name not in SCRIPTS:
-        importlib.import_module("npmp.tasks")
-    if name not in SCRIPTS:
         raise unknown("script", name, SCRIPTS)
     kind = SCRIPTS[name]
     return kind(from_mapping(kind.config_type, settings, at=at, ignore=("name",)))
@@ -64,3 +61,6 @@ def make(settings: Mapping[str, Any], *, at: str) -> Script:
 def settings_of(script: Script) -> dict[str, Any]:
     """Name and settings, as `make` takes them."""
     return {"name": script.name, **asdict(script.config)}
+
+
+register(DribbleScript)
