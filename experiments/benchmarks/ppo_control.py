@@ -120,18 +120,33 @@ def angular(state: RobotState, goal: Tensor) -> Tensor:
     return torch.exp(-difference.square() / TRACKING_SIGMA)
 
 
+def vertical(state: RobotState, goal: Tensor) -> Tensor:
+    """Squared velocity along the base's vertical axis."""
+    return state.root_vel[..., 2].square()
+
+
+def roll_pitch(state: RobotState, goal: Tensor) -> Tensor:
+    """Squared roll and pitch rates."""
+    return state.root_ang[..., :2].square().sum(-1)
+
+
+def flat(state: RobotState, goal: Tensor) -> Tensor:
+    """Squared sine of the base's tilt."""
+    return state.root_rot[..., 2, :2].square().sum(-1)
+
+
 def control_task(walk: Task) -> Task:
     """Walking with legged_gym's rewards, per second."""
     memory = StepMemory()
     rewards = [
-        Term("linear", linear, 1.0),
-        Term("angular", angular, 0.5),
-        Term("vertical", lambda state, goal: state.root_vel[..., 2].square(), -2.0),
-        Term("roll_pitch", lambda state, goal: state.root_ang[..., :2].square().sum(-1), -0.05),
-        Term("flat", lambda state, goal: state.root_rot[..., 2, :2].square().sum(-1), -5.0),
-        Term("torque", memory.torque, -2.5e-5),
-        Term("action_rate", memory.action_rate, -0.01),
-        Term("air_time", memory.air_time, 2.0),
+        Term(linear, 1.0),
+        Term(angular, 0.5),
+        Term(vertical, -2.0),
+        Term(roll_pitch, -0.05),
+        Term(flat, -5.0),
+        Term(memory.torque, -2.5e-5),
+        Term(memory.action_rate, -0.01),
+        Term(memory.air_time, 2.0),
     ]
     parts = replace(walk.parts, rewards=rewards, memory=[*walk.parts.memory, memory])
     return Task(walk.robot, walk.config, parts)
@@ -233,8 +248,12 @@ def measure(config: reuse.Reuse, run: Run, args: Any) -> dict[str, Any]:
     """The learning curve, and the gait of the final policy by command."""
     inputs = reuse.inputs(config, run)
     train = inputs["settings"]
-    make_task = inputs["make_task"]
     skill = SkillModule.load(inputs["module"])
+
+    def make_task() -> Task:
+        task: Task = inputs["task"](inputs["robot"], inputs["config"], inputs["motions"])
+        return task
+
     env = train.env(control_task(make_task()), train.robots_at_once, skill, run.seed)
     training = Training(env)
     trial = RepeatedTrial(make_task(), train, skill, seed=run.seed + 1000)
