@@ -42,9 +42,9 @@ from npmp.tasks.velocity import heading_velocity
 KEYS = [
     "module=anymal_b_dog",
     "task.command_range=[[-0.5,1.5],[-0.3,0.3],[-1.0,1.0]]",
-    "num_envs=1024",
+    "num_envs=256",
     "steps=20000000",
-    "evaluation.every=20",
+    "evaluation.every=40",
     "threads=1",
     "out=runs/ppo_control",
 ]
