@@ -54,30 +54,24 @@ from retarget.quality import overall_rms
 SHORT = {
     "full": {
         "retarget": ["clean=false"],
-        "imitate": ["steps=250000", "algo.overlap=true"],
+        "imitate": ["steps=160000"],
         # 82 k steps of cloning from the module, then 69 iterations
         "reuse": ["steps=152000"],
     },
     "small": {
         "retarget": ["clean=false"],
-        "imitate": ["steps=120000", "algo.overlap=true"],
+        "imitate": ["steps=80000"],
         # 41 k steps of cloning from the module, then 26 iterations
-        "reuse": [
-            *("steps=54000", "num_envs=256"),
-            *("algo.clone_updates=200", "algo.warmup_updates=200"),
-        ],
+        "reuse": ["steps=54000", "num_envs=256"],
     },
 }
 RECIPE = {
     "retarget": ["mirrors=left_right", "validation=0.1"],
     "imitate": ["steps=6000000", "split=train"],
-    "reuse": [
-        *("steps=600000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256"),
-        *("algo.overlap=true", "threads=1"),
-    ],
+    "reuse": [*("steps=300000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256", "threads=1")],
     "harden": [
         *("steps=1200000", "algo.beta=[0.02,0.02]", "algo.policy_lr=[3e-4,1e-5]"),
-        *("algo.overlap=true", "threads=1"),
+        "threads=1",
         *("randomization=paper", "randomization.pushes.least=0.5", "task.drag_weight=0.4"),
     ],
 }

@@ -79,8 +79,8 @@ class Reuse(Training):
     data: Path | None = None
     # train or validation: only the clips of that split; null: all
     split: str | None = None
-    # total number of environment steps; vmpo needs several times as many
-    steps: int = 800_000
+    # total number of environment steps; other algorithms than world_model need ten times as many
+    steps: int = 300_000
     # evaluations during training
     evaluation: ReuseEvaluation = field(default_factory=ReuseEvaluation)
     # iterations between checkpoints

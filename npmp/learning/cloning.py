@@ -21,6 +21,7 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.learning.exploration import ActionNoise
+from npmp.learning.rl.muon import Muon
 from npmp.learning.rl.optimization import descend
 from npmp.learning.schedules import linear
 from npmp.learning.world_model.behavior import BehaviorPrior
@@ -178,7 +179,7 @@ def fit_policy(
       under the policy, per step [nats].
     """
     goal, valid = labelled(demonstration, task, window)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=RATE[0])
+    optimizer = Muon(policy)
     losses: list[Tensor] = []
     steps, robots = valid.shape
     device = goal.device
@@ -262,6 +263,7 @@ def fit_behavior(
     if not len(train[0]):  # all episodes are shorter than the window: it stays the AR(1) prior
         return {}
     prior.set_examples(train[0], generator)
+    # with Muon it overfits
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
     for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)

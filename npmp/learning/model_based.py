@@ -9,6 +9,7 @@ high-level policy over a frozen decoder.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ from npmp.envs.task_env import TaskEnv
 from npmp.learning import cloning
 from npmp.learning.agents import latent_range
 from npmp.learning.exploration import ActionNoise, Redirection, step_of
-from npmp.learning.rl.optimization import adam, descend, move_average
+from npmp.learning.rl.muon import Muon
+from npmp.learning.rl.optimization import descend, move_average
 from npmp.learning.schedules import linear
 from npmp.learning.trainer import Experience, StepMeans, Trainer
 from npmp.learning.world_model.behavior import BehaviorPrior
@@ -91,8 +93,9 @@ class ModelBasedConfig:
     replay_steps: int = 128
     # control steps before the first update; the model's scales are fitted to them
     warmup_steps: int = 16
-    # updates of the model before the first of a pretrained policy, which a new model would degrade
-    warmup_updates: int = 600
+    # updates of the model before the first of a pretrained policy, which a new model would degrade;
+    # a quarter for a pretrained model
+    warmup_updates: int = 200
     # upper limit on episodes in training [s]; null: the task's episodes
     episode_s: float | None = None
     # updates of the policy per iteration
@@ -121,7 +124,7 @@ class ModelBasedConfig:
     # weight of the distance from upright postures; in imitation of robots on the prior only
     posture: float = 0.0
     # collect and fit the model on a second thread, for the next iteration's policy updates
-    overlap: bool = False
+    overlap: bool = True
     # torch.compile the inner steps: takes a minute or two at first, then faster
     compile: bool = False
 
@@ -202,7 +205,7 @@ class ModelBasedTrainer(Trainer):
         batch = c.model_batch
         self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
         self.imagination = self._imagination(recordings)
-        self.optimizer = adam(policy.weights.parameters(), device)
+        self.optimizer = Muon(policy.weights)
         is_first = torch.ones(env.num_envs, dtype=torch.bool, device=device)
         state = self.learned.initial_state(env.num_envs)
         self.carried = RolloutState(state, is_first)
@@ -334,7 +337,10 @@ class ModelBasedTrainer(Trainer):
         # a new module and its model both learn from the first iteration on
         if not (self.guided and self.new):
             with phase("warm-up: fitting the world model"):
-                figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
+                updates = c.warmup_updates
+                if self.fit.pretrained:
+                    updates = math.ceil(updates / 4)
+                figures |= self.fit(self.replay, c.model_lr[0], self.generator, updates)
         self.fit.freeze()
         return figures | {"model_goes_on": float(self.fit.pretrained)}
 
@@ -360,7 +366,7 @@ class ModelBasedTrainer(Trainer):
             with phase("warm-up: fitting the behaviour prior"):
                 figures = cloning.fit_behavior(
                     self.behavior, demonstration, self.env.task, self.generator, window=window,
-                    updates=5 * c.clone_updates,
+                    updates=12 * c.clone_updates,
                 )  # fmt: skip
             self.behavior.requires_grad_(False)
         if not self.clones:

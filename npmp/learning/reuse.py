@@ -45,7 +45,6 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     """Settings of model-based reuse [D]."""
 
     # fewer updates of the policy than of the model: with equal numbers OP3 did not learn to stay up
-    model_updates: int = 8
     policy_updates: int = 2
     replay_steps: int = 192
     warmup_steps: int = 32
@@ -74,9 +73,9 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing
     clone_steps: int = 0
-    # updates of cloning, a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
-    # prior and is regularized towards it only
-    clone_updates: int = 600
+    # updates of cloning, a twelfth of those of the behaviour prior, which overfits with more; 0: the
+    # policy starts as the AR(1) prior and is regularized towards it only
+    clone_updates: int = 80
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,7 +155,7 @@ class ReuseSettings(RunSettings):
     joint_space: bool = False
     # folder of a walking policy of the module; its commands replace the latents
     walker: Path | None = None
-    steps: int = 800_000
+    steps: int = 300_000
     # with the same commands and first starts at every evaluation
     evaluation_robots: int = 64
     # duration of each evaluation
@@ -321,7 +320,7 @@ def _plan(
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
         with phase("evaluating the untrained policy"):
             untrained = trial(trained_policy(trainer))
-        learned = {"warm_up": _warm_up(trainer, policy, seed)}
+        learned = {"warm_up": _warm_up(trainer, policy or source, seed)}
         with phase("evaluating random latents"):
             random = trial(None)
         return {"random_latents": random, "untrained": untrained, **learned}, untrained
@@ -347,10 +346,13 @@ def _plan(
     )
 
 
-def _warm_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str, float]:
-    """Warm up a trainer before its first iteration. Returns metrics."""
+def _warm_up(trainer: ReuseTrainer, learned: Path, seed: int) -> dict[str, float]:
+    """Warm up a trainer before its first iteration. Returns metrics.
+
+    learned: the folder of a policy or module, from whose world model it continues.
+    """
     if isinstance(trainer, ModelBasedTrainer):
-        return trainer.warm_up(policy)
+        return trainer.warm_up(learned)
     agent = trainer.agent
     if not isinstance(agent, LatentAgent) or agent.behavior is None:
         return {}

@@ -31,7 +31,7 @@ SMALL = f"""threads=1 checkpoint_every={EVERY} evaluation.every=2 evaluation.sta
     net.encoder_width=32 net.latent_dim=8 net.decoder_width=32 net.lstm_width=32 num_envs=16
     randomization=paper"""
 COMMANDS = {
-    "world_model": f"""{SMALL} algo.overlap=true tempos=[0.87,1.15] algo.collect_steps=8
+    "world_model": f"""{SMALL} tempos=[0.87,1.15] algo.collect_steps=8
         algo.replay_steps=64 algo.warmup_steps=16 algo.model_hidden=[32,32] algo.model_batch=32
         algo.policy_batch=16 algo.horizon=[4,4] algo.model_updates=1 algo.policy_updates=1
         steps={16 * 16 + 128 * ITERATIONS}""",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,13 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     ]
     assert summary["velocity_error"]["untrained"] != before  # its own commands and physics
     assert summary["before"]["warm_up"]["model_goes_on"] == 1.0  # though that was told no physics
+    # a new policy continues from the module's world model
+    trained = tmp_path / "module"
+    shutil.copytree(module, trained)
+    shutil.copy(tmp_path / "nominal" / "policy" / FILE, trained)
+    assert reuse(trained, tmp_path / "new", "steps=960") == 0
+    summary = json.loads((tmp_path / "new" / "summary.json").read_text())
+    assert summary["before"]["warm_up"]["model_goes_on"] == 1.0
     scales = [
         read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"]
         for run in ("nominal", "later")

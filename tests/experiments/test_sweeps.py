@@ -170,10 +170,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[st
     [
         ("{}", "sweep lacks launcher, jobs"),
         ("[", "no valid JSON"),
-        (
-            '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',
-            "jobs.json",
-        ),
+        ('{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}', "jobs.json"),
     ],
 )
 def test_a_damaged_sweep_is_one_line(text: str, message: str, refused: Says) -> None:
@@ -194,10 +191,7 @@ def test_a_damaged_sweep_is_one_line(text: str, message: str, refused: Says) -> 
         ({"name": "logs"}, "'logs'"),
         ({"config": {"out": ".."}}, "out=.."),
         ({"config": {"out": "s", "data": "x", "algo": 3}}, "algo must be a mapping with a name"),
-        (
-            {"config": {"out": "m.h5", "report": "/tmp/page.html"}},
-            "report=/tmp/page.html",
-        ),
+        ({"config": {"out": "m.h5", "report": "/tmp/page.html"}}, "report=/tmp/page.html"),
     ],
 )
 def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(

@@ -54,23 +54,20 @@ def _limit_to_median(gradient: Tensor) -> Tensor:
     return torch.where(scale > 0.0, gradient * scale, 0.0)
 
 
-def adam(weights: Iterable[Tensor], device: torch.device) -> torch.optim.Adam:
-    """Adam for `descend`; on a GPU the fused one, with which a skipped step waits for nothing."""
-    return torch.optim.Adam(weights, fused=is_asynchronous(device))
-
-
 def descend(loss: Tensor, optimizer: torch.optim.Optimizer, max_norm: float) -> Tensor:
     """One step of the optimizer with a clipped gradient; returns the norm before clipping.
 
-    Skipped if the norm is not finite.
+    Skipped if the norm is not finite; on an asynchronous device, where asking would wait, the
+    gradient is then zero.
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     norm = nn.utils.clip_grad_norm_(weights, max_norm)
-    if optimizer.defaults.get("fused"):
-        # as torch.amp.GradScaler skips a step
-        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+    if is_asynchronous(norm.device):
+        for weight in weights:
+            if weight.grad is not None:
+                weight.grad = torch.where(norm.isfinite(), weight.grad, 0.0)
         optimizer.step()
     elif math.isfinite(norm):
         optimizer.step()

@@ -6,13 +6,14 @@ import copy
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mocap_data.files import atomic_path
 from npmp.core import artifact
 from npmp.core.progress import counted
 from npmp.envs.state import RobotState, differentiate
-from npmp.learning.rl.optimization import adam, descend
+from npmp.learning.rl.muon import Muon
+from npmp.learning.rl.optimization import descend
 from npmp.learning.world_model.compiling import compiled
 from npmp.learning.world_model.losses import current_loss, model_loss
 from npmp.learning.world_model.model import WorldModel
@@ -35,7 +36,8 @@ class ModelFit:
             # recompilations of earlier trainers in this process count towards the limit
             torch.compiler.reset()
         self.frozen = copy.deepcopy(model).requires_grad_(False)
-        self.optimizer = adam(model.parameters(), model.home.device)
+        last = [part[-1] for part in (model.net, model.currents) if isinstance(part, nn.Sequential)]
+        self.optimizer = Muon(model, last)
         # updates skipped in the last call, ()
         self.skipped = torch.zeros((), dtype=torch.long)
         self.pretrained = False
