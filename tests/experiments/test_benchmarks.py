@@ -38,7 +38,9 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: CaptureFixture[str]) -
     assert figures["samples_per_s"] == pytest.approx(steps / spent["whole"], rel=1e-2)
     physics = spent["raw_physics"] / spent["sampler"]
     assert figures["ratio_to_raw_physics"] == pytest.approx(physics, rel=1e-2)
-    assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
+    shares = figures["sampler_share"] + figures["learner_share"]
+    # the world model is fitted beside the policy's updates, on a second thread
+    assert 0.9 < shares <= (2.0 if algo == "world_model" else 1.0)
 
 
 def test_time_is_counted_while_it_is_asked_for() -> None:
