@@ -33,10 +33,10 @@ PORT ?= 8080
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html" \
-	  "(about 9 minutes on two cores)"
+	  "(about 4 minutes on two cores)"
 	@echo "make play     steer a robot in the browser: http://127.0.0.1:8080," \
 	  "PORT=... for another port"
-	@echo "make test     lint, types and the quick tests (about 6 minutes)"
+	@echo "make test     lint, types and the quick tests (about 5 minutes)"
 	@echo "make test-all  these and the slow ones: Ray, killed runs, Chromium," \
 	  "the commands of the documentation"
 	@echo "make test-portable  the tests of numbers as another processor computes them:" \

@@ -78,7 +78,7 @@ RECIPE = {
 COMMANDED = 0.9  # share of the recorded velocities that commands cover [D]
 PUSH_N_PER_KG = 5.0  # at most, of the robot: 150 N of ANYmal's 30 kg [D]
 # a step of training as a share of `yardstick` [D]
-COST = {"imitate": 0.015, "reuse": 0.06, "harden": 0.06}
+COST = {"imitate": 0.02, "reuse": 0.026, "harden": 0.026}
 
 
 class Measured(NamedTuple):
@@ -93,10 +93,10 @@ class Measured(NamedTuple):
 
 MEASURED = {
     "full": Measured(
-        8.9, 0.11, 0.036, "8.9 minutes on two idle cores of an Intel Xeon with AVX-512, 2026-11-27"
+        3.7, 0.08, 0.032, "3.7 minutes on two idle cores of an AMD EPYC with AVX-512, 2026-11-30"
     ),
     "small": Measured(
-        4.0, 0.23, 0.032, "335 CPU-seconds on two cores of an AMD EPYC with AVX-512, 2026-11-29"
+        2.3, 0.23, 0.032, "2.3 minutes on two idle cores of an AMD EPYC with AVX-512, 2026-11-30"
     ),
 }
 
@@ -127,8 +127,8 @@ class Demo(Computing):
     robot: str = "anymal_b"
     # recordings, as of npmp retarget; gaits: generated ones, to learn a module from
     source: str | list[str] = SYNTHETIC
-    # small: of source=synthetic, in fewer steps: 4 minutes in place of 9, velocity error 0.23 in
-    # place of 0.11
+    # small: of source=synthetic, in fewer steps: 2.3 minutes in place of 3.7, velocity error 0.23
+    # in place of 0.08
     size: Literal["full", "small"] = "full"
     # further settings of the stage, as on its command line
     retarget: list[str] = field(default_factory=list)
