@@ -59,6 +59,8 @@ GIVEN = {
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
     "runs/depth_network": "python -c 'import shutil; shutil.copytree("
     f'"{ROOT}/experiments/results/eyes_stereo", "runs/depth_network")\'',
+    "experiments/examples/trotting.py": str(ROOT / "experiments/examples/trotting.py"),
+    "experiments/examples/righting.py": str(ROOT / "experiments/examples/righting.py"),
     "knee.npz": "npmp actuator import hwangbo out=knee.npz"
     " source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz",
     "motor.npz": """python -c 'import numpy as np
