@@ -21,7 +21,7 @@ from npmp.robots import Robot
 from npmp.sim import BatchSim, Simulator, add_contact_sensors, flat_scene, register
 from npmp.sim.batch import sensor_columns
 from npmp.sim.drives import Drives
-from npmp.sim.randomization import PhysicsRandomizer, PushConfig, Pusher
+from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher
 from npmp.sim.staged import StagedBatchSim
 from npmp.tasks import Walk, WalkConfig
 from tests.environments import EVERYTHING, imitation_env
@@ -60,28 +60,34 @@ def simulators(robot: Robot, n: int) -> tuple[BatchSim, StagedBatchSim]:
     return batch, StagedBatchSim(model, n, control_rate_hz=rate, num_threads=1, device=cpu)
 
 
+def randomized_steps(sim: Simulator, robot: Robot, config: PhysicsConfig) -> None:
+    """Six control steps of six robots with randomized physics and pushes; two are reset after
+    three."""
+    qpos, qvel, ctrl = random_states(robot, 6, seed=1)
+    physics = PhysicsRandomizer(sim, robot, config)
+    generator = torch.Generator().manual_seed(2)
+    pusher = Pusher(sim, 1, PushConfig(force=100.0, gap_s=0.03, duration_s=0.1), 0.02)
+    ids = torch.arange(6)
+    physics.sample(ids, generator)
+    placed(sim, qpos, qvel)
+    pusher.begin(ids, generator)
+    for k in range(6):
+        sim.step(ctrl)
+        pusher.advance(generator)
+        if k == 2:
+            some = torch.tensor([1, 4])
+            physics.sample(some, generator)
+            sim.set_state(some, qpos[some], qvel[some])
+            pusher.begin(some, generator)
+    assert pusher.force.any()
+
+
 def test_drawn_physics_and_pushes_do_the_same(robot: Robot) -> None:
     """Every field that varies, and the constants derived from them; robots that are reset in
     between."""
-    n = 6
-    qpos, qvel, ctrl = random_states(robot, n, seed=1)
-    both = simulators(robot, n)
+    both = simulators(robot, 6)
     for sim in both:
-        physics, generator = PhysicsRandomizer(sim, robot, VARIED), torch.Generator().manual_seed(2)
-        pusher = Pusher(sim, 1, PushConfig(force=100.0, gap_s=0.03, duration_s=0.1), 0.02)
-        ids = torch.arange(n)
-        physics.sample(ids, generator)
-        placed(sim, qpos, qvel)
-        pusher.begin(ids, generator)
-        for k in range(6):
-            sim.step(ctrl)
-            pusher.advance(generator)
-            if k == 2:
-                some = torch.tensor([1, 4])
-                physics.sample(some, generator)
-                sim.set_state(some, qpos[some], qvel[some])
-                pusher.begin(some, generator)
-        assert pusher.force.any()
+        randomized_steps(sim, robot, VARIED)
     assert torch.equal(both[1].qpos, both[0].qpos) and torch.equal(both[1].qvel, both[0].qvel)
 
 

@@ -18,10 +18,10 @@ from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import BatchSim, Simulator, WarpSim, add_contact_sensors, flat_scene, simulate
-from npmp.sim.randomization import PhysicsRandomizer, PushConfig, Pusher, Spread
+from npmp.sim.randomization import Spread
 from npmp.tasks import Walk, WalkConfig
 from tests.sim.test_drives import model_of, servo
-from tests.sim.test_simulators import VARIED, placed, random_states
+from tests.sim.test_simulators import VARIED, placed, random_states, randomized_steps
 
 # Float32 rounds positions of about 2 (m, rad) to 1e-7. Over 80 physics steps these errors add up
 # like a random walk to 9 * 1e-7, and 1e-5 leaves ten times as much for contacts that amplify them.
@@ -76,27 +76,10 @@ def test_both_holds_and_sensors_of_falling_robots(robot: Robot, warp: None) -> N
 
 @pytest.mark.slow
 def test_random_physics_pushes_and_resets_of_some(robot: Robot, warp: None) -> None:
-    n = 6
-    qpos, qvel, ctrl = random_states(robot, n, seed=1)
-    both = pair(robot, n)
+    both = pair(robot, 6)
     config = replace(VARIED, contact_s=(0.01, 0.03), weak_joint=0.5, armature=Spread(0.2, 0.1))
     for sim in both:
-        physics = PhysicsRandomizer(sim, robot, config)
-        generator = torch.Generator().manual_seed(2)
-        pusher = Pusher(sim, 1, PushConfig(force=100.0, gap_s=0.03, duration_s=0.1), 0.02)
-        ids = torch.arange(n)
-        physics.sample(ids, generator)
-        placed(sim, qpos, qvel)
-        pusher.begin(ids, generator)
-        for k in range(6):
-            sim.step(ctrl)
-            pusher.advance(generator)
-            if k == 2:
-                some = torch.tensor([1, 4])
-                physics.sample(some, generator)
-                sim.set_state(some, qpos[some], qvel[some])
-                pusher.begin(some, generator)
-        assert pusher.force.any()
+        randomized_steps(sim, robot, config)
     check_equal(*both)
 
 
