@@ -265,8 +265,8 @@ def train_policy(
     robot = robot or robots.load(SkillModule.load(source).contract.robot)
 
     def make_task() -> Task:
-        made: Task = kind(robot, config, motions)
-        return made.with_rewards(rewards, chosen.weights)
+        plain: Task = kind(robot, config, motions)
+        return plain.with_rewards(rewards, chosen.weights)
 
     plan = _plan(source, make_task, folder, chosen, motions, policy, teacher, seed)
     return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
