@@ -102,7 +102,7 @@ def run(config: Deploy, run: Run) -> int:
         )
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
-    _refuse_limits(config, contract)
+    _check_limits(config, contract)
     check_golden(bundle)
     policy = bundle.policy()
     watched = False
@@ -212,7 +212,7 @@ def _drive(
     return RunEnd(failure, figures, tripped, unwritten)
 
 
-def _refuse_limits(config: Deploy, contract: BundleContract) -> None:
+def _check_limits(config: Deploy, contract: BundleContract) -> None:
     """Compare a bundle with its robot's description and with the command line.
 
     Raises:

@@ -98,7 +98,7 @@ def shared_settings(config: Any, run: Run) -> dict[str, Any]:
 
 
 def caller_of(run: Run) -> Caller:
-    """The library's description of a command's run."""
+    """The `Caller` of a command: its name, settings and progress line."""
     task = run.chosen.get("task")
     named = f" task={task}" if task in plugins.loaded_tasks() else ""
     return Caller(

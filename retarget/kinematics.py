@@ -106,8 +106,11 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     joint = np.where(np.arange(count) > 0, model.body_jntadr[1:], -1)
     other = (joint >= 0) & ((number > 1) | (model.jnt_type[joint] != kinds.mjJNT_HINGE))
     if other.any():
-        name = body_names[int(other.argmax())]
-        raise InputError(f"body {name!r} has other joints than one hinge, which retargeting needs")
+        body = int(other.argmax())
+        raise InputError(
+            f"body {body_names[body]!r} has {number[body]} joints, the first of type "
+            f"{kinds(int(model.jnt_type[joint[body]])).name}; expected at most one hinge"
+        )
     jointed = joint >= 0
     depth = np.zeros(count, dtype=np.intp)
     for body in range(1, count):

@@ -228,7 +228,7 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
 def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tuple[float, Array]:
     """The rate [Hz] and the channel values (T, channels) of the text after MOTION.
 
-    first_line: of the text in the file.
+    first_line: number of the first line of text in the file, from 1.
     """
     count = _LINE.search(text)
     time = _LINE.search(text, count.end()) if count else None

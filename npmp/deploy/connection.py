@@ -134,7 +134,8 @@ class SimulatedConnection:
             return None
         state, stopped = arrived
         if stopped:
-            raise RobotStopped("the robot has stopped by itself")
+            _, reason = self.stopped or (None, "")
+            raise RobotStopped(f"the simulated robot damped itself: {reason}")
         return state
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:

@@ -102,20 +102,20 @@ def check_graph(graph: bytes, name: str) -> None:
         _check_node(node, constants, name)
 
 
-def _check_node(node: Any, constants: set[bytes], name: str) -> None:
+def _check_node(node: Any, constants: set[bytes], file: str) -> None:
     """Raises InputError for an operator that is not allowed, graphs or tensors in attributes, or a
     result of computed size."""
     operator = node.op_type.decode(errors="replace")
     if node.domain not in (b"", b"ai.onnx") or operator not in OPERATORS:
         domain = node.domain.decode(errors="replace")
         raise InputError(
-            f"'{name}': operator '{domain and domain + '.'}{operator:.40}': must be one of those "
+            f"'{file}': operator '{domain and domain + '.'}{operator:.40}': must be one of those "
             "that npmp deploy export writes"
         )
     if any(attribute.ListFields() for attribute in node.attribute):
-        raise InputError(f"'{name}': operator {operator}: graph or tensor in an attribute")
+        raise InputError(f"'{file}': operator {operator}: graph or tensor in an attribute")
     if operator in SIZED and not set(node.input[1:]) <= constants:
-        raise InputError(f"'{name}': operator {operator}: the size of its result is computed")
+        raise InputError(f"'{file}': operator {operator}: the size of its result is computed")
 
 
 def _elements(tensor: Any) -> int:

@@ -109,7 +109,7 @@ def _set_contacts(spec: mujoco.MjSpec, feet: Sequence[str]) -> None:
         geom.contype = 0
         geom.conaffinity = 1
         if geom.parent.name in feet:
-            # MuJoCo's hard defaults, whatever the ground's
+            # MuJoCo's default contacts; the priority overrides the ground's parameters
             geom.condim = 3
             geom.priority = 1
             geom.solref = [0.02, 1.0]
