@@ -206,7 +206,7 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     assert_equal_runs(whole, resumed)
     capfd.readouterr()
     assert npmp_imitate(data, tmp_path / "c", *weighed) == 2
-    assert "the drives of actuator=pd are ideal" in error_line(capfd)
+    assert "actuator=pd does not model currents" in error_line(capfd)
     assert not (tmp_path / "c").exists()
     # an imagined robot's are learned
     assert npmp_imitate(data, tmp_path / "imagined", *with_knee[1:3], "steps=4096") == 0
