@@ -18,6 +18,10 @@ from npmp.robots.model import hinges_to, in_world, posed
 SOFT_M = 0.01
 # mean speed of the feet above which a robot must lift them [m/s]
 WALKING_MPS = 0.15
+# time in which a standing robot puts down a raised foot [s]
+LANDING_S = 0.1
+# height of the ground at positions (B, ..., 3) [m]
+GroundHeight = Callable[[Tensor], Tensor]
 
 
 class Feet(nn.Module):
@@ -143,7 +147,7 @@ def stepping(
     states: RobotState,
     config: SteppingConfig,
     dt: float,
-    ground: Callable[[Tensor], Tensor] | None = None,
+    ground: GroundHeight | None = None,
 ) -> Tensor:
     """The loss on the feet (B,) over H control steps, states (H, B, ...) dt [s] apart.
 
@@ -155,11 +159,7 @@ def stepping(
     weighs = c.drag_weight or c.press_weight or c.lift_weight
     if not weighs or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
-    position = feet(states.root_pos, states.root_rot, states.joint_pos)
-    middle = 0.5 * (position[1:] + position[:-1])
-    height = middle[..., 2] - feet.radius
-    if ground is not None:
-        height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
+    position, height = _soles(feet, states, ground)
     dragged = dragging(position[:-1], position[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     # the worst foot, as a robot may step with two feet and glide on the others
@@ -171,3 +171,31 @@ def stepping(
         travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
         loss = loss + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
     return loss
+
+
+def stand_still(
+    feet: Feet, states: RobotState, dt: float, ground: GroundHeight | None = None
+) -> Tensor:
+    """Motion of the feet between H control steps, which is zero for a robot that stands,
+    (H - 1, B) [m/s]: their speed, plus their height above the ground over `LANDING_S`, mean over
+    feet.
+
+    Args:
+      states: (H, B, ...) dt [s] apart. ground: as of `stepping`.
+    """
+    position, height = _soles(feet, states, ground)
+    # the norm has no gradient at zero
+    speed = torch.sqrt((position[1:] - position[:-1]).square().sum(-1) + 1e-10) / dt
+    raised = torch.relu(height.amin(-1))
+    return (speed.mean(-1) + raised / LANDING_S).mean(-1)
+
+
+def _soles(feet: Feet, states: RobotState, ground: GroundHeight | None) -> tuple[Tensor, Tensor]:
+    """Centres of the feet's points (H, B, F, K, 3), and their height above the ground half-way
+    between control steps (H - 1, B, F, K) [m]."""
+    position = feet(states.root_pos, states.root_rot, states.joint_pos)
+    middle = 0.5 * (position[1:] + position[:-1])
+    height = middle[..., 2] - feet.radius
+    if ground is not None:
+        height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
+    return position, height

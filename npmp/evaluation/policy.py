@@ -195,9 +195,9 @@ def command_grid(command_range: CommandRange) -> Tensor:
 
 
 def lead_in(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
-    """`LEAD_S` of commands sampled as in training, then constant commands (n, 3): (T, n, 3)."""
+    """`LEAD_S` of random commands, then constant commands (n, 3): (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
-    others = env.task.commands.sample(
+    others = env.task.commands.sample_trial(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
     )
     return torch.cat(

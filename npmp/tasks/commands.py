@@ -43,6 +43,9 @@ class CommandConfig:
     command_change: float = 0.5
     # b: probability that a new component is not zero; the first one applies to recorded commands
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
+    # probability that a change is to command zero, in training only; as `rel_standing_envs` of
+    # Isaac Lab
+    command_standing: float = 0.1
 
     def __post_init__(self) -> None:
         pairs = MODEST_RANGE if self.command_range is None else self.command_range
@@ -54,7 +57,7 @@ class CommandConfig:
         for name in ("command_nonzero", "command_jitter"):
             if len(getattr(self, name)) != 3:
                 raise ValueError(f"{name} must be three numbers, for {COMMAND_NAMES}")
-        ranges.share(self, "command_change", "command_nonzero")
+        ranges.share(self, "command_change", "command_nonzero", "command_standing")
         ranges.not_negative(self, "command_jitter")
         ranges.above_zero(self, "command_period_s")
         ranges.one_of(self, "commands", SOURCES)
@@ -202,10 +205,14 @@ def sample_command(
     """A step of the command process from commands (n, 3); change=1 resamples all, as at an
     episode's start.
 
+    Where the forward component changes, `command_standing` is the probability that all components
+    become zero.
+
     recorded: sampled instead of the range, and clipped to it. All three components then change
     together, as they are correlated: a robot does not turn on the spot at full speed.
     """
     change = config.command_change if change is None else change
+    standing = change * config.command_standing
     low, high = constant(config.range, command.device).T
     if recorded is not None:
         noise = torch.randn(command.shape, generator=generator, device=command.device)
@@ -213,12 +220,14 @@ def sample_command(
         y = (recorded.sample(len(command), generator) + jitter * noise).clamp(low, high)
         chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
         w = chance[0] < change
-        z = chance[1] < config.command_nonzero[0]
+        z = (chance[1] < config.command_nonzero[0]) & (chance[0] >= standing)
         return changed_command(command, y, w, z, config.range)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
     y = low + uniform[0] * (high - low)
-    w = uniform[1] < change
-    z = uniform[2] < constant(config.command_nonzero, command.device)
+    # no further random numbers, so that trials have the commands of earlier versions
+    stands = uniform[1, :, :1] < standing
+    w = (uniform[1] < change) | stands
+    z = (uniform[2] < constant(config.command_nonzero, command.device)) & ~stands
     return changed_command(command, y, w, z, config.range)
 
 
@@ -257,10 +266,17 @@ class Commands(Goals):
     def sample(
         self, command: Tensor, generator: torch.Generator, *, change: float | None = None
     ) -> Tensor:
-        """`sample_command` with the settings of this part."""
+        """`sample_command` with the settings of this part, as in training."""
         return sample_command(
             command, self.config, generator, change=change, recorded=self._recorded
         )
+
+    def sample_trial(
+        self, command: Tensor, generator: torch.Generator, *, change: float | None = None
+    ) -> Tensor:
+        """As `sample`, without `command_standing`."""
+        config = replace(self.config, command_standing=0.0)
+        return sample_command(command, config, generator, change=change, recorded=self._recorded)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """New commands of robots ids (k,)."""
@@ -298,15 +314,16 @@ class Commands(Goals):
         return schedule[min(self._step, len(schedule) - 1)]
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
-        """Fix the commands of a trial: the process, with all changes at whole periods from the
+        """Fix the commands of a trial: `sample_trial`, with all changes at whole periods from the
         start. generator: None: back to training."""
         if generator is None:
             self.fixed = None
             return
         command = torch.zeros(len(self.current), 3, device=generator.device)
-        rows = [self.sample(command, generator, change=1.0)]
+        rows = [self.sample_trial(command, generator, change=1.0)]
         for t in range(1, steps):
-            rows.append(self.sample(rows[-1], generator) if t % self._period == 0 else rows[-1])
+            changes = t % self._period == 0
+            rows.append(self.sample_trial(rows[-1], generator) if changes else rows[-1])
         self.fix(torch.stack(rows))
 
     def fix(self, commands: Tensor) -> None:

@@ -77,10 +77,12 @@ class VelocityLossConfig:
     stride_s: float = 0.24
     # acceleration towards the command [m/s^2, m/s^2, rad/s^2]
     acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)
+    # weight of the motion of the feet at command zero [s/m]
+    stand_still_weight: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "stride_s", "acceleration")
-        ranges.not_negative(self, "step_weight", "stride_weight")
+        ranges.not_negative(self, "step_weight", "stride_weight", "stand_still_weight")
 
 
 def velocity_loss(
@@ -104,6 +106,16 @@ def velocity_loss(
     by_step = (weight.unsqueeze(-1) * each).sum(0) / weight.sum()
     by_stride = (late.unsqueeze(-1) * strides).sum(0) / late.sum()
     return config.step_weight * by_step + config.stride_weight * by_stride
+
+
+def must_stand(
+    velocity: Tensor, command: Tensor, config: VelocityLossConfig, dt: float, steps: int
+) -> Tensor:
+    """Whether a robot must stand still, (H, B) bool: its command (B, 3) is zero, and since the
+    velocity (B, 3) after the first step there was time to brake."""
+    limit = constant(config.acceleration, velocity.device) * dt
+    step = torch.arange(steps, device=velocity.device).view(-1, 1, 1)
+    return ((command == 0.0) & (velocity.abs() <= step * limit)).all(-1)
 
 
 # --- figures of a trial ---

@@ -14,7 +14,7 @@ from mocap_data.store import MotionSet
 from npmp.core import ranges
 from npmp.core.settings import PART
 from npmp.envs.camera import DepthCamera, camera_of, recorded
-from npmp.envs.feet import SteppingConfig, stepping
+from npmp.envs.feet import SteppingConfig, stand_still, stepping
 from npmp.envs.ground import GroundConfig
 from npmp.envs.images import ImageCamera
 from npmp.envs.starts import StartPoses
@@ -42,6 +42,7 @@ from npmp.tasks.velocity import (
     VelocityLossConfig,
     filtered,
     heading_velocity,
+    must_stand,
     velocity_error,
     velocity_figures,
     velocity_loss,
@@ -130,7 +131,7 @@ class FilteredVelocity(Part):
 
 
 class WalkingLoss(Part):
-    """`velocity_loss` of the velocities; `stepping`."""
+    """`velocity_loss` of the velocities, and `stand_still` at command zero; `stepping`."""
 
     def __init__(self, config: WalkConfig):
         self.config = config
@@ -140,10 +141,17 @@ class WalkingLoss(Part):
     ) -> TaskLoss:
         env = self.env
         c = self.config
-        off = velocity_loss(heading_velocity(after), goals[-1], c.course, env.dt)
-        style = stepping(
-            env.feet, after, c.stepping, env.dt, lambda at: env.ground.above(at, patch)
-        )
+        velocity = heading_velocity(after)
+        off = velocity_loss(velocity, goals[-1], c.course, env.dt)
+
+        def ground(at: Tensor) -> Tensor:
+            return env.ground.above(at, patch)
+
+        style = stepping(env.feet, after, c.stepping, env.dt, ground)
+        if c.course.stand_still_weight and len(velocity) > 1:
+            stands = must_stand(velocity[0].detach(), goals[-1], c.course, env.dt, len(velocity))
+            moved = stand_still(env.feet, after, env.dt, ground)
+            off = off + c.course.stand_still_weight * (moved * stands[1:]).mean(0)
         return TaskLoss(off, style)
 
 
