@@ -31,7 +31,7 @@ from npmp.skills.composition import over
 from npmp.skills.skill_module import SkillModule
 from npmp.view import report
 from npmp.view.report import policy_page
-from npmp.view.report.gait_section import grid_line
+from npmp.view.report.gait_section import grid_line, transitions_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +188,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
     say(f"{evaluation.task.name}: {figures}; {run.folder / 'report.html'}")
     if "grid" in result:
         say(grid_line(result["grid"]))
+    if result.get("transitions"):
+        say(transitions_line(result["transitions"]))
 
 
 def write_page(

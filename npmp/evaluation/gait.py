@@ -33,6 +33,10 @@ MOVING_MPS = 0.1
 TRACKED_ROBOTS = 64
 # duration of this trial [s]
 TRACKED_S = 20.0
+# horizontal speed of the base below which a robot stands still [m/s]
+STILL_MPS = 0.02
+# time after which a robot at command zero must stand still [s]
+STILL_S = 0.5
 # shorter swings are bounces
 MIN_SWING_S = 0.06
 # tolerance of velocities at a command, for modules and recordings [m/s, m/s, rad/s]
@@ -143,6 +147,33 @@ def gait_metrics(motion: FootMotion, pairs: Sequence[tuple[int, int]]) -> dict[s
     return rows | {"opposite_correlation": correlation}
 
 
+def standing_metrics(trial: Trial) -> dict[str, Any]:
+    """Metrics of robots at command zero from the trial's start on.
+
+    A robot stands still if all feet are in contact and its base is slower than `STILL_MPS`.
+
+    Returns: `stand_s`, the time until it does so for good, median over robots; None: never.
+    `stood`, the share of robots within `STILL_S`, which fall at no time. After `STILL_S`:
+    `base_mps`, the base's mean speed, and `feet_down`, the share of time with all feet in contact.
+    """
+    speed = trial.metrics["base"][..., 3]
+    down = (trial.metrics["feet"][..., 0] < CONTACT_M).all(-1)
+    still = down & (speed < STILL_MPS)
+    steps = len(still)
+    time = torch.arange(1, steps + 1).unsqueeze(-1)
+    last_moving = torch.where(still, 0, time).amax(0)
+    never = (last_moving == steps) | trial.fell.any(0)
+    seconds = torch.where(never, torch.inf, last_moving.double() * trial.dt)
+    median = seconds.median().item()
+    after = slice(min(round(STILL_S / trial.dt), steps - 1), None)
+    return {
+        "stand_s": median if math.isfinite(median) else None,
+        "stood": (seconds <= STILL_S + 1e-6).float().mean().item(),
+        "base_mps": speed[after].mean().item(),
+        "feet_down": down[after].float().mean().item(),
+    }
+
+
 def _phase(strides: NDArray[np.int_], touchdowns: NDArray[np.int_], longest: float) -> float | None:
     """Circular mean of the phases of touchdowns within strides; both (2, k) of step and robot.
     Strides longer than `longest` steps are pauses."""
@@ -177,8 +208,8 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
         problems.append(f"off by {error[2]:.2f} rad/s")
     if row["dead"]:
         problems.append("achieves less than half of the command")
-    if float(np.abs(command).max()) > 0.0:
-        problems += skating(row, command, base_height)
+    moves = float(np.abs(command).max()) > 0.0
+    problems += skating(row, command, base_height) if moves else restless(row)
     if row["joint_speed_share"] > 1.0:
         problems.append(f"joints at {row['joint_speed_share']:.1f} of their speed limit")
     return problems
@@ -196,6 +227,13 @@ def skating(metrics: Mapping[str, Any], command: Sequence[float], base_height: f
     if stance_speed > MAX_STANCE_MPS[0 if speed <= 0.5 else 1 if speed <= 1.0 else 2]:
         problems.append(f"a foot slides at {stance_speed:.2f} m/s in stance")
     return problems
+
+
+def restless(metrics: Mapping[str, Any]) -> list[str]:
+    """Messages for `standing_metrics` of robots that do not all stand still."""
+    if metrics["stood"] == 1.0:
+        return []
+    return [f"{100.0 * metrics['stood']:.0f} % of robots stand still within {STILL_S:g} s"]
 
 
 def worst(values: Sequence[float | None], reduce: Any) -> float:

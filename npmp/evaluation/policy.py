@@ -20,7 +20,8 @@ from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import evaluate_terrains
-from npmp.evaluation.trial import effort, run_trial
+from npmp.evaluation.transitions import evaluate_transitions
+from npmp.evaluation.trial import effort, part_of, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skills.composition import Composition
@@ -48,7 +49,8 @@ class PolicyEvaluationConfig:
     robots: int = 64
     # duration of the main trial; None: the task's
     seconds: float | None = None
-    # whether to add trials with constant commands, over a grid of the range: gait, error, falls
+    # whether to add trials with constant commands, over a grid of the range (gait, error, falls),
+    # and one that stands, walks, stops, turns about and stops
     grid: bool = False
     # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()
@@ -67,7 +69,8 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Metrics of a policy, and the main trial."""
 
-    # figures of the task, effort and gait, and the rows of `grid`, `pushes` and `grounds`
+    # figures of the task, effort and gait, and the rows of `grid`, `transitions`, `pushes` and
+    # `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task
@@ -154,6 +157,8 @@ def evaluate_policy(
         figures["grid"] = evaluate_commands(
             policy, env, commands, seconds=config.short_s, seed=seed
         )
+        env = TaskEnv(make_task(), config.robots, **env_options)
+        figures["transitions"] = evaluate_transitions(policy, env, seed=seed)
         if motions is not None:
             add_references(figures["grid"], policy.lower, task.robot, motions, **env_options)
     if config.pushes:
@@ -214,7 +219,8 @@ def evaluate_commands(
     Over the time from a second after the change of command to the first fall: `achieved`, the mean
     velocity (3,); `dead`, whether less than half of a component is achieved; the base's roll (RMS),
     pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
-    fastest and the most loaded joint over its limit; `gait.gait_metrics`; `faults`, messages.
+    fastest and the most loaded joint over its limit; `gait.gait_metrics`. At command zero
+    `gait.standing_metrics` from the change of command on. `faults`, messages.
     """
     per_command = env.num_envs // len(commands)
     robot = env.robot
@@ -222,6 +228,7 @@ def evaluate_commands(
     trial = run_trial(policy, env, seconds=LEAD_S + seconds, seed=seed, commands=schedule)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
+    constant = slice(len(schedule) - 1, None)
     pairs = gait.opposite_feet(robot)
     rows = []
     for i, command in enumerate(commands):
@@ -248,6 +255,8 @@ def evaluate_commands(
                 "torque_share": _peak(seen["torque"], robot.torque_limit),
                 **gait.gait_metrics(gait.foot_motion(trial, robots, valid), pairs),
             }
+        if not command.any():
+            row |= gait.standing_metrics(part_of(trial, constant, robots))
         row["faults"] = gait.faults(row, float(robot.home_qpos[2]))
         rows.append(row)
     return rows

@@ -53,6 +53,14 @@ def run_trial(
     return recorder.trial()
 
 
+def part_of(trial: Trial, steps: Any, robots: Any) -> Trial:
+    """Control steps and robots of a trial, by slices or tensors; `qpos` stays whole."""
+    metrics = {name: values[steps, robots] for name, values in trial.metrics.items()}
+    return trial._replace(
+        metrics=metrics, error=trial.error[steps, robots], fell=trial.fell[steps, robots]
+    )
+
+
 def effort(trial: Trial) -> dict[str, float]:
     """Effort of the drives over all steps of a trial.
 

@@ -43,8 +43,7 @@ class CommandConfig:
     command_change: float = 0.5
     # b: probability that a new component is not zero; the first one applies to recorded commands
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
-    # probability that a change is to command zero, in training only; as `rel_standing_envs` of
-    # Isaac Lab
+    # probability that a change in training is to command zero (Isaac Lab's `rel_standing_envs`)
     command_standing: float = 0.1
 
     def __post_init__(self) -> None:

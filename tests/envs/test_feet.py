@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from npmp import robots
-from npmp.envs.feet import Feet, SteppingConfig, dragging, stepping, unlifted
+from npmp.envs.feet import Feet, SteppingConfig, dragging, stand_still, stepping, unlifted
 from npmp.envs.state import RobotState, pose_from_qpos
 
 
@@ -101,3 +101,30 @@ def test_a_robot_that_turns_owes_for_its_feet_as_one_that_walks() -> None:
     states = RobotState.still(place, turned, home[7:].repeat(26, 3, 1))
     owed = stepping(feet, states, config, 0.02)
     torch.testing.assert_close(owed, torch.tensor([0.0, 1.0, 1.0]), atol=0.05, rtol=0.0)
+
+
+def test_stand_still_by_hand() -> None:
+    """Three robots in the home pose: one stands, one floats 2 cm above the ground (0.02 m / 0.1 s),
+    one glides at 0.5 m/s. On a ground 1 cm higher the second is 1 cm above it."""
+    robot = robots.load("anymal_b")
+    feet = Feet(robot)
+    home = torch.tensor(robot.home_qpos, dtype=torch.float32)
+    position = home[:3].repeat(4, 3, 1)
+    position[..., 2] -= float(feet.heights(robot.home_qpos[None]).max())
+    position[:, 1, 2] += 0.02
+    position[:, 2, 0] += 0.01 * torch.arange(4)
+    position.requires_grad_()
+    joints = home[7:].repeat(4, 3, 1)
+    states = RobotState.still(position, torch.eye(3).repeat(4, 3, 1, 1), joints)
+
+    motion = stand_still(feet, states, 0.02)
+    expected = torch.tensor([0.0, 0.2, 0.5]).repeat(3, 1)
+    torch.testing.assert_close(motion, expected, atol=2e-3, rtol=0.0)
+    higher = stand_still(feet, states, 0.02, lambda at: torch.full_like(at[..., 0], 0.01))
+    expected[:, 1] = 0.1
+    torch.testing.assert_close(higher, expected, atol=2e-3, rtol=0.0)
+
+    motion.sum().backward()
+    assert position.grad is not None and bool(position.grad.isfinite().all())
+    # lowered by 1 m the foot is 10 m/s calmer, in each of three steps between four states
+    assert position.grad[:, 1, 2].sum().item() == pytest.approx(30.0, abs=1e-3)

@@ -11,7 +11,14 @@ from npmp.envs.features import ReferenceFeatures
 from npmp.envs.reference import Reference
 from npmp.envs.task import Trial
 from npmp.evaluation import gait
-from npmp.evaluation.gait import FootMotion, faults, gait_metrics, swings, worst_foot
+from npmp.evaluation.gait import (
+    FootMotion,
+    faults,
+    gait_metrics,
+    standing_metrics,
+    swings,
+    worst_foot,
+)
 from npmp.evaluation.policy import add_references, command_grid, evaluate_commands, lead_in
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot, load
@@ -106,7 +113,31 @@ def test_faults_of_a_command() -> None:
     assert len(faults(bad, 0.5)) == 5
     assert faults({"command": [1.0, 0, 0], "falls": 3}, 0.5) == ["3 falls"]
     standing = good | {"command": [0.0, 0.0, 0.0], "achieved": [0.0, 0.0, 0.0], "lift_m": [None]}
-    assert faults(standing, 0.5) == []  # feet may stay where they are
+    # feet may stay where they are
+    assert faults(standing | {"stood": 1.0}, 0.5) == []
+    assert faults(standing | {"stood": 0.75}, 0.5) == ["75 % of robots stand still within 0.5 s"]
+
+
+def test_metrics_of_standing_by_hand() -> None:
+    """Two seconds of four robots with two feet: the first stands still from 0.4 s on; the second
+    too, but creeps at 0.04 m/s from 1 s to 1.2 s; the third keeps a foot up; the fourth falls."""
+    speed = torch.zeros(100, 4)
+    speed[:20] = 0.5
+    speed[50:60, 1] = 0.04
+    height = torch.zeros(100, 4, 2)
+    height[:, 2, 1] = 0.02
+    fell = torch.zeros(100, 4, dtype=torch.bool)
+    fell[10, 3] = True
+    base = torch.zeros(100, 4, 4)
+    base[..., 3] = speed
+    seen = {"base": base, "feet": torch.stack((height, height), -1)}
+    metrics = standing_metrics(Trial(seen, speed, fell, torch.zeros(101, 19), DT))
+    # of 0.4 s, 1.2 s, never, never
+    assert metrics["stand_s"] == pytest.approx(1.2)
+    assert metrics["stood"] == 0.25
+    # after half a second: one of four robots creeps for 10 of 75 steps, one of four has a foot up
+    assert metrics["base_mps"] == pytest.approx(0.04 * 10 / 75 / 4)
+    assert metrics["feet_down"] == 0.75
 
 
 def test_opposite_feet_are_diagonal_or_left_and_right() -> None:
@@ -164,6 +195,8 @@ def test_rows_are_metrics_of_their_robots(
         assert row["falls"] == int(trial.fell[:, mine].sum())
         up = (trial.fell[:, mine].cumsum(0) == 0)[100:]
         assert ("achieved" in row) == bool(up.any())
+        # the first command is zero
+        assert ("stood" in row) == (i == 0)
         if up.any():
             kept = trial.metrics["achieved"][100:, mine][up]
             assert row["achieved"] == pytest.approx(kept.mean(0).tolist())

@@ -138,7 +138,7 @@ def test_an_evaluation_has_the_trials_of_its_config(
         PolicyEvaluationConfig(robots=2, seconds=0.2),
         num_threads=1,
     )
-    assert set(evaluation.figures) - set(plain.figures) == {"grid", "pushes"}
+    assert set(evaluation.figures) - set(plain.figures) == {"grid", "pushes", "transitions"}
     path = changed(PathConfig(), command_range=walking.command.command_range)
     walked = evaluate_policy(
         actor,

@@ -43,9 +43,11 @@ def test_walking_is_judged_without_data(
     for key in (*parts, "falls_per_minute", "survived", "velocity_error"):
         assert isinstance(result[key], float), key
     assert [row["force_n"] for row in result["pushes"]] == [20, 40]  # type: ignore[attr-defined]
-    assert result["grid"][0]["faults"] == []  # type: ignore[index]
+    assert result["grid"][0]["command"] == [0.0, 0.0, 0.0]  # type: ignore[index]
+    phases = [row["phase"] for row in result["transitions"]]  # type: ignore[attr-defined]
+    assert phases == ["stand", "walk", "stop", "turn about", "stop"]
     page = (tmp_path / "walk" / "report.html").read_text()
-    for words in ("Gait diagram", "Command by command", "Recovery from pushes", "commanded"):
+    for words in ("Gait diagram", "Command by command", "Recovery from pushes", "turn about"):
         assert words in page
 
 

@@ -33,6 +33,7 @@ from npmp.tasks.velocity import (
     VelocityLossConfig,
     filtered,
     heading_velocity,
+    must_stand,
     reachable,
     velocity_error,
     velocity_loss,
@@ -129,7 +130,9 @@ def test_command_process_by_hand() -> None:
 
 
 def test_command_process_has_the_statistics_it_was_given() -> None:
-    config = CommandConfig(command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5))
+    config = CommandConfig(
+        command_range=RANGE, command_nonzero=(0.9, 0.25, 0.5), command_standing=0.0
+    )
     generator = torch.Generator().manual_seed(0)
     n = 40_000
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
@@ -145,6 +148,36 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
     assert active.mean().item() == pytest.approx(0.5, abs=0.02)  # the middle of (-0.5, 1.5)
     # of a uniform distribution
     assert active.std().item() == pytest.approx(2.0 / math.sqrt(12.0), abs=0.02)
+
+
+def test_training_has_commands_to_stand_and_trials_have_those_of_before() -> None:
+    """Of all new commands 0.2 are zero, and 0.8 of the others' 0.1 x 0.5 x 0.5."""
+    wide = ((-1.0, 1.0),) * 3
+    some = CommandConfig(command_range=wide, command_nonzero=(0.9, 0.5, 0.5), command_standing=0.2)
+    none = replace(some, command_standing=0.0)
+    marker = torch.full((40_000, 3), 7.0)
+
+    def sampled(config: CommandConfig, change: float) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return sample_command(marker, config, generator, change=change)
+
+    def share_of_zero(command: Tensor) -> float:
+        return (command == 0.0).all(-1).float().mean().item()
+
+    new = sampled(some, 1.0)
+    assert share_of_zero(new) == pytest.approx(0.2 + 0.8 * 0.025, abs=0.012)
+    # commands that do not become zero are the same
+    moves = (new != 0.0).any(-1)
+    assert torch.equal(new[moves], sampled(none, 1.0)[moves])
+    # in mid-episode: half of the changes
+    assert share_of_zero(sampled(some, 0.5)) == pytest.approx(0.1, abs=0.012)
+
+    commands = Commands(some)
+    commands.bind(SimpleNamespace(num_envs=40_000, dt=0.02, device=torch.device("cpu")))
+    trial = commands.sample_trial(marker, torch.Generator().manual_seed(0), change=1.0)
+    assert torch.equal(trial, sampled(none, 1.0))
+    commands.schedule(1, torch.Generator().manual_seed(0))
+    assert commands.fixed is not None and torch.equal(commands.fixed[0], trial)
 
 
 def test_schedule_changes_only_at_whole_periods() -> None:
@@ -182,7 +215,10 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     assert recorded.weight[[0, 74, 149]].tolist() == [3.0, 225.0, 300.0]
     slower = ((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0))
     config = CommandConfig(
-        command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0)
+        command_range=slower,
+        command_jitter=(0.0, 0.0, 0.0),
+        command_nonzero=(0.9, 0.0, 0.0),
+        command_standing=0.0,
     )
     generator, n = torch.Generator().manual_seed(0), 40_000
     marker = torch.full((n, 3), 7.0)
@@ -201,7 +237,10 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
     wide = ((-9.0, 9.0),) * 3
     config = CommandConfig(
-        command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0)
+        command_range=wide,
+        command_jitter=(0.05, 0.1, 0.2),
+        command_nonzero=(1.0, 1.0, 1.0),
+        command_standing=0.0,
     )
     drawn = sample_command(
         torch.zeros(40_000, 3),
@@ -361,6 +400,37 @@ def test_the_way_to_a_new_command_by_hand() -> None:
     wanted = [[0.0, 0.3, -1.0], [0.1, 0.3, -0.8], [0.2, 0.3, -0.6], [0.25, 0.3, -0.4]]
     torch.testing.assert_close(way[:, 0], torch.tensor(wanted))
     assert torch.equal(way[:, 1], command[1].expand(4, 3))
+
+
+def test_a_robot_must_stand_once_there_was_time_to_brake() -> None:
+    """At 1 m/s^2 and 2 rad/s^2, steps of 0.1 s: from rest at once, from 0.25 m/s after three steps,
+    from 0.3 rad/s after two; at another command than zero never."""
+    config = VelocityLossConfig(acceleration=(1.0, 1.0, 2.0))
+    velocity = torch.tensor([[0.0, 0.0, 0.0], [0.25, 0.0, 0.0], [0.0, 0.0, -0.3], [0.0, 0.0, 0.0]])
+    command = torch.zeros(4, 3)
+    command[3, 2] = 0.1
+    stands = must_stand(velocity, command, config, 0.1, 4)
+    assert stands.T.int().tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]
+
+
+def test_the_loss_on_standing_counts_at_command_zero(robot: robots.Robot) -> None:
+    """Two robots at rest with their feet 2 cm above the ground, 0.2 m/s; one must walk."""
+    losses = []
+    for weight in (0.0, 2.0):
+        env = walk_env(robot, 2, stand_still_weight=weight)
+        state = env.state
+        home = torch.tensor(robot.home_qpos, dtype=torch.float32)
+        height = float(env.feet.heights(robot.home_qpos[None]).max()) - 0.02
+        position = (home[:3] - torch.tensor([0.0, 0.0, height])).repeat(4, 2, 1)
+        rotation = torch.eye(3).repeat(4, 2, 1, 1)
+        states = RobotState.still(position, rotation, home[7:].repeat(4, 2, 1))
+        goals = torch.zeros(4, 2, 3)
+        goals[:, 1, 0] = 0.5
+        patch = env.ground.patch(state)
+        losses.append(env.task.imagined_loss(states, states, goals, patch).task)
+    torch.testing.assert_close(
+        losses[1] - losses[0], torch.tensor([2.0 * 0.2, 0.0]), atol=5e-3, rtol=0.0
+    )
 
 
 def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(

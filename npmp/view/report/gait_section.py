@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from npmp.evaluation.gait import worst
+from npmp.evaluation.gait import STILL_MPS, worst
 from npmp.view.report.parts import Cell, Paragraph, Section, Table, foot_labels
 
 _COMMAND = "forward, lateral, yaw"
 _COLUMNS = (_COMMAND, "achieved", "beyond the limits", "falls", "joints", "module", "recorded")
+_PHASES = (
+    "phase",
+    _COMMAND,
+    "stands still after (s)",
+    "within 0.5 s",
+    "largest error",
+    "falls",
+    "beyond the limits",
+)
 _FEET = (_COMMAND, "lift (cm)", "stands at (m/s)", "steps (1/s)", "touchdown", "opposite")
 
 
@@ -38,6 +47,49 @@ def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Sect
         Table(_FEET, [_feet_row(row) for row in rows]),
     ]
     return Section("grid", "Command by command", content)
+
+
+def transitions_section(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+    """A table with a row per phase, of `npmp.evaluation.transitions.evaluate_transitions`."""
+    if not rows:
+        return None
+    text = (
+        "All robots have these commands in turn; they stop at different phases of a stride. "
+        f"Stands still: all feet in contact, the base slower than {STILL_MPS:g} m/s, until the "
+        "phase ends; median of all robots, and the share of them within 0.5 s. Largest error: of "
+        "any robot, of half-second means of the velocity (m/s, m/s, rad/s), without the first half "
+        "second."
+    )
+    table = Table(_PHASES, [_phase_row(row) for row in rows])
+    return Section("transitions", "Standing still and stepping off", [Paragraph(text), table])
+
+
+def transitions_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The transitions in one line."""
+    phases = [
+        f"{row['phase']} off by {row['max_error']:.2f} at most"
+        if "max_error" in row
+        else f"{row['phase']} {_stands(row)}"
+        for row in rows
+    ]
+    return f"{'; '.join(phases)}; {sum(row['falls'] for row in rows)} falls"
+
+
+def _stands(row: Mapping[str, Any]) -> str:
+    """When robots stand still."""
+    return "never still" if row["stand_s"] is None else f"still after {row['stand_s']:.2f} s"
+
+
+def _phase_row(row: Mapping[str, Any]) -> list[str | Cell]:
+    faults = Cell("; ".join(row["faults"]), wrap=True)
+    falls = Cell(str(row["falls"]), bad=row["falls"] > 0)
+    if "max_error" in row:
+        cells: list[str | Cell] = ["–", "–", _number(row["max_error"])]
+    else:
+        seconds = "never" if row["stand_s"] is None else _number(row["stand_s"])
+        share = Cell(f"{100.0 * row['stood']:.0f} %", bad=row["stood"] < 1.0)
+        cells = [seconds, share, "–"]
+    return [row["phase"], _command(row), *cells, falls, faults]
 
 
 def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:

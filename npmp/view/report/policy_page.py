@@ -14,7 +14,7 @@ from npmp.evaluation.gait import CONTACT_M
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import Line
-from npmp.view.report.gait_section import grid_section
+from npmp.view.report.gait_section import grid_section, transitions_section
 from npmp.view.report.replay import ReplayClip, replay_section
 
 # time in the trial of the gait diagram [s]
@@ -83,6 +83,7 @@ def write(
             replay_section(task.robot, [clip], " ".join(notes))[0],
             _gait(task, trial),
             grid_section(result.get("grid", ()), task.robot.foot_bodies),
+            transitions_section(result.get("transitions", ())),
             _pushes(result["pushes"]) if result.get("pushes") else None,
             _grounds(result["grounds"]) if result.get("grounds") else None,
         ],
