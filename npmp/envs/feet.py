@@ -176,23 +176,18 @@ def stepping(
 def stand_still(
     feet: Feet, states: RobotState, dt: float, ground: GroundHeight | None = None
 ) -> Tensor:
-    """Motion between H control steps that is zero for a robot that stands, (H - 1, B) [m/s]: the
-    root's speed, and the mean over feet of their speed and of their height above the ground over
-    `LANDING_S`.
+    """Motion of the feet between H control steps, which is zero for a robot that stands,
+    (H - 1, B) [m/s]: their speed, plus their height above the ground over `LANDING_S`, mean over
+    feet.
 
     Args:
       states: (H, B, ...) dt [s] apart. ground: as of `stepping`.
     """
     position, height = _soles(feet, states, ground)
-    raised = torch.relu(height.amin(-1))
-    moved = _speed(position, dt).mean(-1) + raised / LANDING_S
-    return _speed(states.root_pos, dt) + moved.mean(-1)
-
-
-def _speed(position: Tensor, dt: float) -> Tensor:
-    """Speed between control steps, (H, ..., 3) [m] -> (H - 1, ...) [m/s]."""
     # the norm has no gradient at zero
-    return torch.sqrt((position[1:] - position[:-1]).square().sum(-1) + 1e-10) / dt
+    speed = torch.sqrt((position[1:] - position[:-1]).square().sum(-1) + 1e-10) / dt
+    raised = torch.relu(height.amin(-1))
+    return (speed.mean(-1) + raised / LANDING_S).mean(-1)
 
 
 def _soles(feet: Feet, states: RobotState, ground: GroundHeight | None) -> tuple[Tensor, Tensor]:

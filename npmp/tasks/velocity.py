@@ -77,8 +77,8 @@ class VelocityLossConfig:
     stride_s: float = 0.24
     # acceleration towards the command [m/s^2, m/s^2, rad/s^2]
     acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)
-    # weight of the motion of root and feet at command zero [s/m]
-    stand_still_weight: float = 3.0
+    # weight of the motion of the feet at command zero [s/m]
+    stand_still_weight: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "stride_s", "acceleration")
