@@ -1,6 +1,6 @@
 """The cost of imitation as work grows: robots, clips, latent dimensions, imagined steps.
 
-    python -m npmp.experiments.benchmarks.scaling --data dog.h5 --out runs/scaling [KEY=VALUE ...]
+    python -m npmp.experiments.benchmarks.scaling data=dog.h5 out=runs/scaling [KEY=VALUE ...]
 
 Each point is a short run of `npmp imitate` in a process of its own, one quantity changed at a time.
 Writes OUT/scaling.csv after each, and OUT/scaling.png. Points in the table are not measured again.
@@ -20,8 +20,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from mocap_data.store import MotionSet, read_motions, write_motions
-from npmp.experiments.benchmarks import parser
+from mocap_data.store import MotionSet, write_motions
+from npmp import robots
+from npmp.experiments import imitate
+from npmp.experiments.benchmarks import NO_DATA, motions_of, parser, settings
 
 # quantity -> its key, and its values; the default value is measured for each
 POINTS: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -40,21 +42,22 @@ WARM_UP = 16
 def main(arguments: list[str] | None = None) -> None:
     """Measure the points and draw them."""
     options = parser(__doc__)
-    options.add_argument("--out", type=Path, default=Path("runs/scaling"))
     options.add_argument("--iterations", type=int, default=ITERATIONS)
-    args = options.parse_args(arguments)
-    args.out.mkdir(parents=True, exist_ok=True)
-    motions = read_motions(args.data)
-    table = args.out / "scaling.csv"
+    args = options.parse_intermixed_args(arguments)
+    config, _ = settings(imitate.main, ["out=runs/scaling", *args.keys], [NO_DATA])
+    out: Path = config.out
+    out.mkdir(parents=True, exist_ok=True)
+    motions = motions_of(config, robots.load(config.robot))
+    table = out / "scaling.csv"
     rows = _read(table)
     for quantity, (_, values) in POINTS.items():
         for value in values:
             point = {**BASE, quantity: value}
             if any(all(row[name] == point[name] for name in point) for row in rows):
                 continue
-            rows.append(point | measure(point, motions, args.out, args.iterations, args.keys))
+            rows.append(point | measure(point, motions, out, args.iterations, args.keys))
             _write(table, rows)
-    plot(rows).savefig(args.out / "scaling.png", dpi=150)
+    plot(rows).savefig(out / "scaling.png", dpi=150)
 
 
 def measure(
@@ -70,9 +73,10 @@ def measure(
     run = out / "_".join(str(value) for value in point.values())
     command = [
         *(sys.executable, "-m", "npmp.experiments.benchmarks.training", "imitate"),
-        *(key.format(chosen[quantity]) for quantity, (key, _) in POINTS.items()),
         *(f"steps={steps}", "evaluation.every=1000000", "evaluation.starts=1"),
-        *(f"out={run}", *keys),
+        *keys,
+        *(key.format(chosen[quantity]) for quantity, (key, _) in POINTS.items()),
+        f"out={run}",
     ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     figures = json.loads(done.stdout.splitlines()[-1])

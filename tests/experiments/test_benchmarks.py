@@ -20,7 +20,7 @@ def last_line(capsys: CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_env_compares_with_the_bare_simulator(data: Path, capsys: CaptureFixture[str]) -> None:
-    env.main(["--num-envs", "16", "--seconds", "0.2", "--data", str(data), "threads=1"])
+    env.main(["--num-envs", "16", f"data={data}", "--seconds", "0.2", "threads=1"])
     figures = last_line(capsys)
     assert figures["num_envs"] == 16 and figures["substeps"] == 8
     # The ratio is that of the two speeds, in steps of the same length.
@@ -77,7 +77,7 @@ def test_scaling_measures_each_point_once(
     base = {"robots": 4, "clips": 3, "latent": 4, "horizon": 3}
     monkeypatch.setattr(scaling, "POINTS", points)
     monkeypatch.setattr(scaling, "BASE", base)
-    arguments = ["--data", str(data), "--out", str(tmp_path), "--iterations", "3", "debug=tiny"]
+    arguments = [f"data={data}", "--iterations", "3", f"out={tmp_path}", "debug=tiny"]
     scaling.main(arguments)
     table = (tmp_path / "scaling.csv").read_text()
     assert [line.split(",")[:4] for line in table.splitlines()] == [
