@@ -237,8 +237,11 @@ def _find(target: str) -> tuple[str, Path]:
     for key, registry in (("module", modules), ("policy", policies)):
         if target in registry.names():
             return key, registry.find(target)
+    if path.is_dir():
+        contracts = ", ".join(kind.files[0] for kind in KINDS.values())
+        raise InputError(f"{target}: expected a folder with one of {contracts}")
     shipped = (*modules.names(), *policies.names())
-    raise unknown("folder or file of a module, policy, bundle or dataset", target, shipped)
+    raise unknown("folder, dataset or shipped artefact", target, shipped)
 
 
 def _local_file(source: Path, name: str) -> Path:

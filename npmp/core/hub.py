@@ -65,9 +65,9 @@ def upload(folder: Path, address: Address, message: str) -> str:
     with importing(NEEDED):
         from huggingface_hub import CommitOperationAdd, HfApi
     _bars_on_terminals_only()
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     with _errors_of(address):
-        additions = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in paths]
+        additions = [CommitOperationAdd(name, folder / name) for name in sorted(names)]
         api = HfApi(library_name="npmp")
         api.create_repo(address.repo, repo_type=address.type, exist_ok=True)
         commit = api.create_commit(

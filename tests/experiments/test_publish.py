@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from pytest import MonkeyPatch
 
+from mocap_data.store import MotionSet, write_motions
 from npmp.core import hub
+from npmp.robots import Robot
 from npmp.skills import modules, policies
+from npmp.skills.high_level_policy import find_module, load_policy, module_sha256
+from tests.deploy.standins import write_toy
 from tests.experiments.command import Says
 from tests.experiments.hub_stub import HubStub, serving_hub
 
@@ -73,16 +79,96 @@ def test_a_licence_with_conditions_is_accepted_or_only_the_card_is_fetched(
     output = printed("skill", "pull", "hf://owner/walk", "accept_licence=true")
     assert "next: npmp play policy=policies/walk" in output
     folder = elsewhere / "policies" / "walk"
-    same(
-        folder, policies.find("go2_walk"), ("policy.json", "policy.safetensors", "README.md")
-    )
+    same(folder, policies.find("go2_walk"), ("policy.json", "policy.safetensors", "README.md"))
     same(folder / "module", modules.find("go2_dog"), ("module.json", "module.safetensors"))
 
 
-def test_a_dataset_needs_its_licence(
-    site: HubStub, data: Path, tmp_path: Path, printed: Says, refused: Says
+def test_a_policy_brings_its_module(
+    site: HubStub, policy: Path, elsewhere: Path, robot: Robot, printed: Says
 ) -> None:
-    ...
+    printed("skill", "push", policy, "repo=owner/tiny")
+    printed("skill", "pull", "hf://owner/tiny", "out=tiny")
+    same(policy, Path("tiny"), ("policy.json", "policy.safetensors", "README.md"))
+    assert find_module("tiny", module_sha256(policy.parent / "module")) == Path("tiny/module")
+    assert load_policy(Path("tiny"), robot)
+
+
+def test_a_dataset_goes_with_its_licences(
+    site: HubStub, motions: MotionSet, data: Path, elsewhere: Path, printed: Says, refused: Says
+) -> None:
+    recorded = motions.motions[0].licence
+    assert recorded in refused("skill", "push", data, "repo=owner/gaits", "licence=MIT")
+    output = printed("skill", "push", data, "repo=owner/gaits")
+    assert output.endswith("npmp skill pull hf://datasets/owner/gaits\n")
+    assert f"licence: {recorded}" in printed("skill", "pull", "hf://datasets/owner/gaits")
+    folder = elsewhere / "motions" / "gaits"
+    assert (folder / "motions.h5").read_bytes() == data.read_bytes()
+    card = (folder / "README.md").read_text()
+    # two seconds and three
+    assert "2 reference motions of anymal_b, 5 s." in card and recorded in card
+
+    one, two = motions.motions
+    mixed = replace(motions, motions=(one, replace(two, licence="unknown")))
+    write_motions("mixed.h5", mixed)
+    assert "licence=" in refused("skill", "push", "mixed.h5", "repo=owner/mixed")
+    output = printed("skill", "push", "mixed.h5", "repo=owner/mixed", "licence=CC-BY-4.0")
+    assert f"licence: {recorded}; CC-BY-4.0" in output
+
+
+def test_a_bundle_comes_back_with_the_same_bytes(
+    site: HubStub, elsewhere: Path, printed: Says
+) -> None:
+    write_toy(Path("toy"))
+    assert "licence: CC0" in printed("skill", "push", "toy", "repo=owner/toy")
+    printed("skill", "pull", "hf://owner/toy")
+    same(Path("toy"), Path("bundles/toy"), ("bundle.json", "policy.onnx", "golden.npz"))
+
+
+def test_changed_weights_are_refused_and_the_earlier_commit_is_still_there(
+    site: HubStub, elsewhere: Path, printed: Says, refused: Says
+) -> None:
+    printed("skill", "push", "anymal_b_gaits", "repo=owner/gaits")
+    [commit] = site.repos["models/owner/gaits"]
+    content = bytearray(site.files("models/owner/gaits")["module.safetensors"])
+    content[-1] ^= 1
+    site.commit("models/owner/gaits", {"module.safetensors": bytes(content)})
+    assert "sha256" in refused("skill", "pull", "hf://owner/gaits")
+    assert not any(elsewhere.iterdir())
+    printed("skill", "pull", f"hf://owner/gaits@{commit}")
+    assert "replace=true" in refused("skill", "pull", f"hf://owner/gaits@{commit}")
+
+
+def test_no_code_and_no_pickle(
+    site: HubStub, elsewhere: Path, printed: Says, refused: Says
+) -> None:
+    """Files of other names are not fetched; a pickle in place of weights is refused."""
+    printed("skill", "push", "anymal_b_gaits", "repo=owner/gaits")
+    site.commit("models/owner/gaits", {"module.py": b"exit(1)", "policy.pt": b"\x80"})
+    printed("skill", "pull", "hf://owner/gaits", "out=good")
+    assert not any(name in line for line in site.requests for name in ("module.py", "policy.pt"))
+
+    weights = pickle.dumps({"encoder": [1.0]})
+    files = site.files("models/owner/gaits")
+    contract = json.loads(files["module.json"])
+    contract["weights_sha256"] = sha256(weights).hexdigest()
+    changed = {"module.json": json.dumps(contract).encode(), "module.safetensors": weights}
+    sums = "".join(f"{sha256(content).hexdigest()}  {name}\n" for name, content in changed.items())
+    site.commit("models/owner/gaits", {**changed, hub.SUMS: sums.encode()})
+    assert "module.safetensors" in refused("skill", "pull", "hf://owner/gaits", "out=bad")
+    assert not Path("bad").exists()
+
+
+def test_a_card_that_hides_the_licence_is_refused(
+    site: HubStub, elsewhere: Path, printed: Says, refused: Says
+) -> None:
+    printed("skill", "push", "go2_dog", "repo=owner/dog")
+    card = site.files("models/owner/dog")["README.md"]
+    site.commit("models/owner/dog", {"README.md": card.replace(b"- CC BY-NC 4.0", b"- MIT")})
+    line = refused("skill", "pull", "hf://owner/dog")
+    assert "CC BY-NC 4.0" in line and "MIT" in line
+    site.commit("models/owner/dog", {"README.md": b"# Only a title\n"})
+    assert "metadata" in refused("skill", "pull", "hf://owner/dog")
+    assert not any(elsewhere.iterdir())
 
 
 def test_offline_reads_the_cache(
@@ -98,3 +184,10 @@ def test_offline_reads_the_cache(
     same(Path("again"), Path("modules/one"), ("module.json", "module.safetensors", "CARD.md"))
     assert "offline" in refused("skill", "pull", "hf://owner/two").lower()
     assert not site.requests
+
+
+@pytest.mark.parametrize(
+    ("target", "word"), [("anymal_b_trot", "licence="), ("go2", "available"), (".", "module.json")]
+)
+def test_what_cannot_be_pushed(target: str, word: str, elsewhere: Path, refused: Says) -> None:
+    assert word in refused("skill", "push", target, "repo=owner/name")
