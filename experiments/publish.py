@@ -12,10 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mocap_data import read_motions
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_available, unknown
 from mocap_data.files import atomic_path
+from mocap_data.input_files import reading
 from npmp.core import hub
-from npmp.deploy import Bundle
+from npmp.core.artifact import sha256
+from npmp.core.settings import from_mapping
+from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH, Bundle
 from npmp.deploy.graph import check_graph
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.data import accept
@@ -24,7 +27,9 @@ from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.skill_module import SkillModule
 
-MODULE_FILES = ("module.json", "module.safetensors")
+MODULE = ("module.json", "module.safetensors")
+POLICY = ("policy.json", "policy.safetensors", *(f"module/{name}" for name in MODULE))
+DATASET = "motions.h5"
 # names of licences on the Hub; others are "other" with a name
 HUB_LICENCES = (
     *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0"),
@@ -45,19 +50,30 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Published:
+    """The metadata of a card that `pull` reads, under its key npmp."""
+
+    # a key of KINDS
+    kind: str
+    licences: list[str]
+    # SHA-256 of each file
+    sha256: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.licences:
+            raise ValueError("licences: expected at least one")
+
+
+@dataclass(frozen=True)
 class Kind:
-    """A kind of artefact: its files, and how to read them."""
+    """A kind of artefact."""
 
     name: str
     # relative paths; the first identifies the kind
     files: tuple[str, ...]
-    # reads a folder and checks it without executing anything in it; raises InputError
+    # reads and checks a folder without executing anything in it; raises InputError
     read: Callable[[Path], Content]
-    # the parent of new folders
-    parent: str
-    # a command that uses a FOLDER
-    use: str
-    # the card's file in a folder
+    # file of the card
     card: str = "README.md"
     # on the Hub: "model" or "dataset"
     repo_type: str = "model"
@@ -88,7 +104,7 @@ def _bundle(folder: Path) -> Content:
 
 
 def _dataset(folder: Path) -> Content:
-    dataset = read_motions(folder / "motions.h5")
+    dataset = read_motions(folder / DATASET)
     seconds = sum(len(motion.qpos) / motion.rate_hz for motion in dataset.motions)
     summary = f"{len(dataset.motions)} reference motions of {dataset.robot}, {seconds:.0f} s."
     licences = sorted({motion.licence for motion in dataset.motions})
@@ -96,36 +112,10 @@ def _dataset(folder: Path) -> Content:
 
 
 KINDS = {
-    "module": Kind(
-        "skill module",
-        MODULE_FILES,
-        _module,
-        "modules",
-        "npmp reuse task=walk module=FOLDER",
-        card="CARD.md",
-    ),
-    "policy": Kind(
-        "policy",
-        ("policy.json", "policy.safetensors", *(f"module/{name}" for name in MODULE_FILES)),
-        _policy,
-        "policies",
-        "npmp play policy=FOLDER",
-    ),
-    "bundle": Kind(
-        "bundle",
-        ("bundle.json", "policy.onnx", "golden.npz"),
-        _bundle,
-        "bundles",
-        "npmp deploy check FOLDER",
-    ),
-    "motions": Kind(
-        "motion dataset",
-        ("motions.h5",),
-        _dataset,
-        "motions",
-        "npmp imitate data=FOLDER/motions.h5",
-        repo_type="dataset",
-    ),
+    "module": Kind("skill module", MODULE, _module, "CARD.md"),
+    "policy": Kind("policy", POLICY, _policy),
+    "bundle": Kind("bundle", (CONTRACT, GRAPH, GOLDEN), _bundle),
+    "motions": Kind("motion dataset", (DATASET,), _dataset, repo_type="dataset"),
 }
 
 
@@ -156,7 +146,7 @@ class Pull(Keys):
 
     # hf://OWNER/NAME or hf://datasets/OWNER/NAME, with @REVISION if not the newest
     target: str
-    # the folder; null: modules/NAME, policies/NAME, bundles/NAME or motions/NAME
+    # the folder; null: NAME
     out: Path | None = None
     # true: accept a licence with conditions; false: ask on a terminal
     accept_licence: bool = False
@@ -168,8 +158,7 @@ def push_artefact(config: Push, run: Run) -> None:
     """Upload an artefact and print the command that fetches it."""
     key, source = _find(config.target)
     kind = KINDS[key]
-    address = hub.Address.parse(f"hf://{config.repo}")
-    address = replace(address, type=kind.repo_type)
+    uri = hub.parse(f"hf://{kind.repo_type}s/{config.repo}")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for name in kind.files:
@@ -179,41 +168,43 @@ def push_artefact(config: Push, run: Run) -> None:
         content = kind.read(folder)
         licences = _licences(content, config)
         say(f"{config.target}: {content.summary}", f"licence: {'; '.join(licences)}")
-        hub.write_card(
-            folder,
-            _metadata(key, content, licences),
-            _card_text(source / kind.card, address.name, content, licences),
-        )
-        hub.write_sums(folder, kind.files)
-        url = hub.upload(folder, address, f"Upload {kind.name} {address.name}")
-    say(url, f"npmp skill pull {address}")
+        files = {name: sha256(folder / name) for name in kind.files}
+        own = {"kind": key, "licences": licences, "sha256": files}
+        card = source / kind.card
+        if card.is_file():
+            text = card.read_bytes()
+        else:
+            text = f"# {uri.id}\n\n{content.summary}\n\nLicence: {'; '.join(licences)}.\n".encode()
+        hub.write_card(folder, {**_metadata(kind, content.robot, licences), "npmp": own}, text)
+        url = hub.upload(folder, uri, f"Upload {kind.name} of {content.robot}")
+    say(url, f"npmp skill pull {uri.to_uri()}")
 
 
 def pull_artefact(config: Pull, run: Run) -> None:
     """Print the licence, then fetch the artefact's files, check them and copy them to out=."""
-    address = hub.Address.parse(config.target)
-    folder = hub.download(address, [hub.CARD])
+    uri = hub.parse(config.target)
+    folder = hub.download(uri, [hub.CARD])
     metadata, text = hub.read_card(folder)
-    about = metadata.get("npmp")
-    key = about.get("kind") if isinstance(about, dict) else None
-    licences = about.get("licences") if isinstance(about, dict) else None
-    if key not in KINDS or not isinstance(licences, list) or not licences:
-        raise InputError(f"{address}: its card names no artefact of npmp skill push")
-    kind = KINDS[key]
-    licence = "; ".join(map(str, licences))
-    say(f"{address}: {kind.name}, commit {folder.name}", f"licence: {licence}")
-    destination = run.out or Path(kind.parent) / address.name
+    with reading(folder / hub.CARD):
+        own = from_mapping(Published, metadata.get("npmp") or {}, at="npmp")
+    check_available("kind of artefact", [own.kind], KINDS)
+    kind = KINDS[own.kind]
+    licence = "; ".join(own.licences)
+    say(f"{config.target}: {kind.name}, commit {folder.name}", f"licence: {licence}")
+    destination = run.out or Path(uri.id.partition("/")[2])
     if (destination / kind.files[0]).exists() and not config.replace:
         raise InputError(f"{destination} has {kind.files[0]}; replace=true overwrites it")
-    if _non_commercial(licence):
-        accept(str(address), licence, accepted=config.accept_licence)
-    commit = replace(address, revision=folder.name)
-    folder = hub.download(commit, [hub.CARD, hub.SUMS, *kind.files])
-    hub.check_sums(folder, kind.files)
-    content = kind.read(folder)
-    if hidden := set(content.licences) - {UNKNOWN, *licences}:
+    if re.search(r"\bnc\b|non-?commercial", licence.lower()):
+        accept(config.target, licence, accepted=config.accept_licence)
+
+    folder = hub.download(replace(uri, revision=folder.name), [hub.CARD, *kind.files])
+    for name in kind.files:
+        if sha256(folder / name) != own.sha256.get(name):
+            raise InputError(f"'{folder / name}': sha256 differs from that in {hub.CARD}")
+    recorded = set(kind.read(folder).licences) - {UNKNOWN}
+    if not recorded <= set(own.licences):
         raise InputError(
-            f"{address}: its files name the licence '{'; '.join(sorted(hidden))}', its card "
+            f"{config.target}: its files are under '{'; '.join(sorted(recorded))}', its card says "
             f"'{licence}'"
         )
     for name in kind.files:
@@ -221,8 +212,7 @@ def pull_artefact(config: Pull, run: Run) -> None:
             shutil.copyfile(folder / name, path)
     with atomic_path(destination / kind.card) as path:
         path.write_bytes(text)
-    say(content.summary, f"{destination}: {', '.join([*kind.files, kind.card])}")
-    say(f"next: {kind.use.replace('FOLDER', str(destination))}")
+    say(f"{destination}: {', '.join([*kind.files, kind.card])}")
 
 
 def _find(target: str) -> tuple[str, Path]:
@@ -269,13 +259,8 @@ def _licences(content: Content, config: Push) -> list[str]:
     return recorded if config.licence is None else [*recorded, config.licence]
 
 
-def _non_commercial(licence: str) -> bool:
-    words = re.split(r"\W+", licence.lower().replace("non-commercial", "noncommercial"))
-    return "nc" in words or "noncommercial" in words
-
-
-def _metadata(key: str, content: Content, licences: list[str]) -> dict[str, Any]:
-    """The metadata of the card on the Hub."""
+def _metadata(kind: Kind, robot: str, licences: list[str]) -> dict[str, Any]:
+    """The Hub's metadata of a card."""
     # "CC BY-NC 4.0" is cc-by-nc-4.0, "Apache-2.0 (generated)" apache-2.0
     name = "; ".join(licence.partition(" (")[0] for licence in licences)
     name = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
@@ -283,18 +268,9 @@ def _metadata(key: str, content: Content, licences: list[str]) -> dict[str, Any]
     if name not in HUB_LICENCES:
         licence = {"license": "other", "license_name": name}
     purpose: dict[str, Any] = {"library_name": "npmp", "pipeline_tag": "robotics"}
-    if KINDS[key].repo_type == "dataset":
+    if kind.repo_type == "dataset":
         purpose = {"task_categories": ["robotics"]}
-    tags = ["npmp", KINDS[key].name.replace(" ", "-"), content.robot]
-    return {**licence, **purpose, "tags": tags, "npmp": {"kind": key, "licences": licences}}
-
-
-def _card_text(path: Path, name: str, content: Content, licences: list[str]) -> bytes:
-    """The card of a folder, or a short one."""
-    if path.is_file():
-        return path.read_bytes()
-    licence = f"**Licence and data.** {'; '.join(licences)}."
-    return f"# {name}\n\n{content.summary}\n\n{licence}\n".encode()
+    return {**licence, **purpose, "tags": ["npmp", kind.name.replace(" ", "-"), robot]}
 
 
 _common: Any = {"out": "optional_folder", "devices": ("cpu",), "positional": ("target",)}

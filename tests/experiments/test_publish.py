@@ -14,7 +14,6 @@ import pytest
 from pytest import MonkeyPatch
 
 from mocap_data.store import MotionSet, write_motions
-from npmp.core import hub
 from npmp.robots import Robot
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import find_module, load_policy, module_sha256
@@ -56,12 +55,12 @@ def test_a_module_comes_back_with_the_same_bytes(
 ) -> None:
     output = printed("skill", "push", "anymal_b_gaits", "repo=owner/gaits")
     assert "licence: Apache-2.0 (generated)" in output
-    assert output.endswith("npmp skill pull hf://owner/gaits\n")
+    assert output.endswith("npmp skill pull hf://models/owner/gaits\n")
     card = site.files("models/owner/gaits")["README.md"].decode()
     assert card.startswith("---\nlicense: apache-2.0\n")
     output = printed("skill", "pull", "hf://owner/gaits")
     assert "licence: Apache-2.0 (generated)" in output
-    folder = elsewhere / "modules" / "gaits"
+    folder = elsewhere / "gaits"
     names = ("module.json", "module.safetensors", "CARD.md")
     same(folder, modules.find("anymal_b_gaits"), names)
     assert {path.name for path in folder.iterdir()} == set(names)
@@ -75,10 +74,9 @@ def test_a_licence_with_conditions_is_accepted_or_only_the_card_is_fetched(
     assert "CC BY-NC 4.0" in line and "accept_licence=true" in line
     fetched = [line for line in site.requests if line.startswith("GET") and "/resolve/" in line]
     assert [line.rpartition("/")[2] for line in fetched] == ["README.md"]
-    assert not (elsewhere / "policies").exists()
-    output = printed("skill", "pull", "hf://owner/walk", "accept_licence=true")
-    assert "next: npmp play policy=policies/walk" in output
-    folder = elsewhere / "policies" / "walk"
+    assert not (elsewhere / "walk").exists()
+    printed("skill", "pull", "hf://owner/walk", "accept_licence=true")
+    folder = elsewhere / "walk"
     same(folder, policies.find("go2_walk"), ("policy.json", "policy.safetensors", "README.md"))
     same(folder / "module", modules.find("go2_dog"), ("module.json", "module.safetensors"))
 
@@ -101,7 +99,7 @@ def test_a_dataset_goes_with_its_licences(
     output = printed("skill", "push", data, "repo=owner/gaits")
     assert output.endswith("npmp skill pull hf://datasets/owner/gaits\n")
     assert f"licence: {recorded}" in printed("skill", "pull", "hf://datasets/owner/gaits")
-    folder = elsewhere / "motions" / "gaits"
+    folder = elsewhere / "gaits"
     assert (folder / "motions.h5").read_bytes() == data.read_bytes()
     card = (folder / "README.md").read_text()
     # two seconds and three
@@ -120,8 +118,8 @@ def test_a_bundle_comes_back_with_the_same_bytes(
 ) -> None:
     write_toy(Path("toy"))
     assert "licence: CC0" in printed("skill", "push", "toy", "repo=owner/toy")
-    printed("skill", "pull", "hf://owner/toy")
-    same(Path("toy"), Path("bundles/toy"), ("bundle.json", "policy.onnx", "golden.npz"))
+    printed("skill", "pull", "hf://owner/toy", "out=copy")
+    same(Path("toy"), Path("copy"), ("bundle.json", "policy.onnx", "golden.npz"))
 
 
 def test_changed_weights_are_refused_and_the_earlier_commit_is_still_there(
@@ -152,8 +150,11 @@ def test_no_code_and_no_pickle(
     contract = json.loads(files["module.json"])
     contract["weights_sha256"] = sha256(weights).hexdigest()
     changed = {"module.json": json.dumps(contract).encode(), "module.safetensors": weights}
-    sums = "".join(f"{sha256(content).hexdigest()}  {name}\n" for name, content in changed.items())
-    site.commit("models/owner/gaits", {**changed, hub.SUMS: sums.encode()})
+    card = files["README.md"]
+    for name, content in changed.items():
+        old, new = (sha256(content).hexdigest().encode() for content in (files[name], content))
+        card = card.replace(old, new)
+    site.commit("models/owner/gaits", {**changed, "README.md": card})
     assert "module.safetensors" in refused("skill", "pull", "hf://owner/gaits", "out=bad")
     assert not Path("bad").exists()
 
@@ -166,8 +167,9 @@ def test_a_card_that_hides_the_licence_is_refused(
     site.commit("models/owner/dog", {"README.md": card.replace(b"- CC BY-NC 4.0", b"- MIT")})
     line = refused("skill", "pull", "hf://owner/dog")
     assert "CC BY-NC 4.0" in line and "MIT" in line
-    site.commit("models/owner/dog", {"README.md": b"# Only a title\n"})
-    assert "metadata" in refused("skill", "pull", "hf://owner/dog")
+    for text, word in ((b"# A title", "metadata"), (b"---\nlicense: mit\n---\n", "npmp")):
+        site.commit("models/owner/dog", {"README.md": text})
+        assert word in refused("skill", "pull", "hf://owner/dog")
     assert not any(elsewhere.iterdir())
 
 
@@ -181,7 +183,7 @@ def test_offline_reads_the_cache(
     fresh()
     site.requests.clear()
     printed("skill", "pull", "hf://owner/one", "out=again")
-    same(Path("again"), Path("modules/one"), ("module.json", "module.safetensors", "CARD.md"))
+    same(Path("again"), Path("one"), ("module.json", "module.safetensors", "CARD.md"))
     assert "offline" in refused("skill", "pull", "hf://owner/two").lower()
     assert not site.requests
 
