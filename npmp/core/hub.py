@@ -23,14 +23,14 @@ _METADATA = re.compile(rb"---\r?\n(.*?)\r?\n---[ \t]*\r?\n(?:\r?\n)?(.*)", re.DO
 
 
 @contextmanager
-def _calling(address: str) -> Iterator[None]:
-    """Calls of huggingface_hub: an InputError if it is absent or fails, bars only on a terminal."""
+def _library(address: str) -> Iterator[Any]:
+    """huggingface_hub: an InputError if it is absent or a call fails, bars only on a terminal."""
     with importing("the Hub needs huggingface_hub: pip install 'npmp[hub]'"):
-        from huggingface_hub.utils import disable_progress_bars
+        import huggingface_hub.utils
     if not sys.stderr.isatty():
-        disable_progress_bars()
+        huggingface_hub.utils.disable_progress_bars()
     try:
-        yield
+        yield huggingface_hub
     except Exception as error:
         raise InputError(f"{address}: {one_line(error)}") from error
 
@@ -38,10 +38,8 @@ def _calling(address: str) -> Iterator[None]:
 def parse(address: str) -> HfUri:
     """A model or dataset by its address, hf://OWNER/NAME or hf://datasets/OWNER/NAME, with
     @REVISION if not the newest. Raises InputError."""
-    with _calling(address):
-        from huggingface_hub import parse_hf_uri
-
-        uri = parse_hf_uri(address)
+    with _library(address) as library:
+        uri = library.parse_hf_uri(address)
     if uri.type not in ("model", "dataset") or uri.path_in_repo:
         raise InputError(f"{address}: expected hf://OWNER/NAME or hf://datasets/OWNER/NAME")
     return uri
@@ -51,14 +49,12 @@ def upload(folder: Path, uri: HfUri, message: str) -> str:
     """Upload a folder's files in one commit; the repository is created if it is missing. Returns
     the commit's URL. Raises InputError, also for an error of the Hub."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    with _calling(uri.to_uri()):
-        from huggingface_hub import CommitOperationAdd, HfApi
-
-        api = HfApi(library_name="npmp")
+    with _library(uri.to_uri()) as library:
+        api = library.HfApi(library_name="npmp")
         api.create_repo(uri.id, repo_type=uri.type, exist_ok=True)
         commit = api.create_commit(
             uri.id,
-            [CommitOperationAdd(name, folder / name) for name in sorted(names)],
+            [library.CommitOperationAdd(name, folder / name) for name in sorted(names)],
             commit_message=message,
             repo_type=uri.type,
             revision=uri.revision,
@@ -69,10 +65,8 @@ def upload(folder: Path, uri: HfUri, message: str) -> str:
 def download(uri: HfUri, names: Sequence[str]) -> Path:
     """The folder of a commit in the Hub's cache, with these files; its name is the commit's. No
     other file is fetched. Raises InputError for a missing file or an error of the Hub."""
-    with _calling(uri.to_uri()):
-        from huggingface_hub import snapshot_download
-
-        fetched = snapshot_download(
+    with _library(uri.to_uri()) as library:
+        fetched = library.snapshot_download(
             uri.id,
             repo_type=uri.type,
             revision=uri.revision,
