@@ -36,9 +36,10 @@ class HubStub(ThreadingHTTPServer):
         commits[digest.hexdigest()] = content
         return digest.hexdigest()
 
-    def files(self, repo: str) -> dict[str, bytes]:
-        """The files of main."""
-        return list(self.repos[repo].values())[-1]
+    def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
+        """The files of a commit or of main."""
+        commits = self.repos[repo]
+        return list(commits.values())[-1] if revision == "main" else commits[revision]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -145,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def tree(self, body: bytes, repo: str, revision: str) -> None:
         listed = []
-        for name, content in self.server.repos[repo][revision].items():
+        for name, content in self.server.files(repo, revision).items():
             entry: dict[str, Any] = {"type": "file", "path": name, "size": len(content)}
             entry["oid"] = hashlib.sha1(b"blob %d\0%s" % (len(content), content)).hexdigest()
             if name.endswith(LARGE):
@@ -155,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send(200, listed)
 
     def resolve(self, body: bytes, prefix: str | None, repo: str, revision: str, name: str) -> None:
-        files = self.server.repos[f"{prefix or 'models/'}{repo}"][revision]
+        files = self.server.files(f"{prefix or 'models/'}{repo}", revision)
         etag = hashlib.sha256(files[name]).hexdigest()
         self.send(200, files[name], {"ETag": f'"{etag}"', "X-Repo-Commit": revision})
 
