@@ -1,13 +1,13 @@
 """Speed, as one JSON object on the last line printed: `python -m npmp.experiments.benchmarks.NAME`.
 
-Keys of npmp imitate follow the options, e.g. algo=mo_vmpo robot=op3.
+Keys of npmp imitate follow the options, e.g. algo=mo_vmpo robot=op3; without data= generated gaits
+are used.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from mocap_data import MotionSet, demo_clips
@@ -25,9 +25,12 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    options.add_argument("--data", type=Path, help="a motion dataset; generated gaits without")
     options.add_argument("keys", nargs="*", metavar="KEY=VALUE")
     return options
+
+
+# the key of a required dataset, where generated gaits replace it
+NO_DATA = "data=none"
 
 
 def settings(command: Verb, keys: list[str], required: list[str]) -> tuple[Any, Run]:
@@ -41,9 +44,11 @@ def settings(command: Verb, keys: list[str], required: list[str]) -> tuple[Any, 
     return config, run_of(job, None, threads, job.values)
 
 
-def motions_of(data: Path | None, robot: Robot) -> MotionSet:
-    """The dataset; by default generated dog gaits."""
-    return retarget_many(demo_clips(), robot) if data is None else load_motions(data, robot)
+def motions_of(config: Any, robot: Robot) -> MotionSet:
+    """The dataset of the settings; by default generated dog gaits."""
+    if f"data={config.data}" == NO_DATA:
+        return retarget_many(demo_clips(), robot)
+    return load_motions(config.data, robot)
 
 
 def show(name: str, robot: str, figures: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from npmp import robots, tasks
 from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
-from npmp.experiments.benchmarks import motions_of, parser, settings, show
+from npmp.experiments.benchmarks import NO_DATA, motions_of, parser, settings, show
 
 # control steps of a block
 BLOCK = 16
@@ -20,8 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=1024, help="simulations stepped at once")
     options.add_argument("--seconds", type=float, default=10.0, help="measuring time in all")
-    args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, ["data=none"])
+    args = options.parse_intermixed_args(arguments)
+    config, run = settings(imitate.main, args.keys, [NO_DATA])
     show("env", config.robot, measure(config, run, args))
 
 
@@ -35,7 +35,7 @@ def measure(config: imitate.ImitateKeys, run: Any, args: Any) -> dict[str, Any]:
     env = tasks.make(
         "imitation",
         robot=robot.name,
-        data=motions_of(args.data, robot),
+        data=motions_of(config, robot),
         num_envs=args.num_envs,
         seed=run.seed,
         robots_config=robots_config_of(config, config.task),

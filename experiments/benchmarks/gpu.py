@@ -28,7 +28,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.physics_time import finished
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate, reuse
-from npmp.experiments.benchmarks import env, motions_of, parser, settings
+from npmp.experiments.benchmarks import NO_DATA, env, motions_of, parser, settings
 from npmp.experiments.command import Run
 from npmp.experiments.terminal import guarded, say
 from npmp.learning.imitation import make_trainer, trained_module
@@ -72,31 +72,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, learn, and write the table. Returns the exit code."""
     options = parser(__doc__)
     options.add_argument("--size", choices=SIZES, default="full")
-    args = options.parse_args(arguments)
+    args = options.parse_intermixed_args(arguments)
     with guarded() as outcome:
-        measure(
-            SIZES[args.size], args.data, ["engine=warp", "device=cuda", "out=runs/gpu", *args.keys]
-        )
+        measure(SIZES[args.size], ["engine=warp", "device=cuda", "out=runs/gpu", *args.keys])
     return outcome.code
 
 
-def measure(size: Size, data: Path | None, keys: list[str]) -> dict[str, Any]:
+def measure(size: Size, keys: list[str]) -> dict[str, Any]:
     """The figures, which it also writes. Raises InputError without a GPU, or without Warp."""
     begin = time.monotonic()
-    config, run = settings(imitate.main, [*size.keys, *keys], ["data=none"])
+    config, run = settings(imitate.main, [*size.keys, *keys], [NO_DATA])
     check_device(run.device)
     out: Path = config.out
     out.mkdir(parents=True, exist_ok=True)
     robot = robots.load(config.robot)
-    motions = motions_of(data, robot)
+    motions = motions_of(config, robot)
     file = out / "motions.h5"
     write_motions(file, motions)
 
     speeds = []
     for count in size.robots:
         say(f"{count:,} robots ...")
-        args = Namespace(data=file, num_envs=count, seconds=size.seconds)
-        speeds.append(env.measure(config, run, args))
+        args = Namespace(num_envs=count, seconds=size.seconds)
+        speeds.append(env.measure(replace(config, data=file), run, args))
 
     say("learning a module ...")
     left = size.limit_s - (time.monotonic() - begin)

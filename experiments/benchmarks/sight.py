@@ -14,7 +14,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.physics_time import finished, recorded_physics, repeat_physics
 from npmp.experiments import imitate
-from npmp.experiments.benchmarks import parser, settings, show
+from npmp.experiments.benchmarks import NO_DATA, parser, settings, show
 from npmp.tasks.walk import Walk, WalkConfig
 
 # control steps of a block; a camera of 10 Hz takes five images
@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
     options.add_argument("--blocks", type=int, default=8, help="of each kind of sensing")
-    args = options.parse_args(arguments)
-    config, run = settings(imitate.main, args.keys, ["data=none"])
+    args = options.parse_intermixed_args(arguments)
+    config, run = settings(imitate.main, args.keys, [NO_DATA])
     show("sight", config.robot, measure(config, run, args))
 
 

@@ -129,7 +129,7 @@ class RobotBatch:
         self.num_envs = num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        model = randomization.with_nominal(model, config.physics)
+        model = randomization.with_nominal(model, robot, config.physics)
         rate = 1.0 / model.opt.timestep
         substeps = rate / robot.control_rate_hz
         if round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6:

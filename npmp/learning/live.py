@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -20,6 +20,8 @@ METRICS = (
     *("tracked_s", "velocity_error", "terrain_level", "reward", "imagined_task"),
     *("loss_policy", "loss_value", "model_loss", "model_position_m", "kl", "beta"),
 )
+# evaluations of a metric in the line, the first and the latest
+CURVE = 4
 # seconds between updates on a terminal
 TICK_S = 0.5
 # time between lines if stderr is not a terminal [s]
@@ -86,10 +88,11 @@ class LiveLine:
         steps_per_s: float | None,
         left_s: float | None,
         metrics: Mapping[str, float],
+        curves: Mapping[str, Sequence[float]],
     ) -> None:
         """Show an iteration: environment steps per second and seconds left, None if not measured
-        yet; the latest metrics."""
-        text = live_line(iteration, total, steps_per_s, metrics, left_s)
+        yet; its metrics; all evaluations so far."""
+        text = live_line(iteration, total, steps_per_s, left_s, metrics, curves)
         self._report("", text, timed=False, last=iteration == total)
 
     def _report(self, phase: str, text: str, *, timed: bool, last: bool = False) -> None:
@@ -141,14 +144,19 @@ def live_line(
     iteration: int,
     total: int,
     speed: float | None,
-    metrics: Mapping[str, float],
     left_s: float | None,
+    metrics: Mapping[str, float],
+    curves: Mapping[str, Sequence[float]],
 ) -> str:
-    """The text of the line: progress, environment steps/s, time left, then `METRICS`."""
+    """The text of the line: progress, environment steps/s, time left, then `METRICS`, those of an
+    evaluation as first > ... > latest."""
+    shown = {key: [value] for key, value in metrics.items()} | {
+        key: [*values[:1], *values[1:][1 - CURVE :]] for key, values in curves.items() if values
+    }
     values = [
-        f"{key} {metrics[key]:.3g}"
+        f"{key} {' > '.join(f'{value:.3g}' for value in shown[key])}"
         for key in METRICS
-        if key in metrics and math.isfinite(metrics[key])
+        if key in shown and math.isfinite(shown[key][-1])
     ]
     pace = [] if speed is None else [f"{speed:,.0f} steps/s"]
     pace += ["estimating time left" if left_s is None else f"{clock(left_s)} left"]

@@ -18,8 +18,8 @@ from npmp.learning.loggers import Logger
 class RunLog:
     """Appends one row per call of `write`.
 
-    metrics.csv depends on the seed only, so equal runs give equal bytes; wall-clock time is in
-    timing.csv and continues after a resume. Columns are those of the first row and of the
+    metrics.csv depends on the seed only, so equal runs give equal bytes; timing.csv has wall-clock
+    and CPU time, which continue after a resume. Columns are those of the first row and of the
     evaluation, which are empty in most rows; a later row with new columns rewrites the file.
     """
 
@@ -37,7 +37,7 @@ class RunLog:
         """Args:
         folder: the run folder.
         total: iterations of the run, for the time left.
-        evaluation_keys: metrics that few rows have; `progress` shows their latest values.
+        evaluation_keys: metrics that few rows have; `progress` shows their curves.
         resume_after: keep rows up to this iteration; None: none.
         resume_from: the run folder with those rows, by default `folder`.
         board: a logger. progress: the line in the terminal.
@@ -46,10 +46,12 @@ class RunLog:
         self.total = total
         self.evaluation_keys = tuple(evaluation_keys)
         self._start = time.perf_counter()
+        self._cpu_start = time.process_time()
         # time, iteration and steps at the end of this process's first iteration
         self._pace_start: tuple[float, int, int] | None = None
         self._columns: dict[str, list[str]] = {}
-        self._latest: dict[str, float] = {}
+        # all evaluations so far, by metric
+        self._curves: dict[str, list[float]] = {key: [] for key in self.evaluation_keys}
         kept: dict[str, list[dict[str, str]]] = {}
         source = resume_from or folder
         for name in ("metrics.csv", "timing.csv"):
@@ -61,11 +63,11 @@ class RunLog:
                 (folder / name).unlink(missing_ok=True)
             kept[name] = [dict(zip(columns, row)) for row in rows]
         timing = kept["timing.csv"]
-        self._wall_before = to_float(timing[-1].get("wall_s")) if timing else 0.0
+        last = timing[-1] if timing else {}
+        self._wall_before = to_float(last.get("wall_s") or "0")
+        self._cpu_before = to_float(last.get("cpu_s") or "0")
         for row in kept["metrics.csv"]:
-            self._latest |= {
-                key: to_float(row[key]) for key in self.evaluation_keys if row.get(key)
-            }
+            self._add_to_curves({key: to_float(value) for key, value in row.items() if value})
         self._board = board
         self._progress = progress
 
@@ -85,15 +87,21 @@ class RunLog:
         self._append("metrics.csv", row, self.evaluation_keys)
         spent = {
             "wall_s": round(self._wall_before + elapsed, 3),
+            "cpu_s": round(self._cpu_before + time.process_time() - self._cpu_start, 3),
             "steps_per_s": None if speed is None else round(speed, 1),
         }
         self._append("timing.csv", {"iteration": iteration, **spent})
         if self._board is not None:
             timing = {} if speed is None else {"steps_per_s": speed}
             self._board.write({**metrics, **timing}, env_steps)
-        self._latest |= {key: metrics[key] for key in self.evaluation_keys if key in metrics}
+        self._add_to_curves(metrics)
         if self._progress is not None:
-            self._progress.show(iteration, self.total, speed, left, {**self._latest, **metrics})
+            self._progress.show(iteration, self.total, speed, left, metrics, self._curves)
+
+    def _add_to_curves(self, metrics: Mapping[str, float]) -> None:
+        for key, values in self._curves.items():
+            if key in metrics:
+                values.append(metrics[key])
 
     def _pace(self, now: float, iteration: int, steps: int) -> tuple[float | None, float | None]:
         """Environment steps per second and seconds left; None at this process's first iteration,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,11 @@ from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
 from npmp.sim.simulator import Simulator
+
+# dimensions of contacts with friction
+CONDIMS = (3, 4, 6)
+# contacts' ranges in PhysicsConfig, above zero
+_CONTACT_RANGES = ("friction", "contact_s", "torsional", "rolling", "impratio")
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,23 @@ class PhysicsConfig:
 
     # nominal parameters by joint, around which samples vary
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
-    # friction cones of contacts, elliptic or pyramidal; None: the model's
-    cone: str | None = None
+    # friction cone of contacts, elliptic or pyramidal; a list: one of them for each robot; None:
+    # the model's
+    cone: str | tuple[str, ...] | None = None
     # rate of the physics [Hz], a multiple of the control rate; None: the robot's
     physics_rate_hz: float | None = None
     # range of the feet's sliding friction; None: the model's
     friction: tuple[float, float] | None = None
+    # dimensions of the feet's contacts (MuJoCo's condim): 3, with torsional friction 4, also with
+    # rolling friction 6; a list: one of them for each robot; None: the model's
+    condim: int | tuple[int, ...] | None = None
+    # range of the feet's torsional friction [m], log-uniform; None: the model's
+    torsional: tuple[float, float] | None = None
+    # range of the feet's rolling friction [m], log-uniform; None: the model's
+    rolling: tuple[float, float] | None = None
+    # range of the ratio of frictional to normal impedance (MuJoCo's impratio), log-uniform; None:
+    # the model's
+    impratio: tuple[float, float] | None = None
     # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
     # physics steps; None: the model's
     contact_s: tuple[float, float] | None = None
@@ -113,15 +129,22 @@ class PhysicsConfig:
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
         ranges.share(self, "weak_joint")
-        ranges.one_of(self, "cone", CONES)
-        for name in ("friction", "contact_s", "payload"):
+        for name, choices in (("cone", CONES), ("condim", CONDIMS)):
+            if (value := getattr(self, name)) is not None:
+                values = tuple(value) if isinstance(value, list | tuple) else (value,)
+                if not values or not set(values) <= set(choices):
+                    expected = ", ".join(map(str, choices))
+                    got = ", ".join(map(str, values)) or "none"
+                    raise ValueError(f"{name} must be one or several of {expected}; got {got}")
+                object.__setattr__(self, name, values if len(values) > 1 else values[0])
+        for name in (*_CONTACT_RANGES, "payload"):
             if (pair := getattr(self, name)) is not None:
                 # lists as they come from a file
                 object.__setattr__(self, name, tuple(float(v) for v in pair))
                 if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf:
                     words = f"{name} must be two numbers, 0 <= low <= high, or null"
                     raise ValueError(f"{words}, got {list(pair)}")
-        ranges.above_zero(self, "friction", "contact_s", "physics_rate_hz")
+        ranges.above_zero(self, *_CONTACT_RANGES, "physics_rate_hz")
         if self.payload == (0.0, 0.0):
             object.__setattr__(self, "payload", None)
 
@@ -168,18 +191,27 @@ _VARIED: tuple[tuple[str, int | None, str], ...] = (
 _LIGHT = 1e-4
 
 
-def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel:
-    """The model with a configuration's joints, cones and timestep; the same object without any.
+def with_nominal(model: mujoco.MjModel, robot: Robot, config: PhysicsConfig) -> mujoco.MjModel:
+    """The model with a configuration's joints, timestep, and contacts that all robots share; the
+    same object without any.
 
     Raises:
       InputError: for a joint that the model lacks.
     """
-    if not config.nominal and config.cone is None and config.physics_rate_hz is None:
+    cone = config.cone if isinstance(config.cone, str) else None
+    condim = config.condim if isinstance(config.condim, int) else None
+    impratio = None if _varies(config.impratio) else config.impratio
+    shared = (cone, condim, impratio, config.physics_rate_hz)
+    if not config.nominal and all(value is None for value in shared):
         return model
     drives = {model.actuator(i).name: i for i in range(model.nu)}
     model = copy.copy(model)
-    if config.cone is not None:
-        model.opt.cone = CONES[config.cone]
+    if cone is not None:
+        model.opt.cone = CONES[cone]
+    if condim is not None:
+        model.geom_condim[foot_geoms(model, robot)] = condim
+    if impratio is not None:
+        model.opt.impratio = impratio[0]
     if config.physics_rate_hz is not None:
         model.opt.timestep = 1.0 / config.physics_rate_hz
     for name, joint in config.nominal.items():
@@ -199,6 +231,22 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
                 values[at] = value
     mujoco.mj_setConst(model, mujoco.MjData(model))
     return model
+
+
+def foot_geoms(model: mujoco.MjModel, robot: Robot) -> np.ndarray:
+    """Ids of the geoms of a robot's feet that collide."""
+    feet = [model.body(name).id for name in robot.foot_bodies]
+    return np.flatnonzero(np.isin(model.geom_bodyid, feet) & _collides(model))
+
+
+def _collides(model: mujoco.MjModel) -> np.ndarray:
+    collides: np.ndarray = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    return collides
+
+
+def _varies(limits: tuple[float, float] | None) -> bool:
+    """Whether a range has more than one value."""
+    return limits is not None and limits[0] < limits[1]
 
 
 class PhysicsRandomizer:
@@ -231,12 +279,10 @@ class PhysicsRandomizer:
             name: getattr(c, name, Spread()) if self._has(name) else Spread()
             for name in dict.fromkeys(kind for *_, kind in _VARIED)
         }
-        feet = [model.body(name).id for name in robot.foot_bodies]
-        collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-        on_foot = np.isin(model.geom_bodyid, feet)
-        fixed = model.geom_bodyid == 0
-        self._foot_geoms = torch.from_numpy(np.flatnonzero(on_foot & collides))
-        self._touching = torch.from_numpy(np.flatnonzero((on_foot | fixed) & collides))
+        feet = foot_geoms(model, robot)
+        floor = np.flatnonzero((model.geom_bodyid == 0) & _collides(model))
+        self._foot_geoms = torch.from_numpy(feet)
+        self._touching = torch.from_numpy(np.union1d(feet, floor))
         # columns of `unit` by quantity
         self.columns: dict[str, slice] = {}
         size = 0
@@ -254,8 +300,16 @@ class PhysicsRandomizer:
             "actuator_forcerange": c.weak_joint < 1.0,
         }
         varied = [e for e in _VARIED if extra.get(e[0]) or self._spreads[e[2]].active]
-        geoms = {"geom_friction": c.friction, "geom_solref": c.contact_s}
-        names = [name for name, *_ in varied] + [name for name, v in geoms.items() if v is not None]
+        frictions = (c.friction, c.torsional, c.rolling)
+        contacts = {
+            "geom_friction": any(limits is not None for limits in frictions),
+            "geom_solref": c.contact_s is not None,
+            "geom_condim": isinstance(c.condim, tuple),
+            "opt.cone": isinstance(c.cone, tuple),
+            "opt.impratio": _varies(c.impratio),
+        }
+        names = [name for name, *_ in varied]
+        names += [name for name, is_set in contacts.items() if is_set]
         self._fields = sim.expand(list(dict.fromkeys(names)))
         self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
         if self._derived:
@@ -278,7 +332,7 @@ class PhysicsRandomizer:
         nu = sim.model.nu
         nb = len(self._heavy)
         return {
-            "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
+            "friction": int(_varies(c.friction)),
             **{f"{name}_whole": int(spread.whole > 0) for name, spread in spreads.items()},
             **{
                 f"{name}_each": (nb if name == "mass" else nu) if spread.each > 0 else 0
@@ -290,7 +344,12 @@ class PhysicsRandomizer:
             "payload": int(c.payload is not None),
             "actuators": nu * sim.drives.latent_dim if sim.drives and c.actuators else 0,
             "weak_joint": int(c.weak_joint < 1.0),
-            "contact_s": 1 if c.contact_s is not None and c.contact_s[0] < c.contact_s[1] else 0,
+            "contact_s": int(_varies(c.contact_s)),
+            "condim": int(isinstance(c.condim, tuple)),
+            "torsional": int(_varies(c.torsional)),
+            "rolling": int(_varies(c.rolling)),
+            "cone": int(isinstance(c.cone, tuple)),
+            "impratio": int(_varies(c.impratio)),
         }
 
     def _combine(self, varied: list[tuple[str, int | None, str]]) -> None:
@@ -349,7 +408,7 @@ class PhysicsRandomizer:
             shape = (len(ids), self.size)
             uniform = torch.rand(shape, generator=generator, device=self.unit.device)
             self.set(ids, 2.0 * uniform - 1.0)
-        elif self._config.friction is not None or self._config.contact_s is not None:
+        elif self._fields:
             self.set(ids, self.unit[ids])
 
     def set(self, ids: Tensor, unit: Tensor) -> None:
@@ -382,24 +441,42 @@ class PhysicsRandomizer:
                 nu = self._sim.model.nu
                 legs = self._legs
                 # (k, 1)
-                index = (0.5 * (1.0 + samples[:, self.columns["weak_joint"]]) * len(legs)).long()
-                weak = legs[index.clamp(max=len(legs) - 1)]
+                weak = legs[self._index(len(legs), samples, "weak_joint")]
                 # both ends of the range
                 is_weak = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
                 values[:, -2 * nu :] *= torch.where(is_weak, c.weak_joint, 1.0)
             parts = values.split([target.shape[1] for target in self._targets], -1)
             for target, part in zip(self._targets, parts, strict=True):
                 target.index_copy_(0, rows, part.to(target.dtype))
-        if c.friction is not None:
-            sliding = self._within(c.friction, samples, "friction")
-            self._write_geoms("geom_friction", rows, self._foot_geoms, sliding)
-        if c.contact_s is not None:
-            # log-uniform: 0.005 to 0.04 s is three doublings
-            low, high = (math.log(v) for v in c.contact_s)
-            constant = self._within((low, high), samples, "contact_s").exp()
-            self._write_geoms("geom_solref", rows, self._touching, constant)
+        self._set_contacts(rows, samples)
         if self._derived:
             self._sim.set_const(ids)
+
+    def _set_contacts(self, rows: Tensor, samples: Tensor) -> None:
+        """Set the contacts of simulations rows (k,) by samples (k, P)."""
+        c = self._config
+        fields = self._fields
+        feet = rows[:, None], self._foot_geoms
+        if c.friction is not None:
+            sliding = self._within(c.friction, samples, "friction")
+            _write(fields["geom_friction"][..., 0], feet, sliding)
+        if c.torsional is not None:
+            torsional = self._log_within(c.torsional, samples, "torsional")
+            _write(fields["geom_friction"][..., 1], feet, torsional)
+        if c.rolling is not None:
+            rolling = self._log_within(c.rolling, samples, "rolling")
+            _write(fields["geom_friction"][..., 2], feet, rolling)
+        if c.contact_s is not None:
+            constant = self._log_within(c.contact_s, samples, "contact_s")
+            _write(fields["geom_solref"][..., 0], (rows[:, None], self._touching), constant)
+        if isinstance(c.condim, tuple):
+            _write(fields["geom_condim"], feet, self._choose(c.condim, samples, "condim"))
+        if isinstance(c.cone, tuple):
+            cones = [int(CONES[name]) for name in c.cone]
+            _write(fields["opt.cone"], (rows,), self._choose(cones, samples, "cone").squeeze(-1))
+        if c.impratio is not None and _varies(c.impratio):
+            impratio = self._log_within(c.impratio, samples, "impratio")
+            _write(fields["opt.impratio"], (rows,), impratio.squeeze(-1))
 
     def _within(self, limits: tuple[float, float], samples: Tensor, name: str) -> Tensor:
         """Values (k, 1) in limits (low, high) by samples (k, P); low where both are equal."""
@@ -408,10 +485,25 @@ class PhysicsRandomizer:
             return samples.new_full((len(samples), 1), low)
         return low + (high - low) * 0.5 * (1.0 + samples[:, self.columns[name]])
 
-    def _write_geoms(self, name: str, rows: Tensor, geoms: Tensor, values: Tensor) -> None:
-        """Write values (k, 1) to the first component of a field: geoms (g,), simulations (k,)."""
-        first = self._fields[name][..., 0]
-        first[rows[:, None], geoms] = values.to(first.dtype)
+    def _log_within(self, limits: tuple[float, float], samples: Tensor, name: str) -> Tensor:
+        """As `_within`, log-uniform: 0.005 to 0.04 is three doublings."""
+        low, high = (math.log(v) for v in limits)
+        return self._within((low, high), samples, name).exp()
+
+    def _choose(self, choices: Sequence[int], samples: Tensor, name: str) -> Tensor:
+        """Each robot's choice (k, 1), equally likely, by samples (k, P)."""
+        index = self._index(len(choices), samples, name)
+        return torch.tensor(choices, device=samples.device)[index]
+
+    def _index(self, count: int, samples: Tensor, name: str) -> Tensor:
+        """Indices (k, 1) in [0, count), equally likely, by samples (k, P)."""
+        index = (0.5 * (1.0 + samples[:, self.columns[name]]) * count).long()
+        return index.clamp(max=count - 1)
+
+
+def _write(field: Tensor, at: tuple[Tensor, ...], values: Tensor) -> None:
+    """Write values to a field's entries, in its precision."""
+    field[at] = values.to(field.dtype)
 
 
 def normal_of(unit: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import pytest
 import torch
 from pytest import CaptureFixture
 
-from npmp.experiments.benchmarks import env, gpu, imitate
-from npmp.learning.timing import timed
+from mocap_data.store import read_motions
+from npmp.experiments.benchmarks import env, gpu, scaling, training
+from npmp.learning import timing
 
 
 def last_line(capsys: CaptureFixture[str]) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def last_line(capsys: CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_env_compares_with_the_bare_simulator(data: Path, capsys: CaptureFixture[str]) -> None:
-    env.main(["--num-envs", "16", "--seconds", "0.2", "--data", str(data), "threads=1"])
+    env.main(["--num-envs", "16", f"data={data}", "--seconds", "0.2", "threads=1"])
     figures = last_line(capsys)
     assert figures["num_envs"] == 16 and figures["substeps"] == 8
     # The ratio is that of the two speeds, in steps of the same length.
@@ -28,33 +29,74 @@ def test_env_compares_with_the_bare_simulator(data: Path, capsys: CaptureFixture
 
 
 @pytest.mark.parametrize("algo", ["world_model", "mo_vmpo"])
-def test_shares_and_ratios(algo: str, data: Path, capsys: CaptureFixture[str]) -> None:
-    keys = [f"algo={algo}", "debug=tiny", "threads=1", "randomization=paper"]
-    imitate.main(["--seconds", "0.05", "--data", str(data), *keys])
+def test_training_accounts_for_the_whole_time(
+    algo: str, data: Path, tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    keys = [f"data={data}", f"algo={algo}", "debug=tiny", "threads=1", f"out={tmp_path / 'run'}"]
+    assert training.main(["imitate", *keys]) == 0
     figures = last_line(capsys)
-    spent = figures["seconds_per_iteration"]
-    assert (figures["algo"], figures["randomization"]) == (algo, "paper")
-    steps = figures["steps_per_iteration"]
-    assert figures["samples_per_s"] == pytest.approx(steps / spent["whole"], rel=1e-2)
-    physics = spent["raw_physics"] / spent["sampler"]
-    assert figures["ratio_to_raw_physics"] == pytest.approx(physics, rel=1e-2)
-    shares = figures["sampler_share"] + figures["learner_share"]
+    learner = figures["seconds"]["learner"]
+    assert sum(learner.values()) == pytest.approx(figures["wall_s"], abs=0.1)
+    assert {"physics", "policy, sensing, rewards"} <= {
+        part for parts in figures["seconds"].values() for part in parts
+    }
     # the world model is fitted beside the policy's updates, on a second thread
-    assert 0.9 < shares <= (2.0 if algo == "world_model" else 1.0)
+    assert ("collector" in figures["seconds"]) == (algo == "world_model")
 
 
-def test_time_is_counted_while_it_is_asked_for() -> None:
+def test_training_refuses_other_commands(capsys: CaptureFixture[str]) -> None:
+    assert training.main(["retarget"]) == 2
+    assert "imitate or reuse" in capsys.readouterr().err
+
+
+def test_a_part_does_not_count_for_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 4.0, 10.0])
+    monkeypatch.setattr(timing, "finished", lambda device: next(clock))
+
     class Trainer:
-        def collect(self, steps: int) -> int:
-            return steps
+        def outer(self) -> int:
+            return self.inner() + 1
 
-    trainer = Trainer()
-    with timed(trainer, torch.device("cpu")) as spent:
-        assert trainer.collect(3) == 3
-    counted = spent["sampler"]
-    assert counted > 0.0 and set(spent) == {"sampler"}
-    trainer.collect(3)
-    assert spent["sampler"] == counted
+        def inner(self) -> int:
+            return 1
+
+    parts = (timing.Part(Trainer, "outer", "a"), timing.Part(Trainer, "inner", "b"))
+    monkeypatch.setattr(timing, "PARTS", parts)
+    with timing.timed(torch.device("cpu")) as timer:
+        assert Trainer().outer() == 2
+    assert Trainer().outer() == 2  # not measured
+    assert timer.seconds == {"learner": {"a": 7.0, "b": 3.0}}
+
+
+@pytest.mark.slow
+def test_scaling_measures_each_point_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {name: (key, ()) for name, (key, _) in scaling.POINTS.items()}
+    points |= {"robots": ("num_envs={}", (4, 8))}
+    base = {"robots": 4, "clips": 3, "latent": 4, "horizon": 3}
+    monkeypatch.setattr(scaling, "POINTS", points)
+    monkeypatch.setattr(scaling, "BASE", base)
+    arguments = [f"data={data}", "--iterations", "3", f"out={tmp_path}", "debug=tiny"]
+    scaling.main(arguments)
+    table = (tmp_path / "scaling.csv").read_text()
+    assert [line.split(",")[:4] for line in table.splitlines()] == [
+        ["robots", "clips", "latent", "horizon"],
+        ["4", "3", "4", "3"],
+        ["8", "3", "4", "3"],
+    ]
+    assert (tmp_path / "scaling.png").stat().st_size > 0
+    scaling.main(arguments)
+    assert [
+        float(cell) for cell in (tmp_path / "scaling.csv").read_text().split()[2].split(",")
+    ] == [float(cell) for cell in table.split()[2].split(",")]
+
+
+def test_clips_are_repeated_under_other_names(data: Path) -> None:
+    motions = read_motions(data)
+    many = scaling.repeated(motions, len(motions.motions) + 1)
+    assert len(set(many.names)) == len(motions.motions) + 1
+    assert (many.motions[-1].qpos == motions.motions[0].qpos).all()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")

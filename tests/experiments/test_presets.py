@@ -109,6 +109,30 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
         assert (one.physics, one.sensors) == (other.physics, other.sensors)
 
 
+def test_contacts_are_added_to_paper() -> None:
+    """Unitree's feet and MuJoCo's defaults are within the ranges."""
+    paper, contacts = (
+        drawn("reuse", f"randomization={name}", "robot=unitree_go2")
+        for name in ("paper", "contacts")
+    )
+    assert (contacts.pushes, contacts.sensors) == (paper.pushes, paper.sensors)
+    assert (contacts.physics.mass, contacts.physics.gain) == (
+        paper.physics.mass,
+        paper.physics.gain,
+    )
+    for name, unitree, default in (
+        ("friction", 0.4, 1.0),
+        ("torsional", 0.02, 0.005),
+        ("rolling", 0.01, 0.0001),
+        ("impratio", 100.0, 1.0),
+        ("contact_s", 0.02, 0.02),
+    ):
+        low, high = getattr(contacts.physics, name)
+        assert low <= min(unitree, default) and max(unitree, default) <= high
+    assert contacts.physics.condim == (3, 4, 6)
+    assert contacts.physics.cone == ("pyramidal", "elliptic")
+
+
 def test_op3_walks_by_its_own_numbers() -> None:
     op3, anymal = (
         job_of("reuse", "module=x", f"robot={name}").config.task for name in ("op3", "anymal_b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,15 @@ def test_unknown_and_missing_loggers_are_refused(monkeypatch: pytest.MonkeyPatch
     refusal("logger=wandb", loggers.check, "wandb")
 
 
-def test_tensorboard_hides_events_after_the_checkpoint(tmp_path: Path) -> None:
+def test_tensorboard_hides_events_after_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    now = time.time()
     for done, steps in ((None, (10, 20, 30)), (20, (30, 40))):
+        # readers sort the files by the second of their start
+        now += 1.0
+        monkeypatch.setattr(time, "time", lambda now=now: now)
         board = loggers.open_logger("tensorboard", tmp_path, settings={}, resume_env_steps=done)
         assert board is not None
         for step in steps:

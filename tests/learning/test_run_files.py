@@ -27,7 +27,7 @@ def test_rows_have_the_evaluation_columns_from_the_start(tmp_path: Path) -> None
     write(log, 2, tracked_s=0.1)
     expected = "iteration,env_steps,loss,tracked_s\n1,10,0.5,\n2,20,1.0,0.1\n"
     assert (tmp_path / "metrics.csv").read_text() == expected
-    assert list(table(tmp_path, "timing.csv")[0]) == ["iteration", "wall_s", "steps_per_s"]
+    assert list(table(tmp_path, "timing.csv")[0]) == ["iteration", "wall_s", "cpu_s", "steps_per_s"]
 
 
 def test_a_later_column_is_added_to_all_rows(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_resume_keeps_rows_up_to_the_checkpoint_and_the_clock(tmp_path: Path) 
     write(again, 3)
     assert [row["iteration"] for row in table(tmp_path)] == ["1", "2", "3"]
     assert 200.0 <= float(table(tmp_path, "timing.csv")[-1]["wall_s"]) < 290.0
-    assert again._latest == {"tracked_s": 0.25}
+    assert again._curves == {"tracked_s": [0.25]}
 
 
 @pytest.mark.parametrize("content", [None, ""])

@@ -10,6 +10,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots import Robot
+from npmp.robots.description import CONES
 from npmp.sim import BatchSim, flat_scene
 from npmp.sim.randomization import (
     JointPhysics,
@@ -244,7 +245,7 @@ def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
     config = PhysicsConfig(
         nominal=IDENTIFIED, armature=Spread(each=0.5), gain=Spread(each=0.1), joint_offset=0.01
     )
-    model = with_nominal(scene, config)
+    model = with_nominal(scene, robot, config)
     assert scene.dof_armature[6] == 0.0  # the scene itself is as it was
     assert model.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.05)
     assert (model.dof_armature[7:] == 0.0).all() and model.actuator_gainprm[0, 0] == 90.0
@@ -259,12 +260,12 @@ def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
     assert drawn.actuator_gainprm[:2, 0] == pytest.approx([81, 90])
     assert drawn.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.025)
     assert physics.joint_offset[1].tolist() == pytest.approx([0.01] + 11 * [-0.01])
-    assert with_nominal(scene, PhysicsConfig()) is scene
+    assert with_nominal(scene, robot, PhysicsConfig()) is scene
 
 
 def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
     with pytest.raises(InputError, match="no joint 'knee'; available: LF_HAA"):
-        with_nominal(flat_scene(robot), PhysicsConfig(nominal={"knee": JointPhysics()}))
+        with_nominal(flat_scene(robot), robot, PhysicsConfig(nominal={"knee": JointPhysics()}))
     with pytest.raises(ValueError, match="kp must be above 0"):
         JointPhysics(kp=0.0)
     with pytest.raises(ValueError, match="armature"):
@@ -272,7 +273,7 @@ def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
 
 
 @pytest.mark.parametrize(("cone", "slides"), [("pyramidal", True), ("elliptic", False)])
-def test_elliptic_cones_hold_alike_in_all_directions(cone: str, slides: bool) -> None:
+def test_elliptic_cones_hold_alike_in_all_directions(robot: Robot, cone: str, slides: bool) -> None:
     """A box of 1 kg, friction 0.5, under 4 N: 0.82 of what holds it along x. A pyramid's edge at 45
     degrees holds 0.71 of that."""
     scene = mujoco.MjModel.from_xml_string(
@@ -280,7 +281,7 @@ def test_elliptic_cones_hold_alike_in_all_directions(cone: str, slides: bool) ->
         <body pos="0 0 0.1"><freejoint/><geom type="box" size=".1 .1 .1" mass="1" friction="0.5"
         priority="1"/></body></worldbody></mujoco>"""
     )
-    model = with_nominal(scene, PhysicsConfig(cone=cone))
+    model = with_nominal(scene, robot, PhysicsConfig(cone=cone))
     moved = {}
     for degrees in (0.0, 45.0):
         data = mujoco.MjData(model)
@@ -320,3 +321,84 @@ def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
     assert physics.size == 0
     constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
     np.testing.assert_allclose(constant, 0.005, rtol=1e-12)
+
+
+# --- contacts
+
+CONTACTS = PhysicsConfig(
+    condim=(3, 4, 6),
+    cone=("pyramidal", "elliptic"),
+    torsional=(0.005, 0.02),
+    rolling=(0.0001, 0.01),
+    impratio=(1.0, 100.0),
+)
+
+
+def test_contacts_are_those_of_the_samples(robot: Robot) -> None:
+    """Ranges are log-uniform: their middles are sqrt(0.005 * 0.02) = 0.01, 0.001 and 10. Thirds of
+    [-1, 1] are the dimensions, halves the cones."""
+    sim = simulations(robot, 3)
+    physics = PhysicsRandomizer(sim, robot, CONTACTS)
+    assert physics.size == 5
+    physics.set(torch.arange(3), torch.tensor([[-1.0], [0.0], [1.0]]).repeat(1, 5))
+    feet = physics._foot_geoms
+    for i, (condim, torsional, rolling, cone, impratio) in enumerate(
+        ((3, 0.005, 0.0001, 0, 1.0), (4, 0.01, 0.001, 1, 10.0), (6, 0.02, 0.01, 1, 100.0))
+    ):
+        model = sim.batch.get_model(i)
+        assert (model.geom_condim[feet] == condim).all()
+        np.testing.assert_allclose(model.geom_friction[feet, 1], torsional)
+        np.testing.assert_allclose(model.geom_friction[feet, 2], rolling)
+        assert model.opt.cone == cone
+        assert model.opt.impratio == pytest.approx(impratio)
+        # other geoms and sliding friction are the model's
+        others = np.setdiff1d(np.arange(model.ngeom), feet)
+        np.testing.assert_array_equal(model.geom_condim[others], sim.model.geom_condim[others])
+        np.testing.assert_array_equal(model.geom_friction[:, 0], sim.model.geom_friction[:, 0])
+
+
+def test_each_robot_moves_by_its_own_contacts(robot: Robot) -> None:
+    """Against one MjData of each model, standing robots that turn on their feet."""
+    sim = simulations(robot, 6)
+    physics = PhysicsRandomizer(sim, robot, CONTACTS)
+    unit = torch.zeros(6, physics.size)
+    unit[:, physics.columns["condim"]] = torch.tensor([-1.0, 0.0, 1.0]).repeat(2).unsqueeze(1)
+    unit[3:, physics.columns["cone"]] = -1.0
+    physics.set(torch.arange(6), unit)
+    target = torch.tensor(robot.home_joints).expand(6, -1)
+    sim.wrench(1)[:, 5] = 20.0
+    for _ in range(5):
+        sim.step(target)
+    for i in range(6):
+        model = sim.batch.get_model(i)
+        data = mujoco.MjData(model)
+        data.qpos[:] = robot.home_qpos
+        data.ctrl[:] = target[i]
+        data.xfrc_applied[1, 5] = 20.0
+        mujoco.mj_step(model, data, 5 * sim.substeps)
+        assert data.ncon
+        np.testing.assert_array_equal(sim.qpos[i].numpy(), data.qpos)
+    assert len({tuple(row) for row in sim.qpos.tolist()}) == 6
+
+
+def test_contacts_that_all_robots_share_are_the_models(robot: Robot) -> None:
+    """Without samples, and without fields of each robot, which Warp lacks."""
+    config = PhysicsConfig(condim=(6,), cone=("elliptic",), impratio=(100.0, 100.0))
+    assert (config.condim, config.cone) == (6, "elliptic")
+    model = with_nominal(flat_scene(robot), robot, config)
+    sim = BatchSim(model, 2, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    physics = PhysicsRandomizer(sim, robot, config)
+    assert physics.size == 0 and not physics._fields
+    assert (model.opt.cone, model.opt.impratio) == (CONES["elliptic"], 100.0)
+    feet = physics._foot_geoms
+    assert (model.geom_condim[feet] == 6).all()
+    assert (np.delete(model.geom_condim, feet) == 3).sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("condim", (3, 5)), ("condim", ()), ("cone", "round"), ("rolling", (0.0, 0.1))],
+)
+def test_contacts_out_of_range_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        PhysicsConfig(**{name: value})  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import BatchSim, Simulator, WarpSim, add_contact_sensors, flat_scene, simulate
-from npmp.sim.randomization import Spread
+from npmp.sim.randomization import PhysicsRandomizer, Spread, with_nominal
 from npmp.tasks import Walk, WalkConfig
 from tests.sim.test_drives import model_of, servo
 from tests.sim.test_simulators import VARIED, placed, random_states, randomized_steps
@@ -81,6 +81,22 @@ def test_random_physics_pushes_and_resets_of_some(robot: Robot, warp: None) -> N
     for sim in both:
         randomized_steps(sim, robot, config)
     check_equal(*both)
+
+
+@pytest.mark.slow
+def test_contacts_that_all_robots_share(robot: Robot, warp: None) -> None:
+    """Elliptic cones and six dimensions; of each robot its own they are refused."""
+    config = replace(VARIED, condim=6, cone="elliptic", impratio=(100.0, 100.0))
+    model = with_nominal(flat_scene(robot), robot, config)
+    rate = robot.control_rate_hz
+    batch = BatchSim(model, 6, control_rate_hz=rate, num_threads=1)
+    sim = simulate(model, 6, engine="warp", control_rate_hz=rate)
+    for one in (batch, sim):
+        randomized_steps(one, robot, config)
+    check_equal(batch, sim)
+    for key, value in (("condim", (3, 6)), ("cone", ("pyramidal", "elliptic"))):
+        with pytest.raises(InputError, match=f"{key}.*engine=mujoco"):
+            PhysicsRandomizer(sim, robot, replace(config, **{key: value}))
 
 
 @pytest.mark.slow
