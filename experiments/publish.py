@@ -14,7 +14,7 @@ from typing import Any
 from mocap_data import read_motions
 from mocap_data.errors import InputError, check_available, unknown
 from mocap_data.files import atomic_path
-from mocap_data.input_files import reading
+from mocap_data.input_files import reading, regular_file
 from npmp.core import hub
 from npmp.core.artifact import sha256
 from npmp.core.settings import from_mapping
@@ -219,8 +219,8 @@ def _find(target: str) -> tuple[str, Path]:
     """Kind and path of an artefact: a folder, a dataset's file, or a shipped one by name. Raises
     InputError."""
     path = Path(target)
-    if path.is_file():
-        return "motions", path
+    if path.suffix.lower() in (".h5", ".hdf5"):
+        return "motions", regular_file(path)
     for key, kind in KINDS.items():
         if (path / kind.files[0]).is_file():
             return key, path
