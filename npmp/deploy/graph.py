@@ -15,7 +15,7 @@ from mocap_data.errors import InputError
 
 # the operators of `npmp.deploy.export`, and unfused forms of its products and sums
 ARITHMETIC = ("Abs", "Add", "Div", "Min", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub", "Sum")
-FUNCTIONS = ("Atan", "Clip", "Cos", "Elu", "Exp", "Identity", "Sigmoid", "Sin", "Tanh")
+FUNCTIONS = ("Atan", "Clip", "Cos", "Elu", "Exp", "Identity", "Round", "Sigmoid", "Sin", "Tanh")
 CHOICES = ("And", "Greater", "IsNaN", "Less", "LessOrEqual", "Where")
 LAYERS = ("Gemm", "LayerNormalization", "MatMul")
 PARTS = ("Concat", "ReduceL2", "ReduceMin", "ReduceSum", "Slice", "Split")

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from npmp.core.gaussian import Gaussian, kl_per_dimension
+from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
+from npmp.skills.normalizer import Normalizer
 
 # default bound of latents, in standard deviations of the AR(1) process
 BOUND = 3.0
@@ -51,6 +53,11 @@ class Prior(nn.Module, ABC):
     def from_config(cls, latent_dim: int, config: Any, home: Tensor) -> Prior:
         """An untrained one. config: of `config_type`; home: of the joints (nu,) [rad]."""
         return cls(latent_dim, config, home)  # type: ignore[call-arg]
+
+    @classmethod
+    def code(cls, z: Tensor, config: Any) -> Tensor:
+        """The decoder's input for latents z (..., d): z, or a discrete code of it."""
+        return z
 
     def observe(self, state: RobotState, task: Tensor) -> Tensor:
         """The prior's observation s_t, (..., f).
@@ -140,6 +147,40 @@ class AR1(Prior):
         variance = self.std**2
         mean = deviation.mean.square()
         return kl_per_dimension(mean / variance, deviation.std.square() / variance)
+
+
+class StatePrior(Prior):
+    """A prior conditioned on the robot's state, by an MLP. s_t is the true state without height,
+    which depends on the terrain."""
+
+    # the mean has no share of the previous latent
+    alpha = 0.0
+    home: Tensor
+
+    def __init__(
+        self, latent_dim: int, home: Tensor, *, hidden: int, outputs: int, inputs: int = 0
+    ):
+        """Args:
+        home: (nu,) [rad].
+        hidden: units of each of two layers.
+        outputs: of the network, about zero at first. inputs: of the network, after the state.
+        """
+        super().__init__(latent_dim)
+        self.register_buffer("home", home.clone(), persistent=False)
+        width = 12 + 3 * len(home)
+        self.scale = Normalizer(width)
+        head = nn.Linear(hidden, outputs)
+        nn.init.normal_(head.weight, std=0.01 / hidden**0.5)
+        nn.init.zeros_(head.bias)
+        self.net = nn.Sequential(
+            nn.Linear(width + inputs, hidden), nn.ELU(), nn.Linear(hidden, hidden), nn.ELU(), head
+        )
+
+    def observe(self, state: RobotState, task: Tensor) -> Tensor:
+        return true_state(state, self.home)[..., 1:]
+
+    def fit(self, observed: Tensor) -> None:
+        self.scale.fit(observed, 0.1)
 
 
 def prior_settings(name: str, alpha: float, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from npmp.envs.rollout import Transition, rollout
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skills import policies
 from npmp.skills.high_level_policy import HighLevelPolicy, find_module
+from npmp.skills.nets import NetConfig
 from npmp.skills.nets.high_level import HighLevelConfig
-from npmp.skills.skill_module import SkillModule
+from npmp.skills.skill_module import SkillContract, SkillModule
 from npmp.tasks import Walk, WalkConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
@@ -104,6 +105,27 @@ def test_the_joint_table_says_where_a_turned_joint_moves_its_body(name: str) -> 
         np.testing.assert_allclose(turned, rotation @ frame, atol=1e-8)
         np.testing.assert_allclose(after, anchor + rotation @ (before - anchor), atol=1e-8)
         assert model.body(joint.body).parentid[0] == model.body(joint.parent).id
+
+
+def test_discrete_codes_are_in_the_graph(tmp_path: Path) -> None:
+    """The prior's levels are those of the decoder; latents in the memory are not rounded."""
+    robot = robots.load("anymal_b")
+    torch.manual_seed(0)
+    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8, prior="fsq")
+    contract = SkillContract.for_robot(robot, net, context_size=20, context_horizon=5)
+    skill = SkillModule(contract).requires_grad_(False)
+    sizes = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+    policy = HighLevelPolicy.for_task(skill, Walk(robot), net=sizes)
+    for head in (skill.decoder.head, policy.net.head):
+        torch.nn.init.normal_(head.weight, std=0.3)
+    env = env_of(policy, skill)
+    bundle = export(tmp_path, policy, skill, env, sha256="2", steps=40, about={})
+    golden = bundle.golden()
+    parity = check_parity(bundle.policy(), golden)
+    assert parity.times_rounding <= TOLERANCE and parity.in_rollout <= ROLLOUT_TOLERANCE
+    z = golden.memory[:, :4]
+    assert np.ptp(z[z != 0.0]) > 0.5 and not np.isin(z.round(4), (-1.0, -0.5, 0.0, 0.5, 1.0)).all()
+    assert b"Round" in (tmp_path / "policy.onnx").read_bytes()
 
 
 def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:

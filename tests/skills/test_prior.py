@@ -18,9 +18,10 @@ from npmp.evaluation.analysis import wander
 from npmp.learning.imitation import ImitationModelBasedConfig, ImitationSettings, train_module
 from npmp.robots import Robot
 from npmp.skills.nets import NetConfig
-from npmp.skills.prior import AR1, prior_std
+from npmp.skills.prior import AR1, Prior, prior_std
 from npmp.skills.priors import make
 from npmp.skills.priors.control_vae import ControlVAEConfig, ControlVAEPrior
+from npmp.skills.priors.fsq import FSQPrior
 from npmp.skills.skill_module import SkillModule
 
 NOTHING = torch.zeros(0)
@@ -124,12 +125,13 @@ def test_a_prior_conditioned_on_the_state() -> None:
     torch.testing.assert_close(prior.kl(q, z, observed[0]), expected)
 
 
+@pytest.mark.parametrize("kind", [ControlVAEPrior, FSQPrior])
 def test_it_is_learned_with_the_encoder_and_kept_with_the_module(
-    robot: Robot, motions: MotionSet, tmp_path: Path
+    kind: type[Prior], robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
     net = NetConfig(
         latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=16,
-        prior=ControlVAEPrior.name, prior_settings={"std": 0.4, "hidden": 16},
+        prior=kind.name, prior_settings={"std": 0.4, "hidden": 16},
     )  # fmt: skip
     algo = ImitationModelBasedConfig(
         model_hidden=(16,), model_batch=16, policy_batch=8, horizon=(4, 4), warmup_updates=2
@@ -139,7 +141,7 @@ def test_it_is_learned_with_the_encoder_and_kept_with_the_module(
     )
     train_module(motions, robot, tmp_path, settings, seed=0)
     skill = SkillModule.load(tmp_path / "module")
-    assert isinstance(skill.prior, ControlVAEPrior) and skill.prior.std == 0.4
+    assert isinstance(skill.prior, kind) and skill.prior.std == 0.4
     torch.manual_seed(0)
     untrained = make(net.prior, net.settings_of_prior, 4, torch.zeros(12))
     trained = dict(skill.prior.named_parameters())

@@ -83,9 +83,12 @@ def write_card(content: CardContent) -> str:
 
 def _networks(contract: Mapping[str, Any]) -> str:
     net = contract["net"]
+    # modules from before other priors do not name theirs
+    prior = net.get("prior", "ar1")
+    named = f"AR(1) prior (alpha {net['alpha']:g})" if prior == "ar1" else f"prior {prior}"
     hold = contract["training"].get("hold", "zero_order").replace("_", "-")
     return (
-        f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']},"
+        f"Encoder, {named} and LSTM decoder for {contract['robot']},"
         f" {net['latent_dim']} latent dimensions, {contract['control_rate_hz']:g} Hz joint targets,"
         f" {hold} hold. Weights stored as {contract.get('weights_dtype', 'float32')}."
     )

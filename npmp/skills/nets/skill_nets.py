@@ -137,6 +137,7 @@ class Decoder(Recurrent):
         w = config.decoder_width
         h = config.lstm_width
         self.lstm_width = h
+        self.code = priors.code_of(config.prior, config.settings_of_prior)
         self.norm = nn.Sequential(nn.Linear(observations, w), nn.LayerNorm(w), nn.Tanh())
         self.branch1 = nn.Sequential(nn.Linear(w, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
         self.lstm = nn.LSTMCell(w, h)
@@ -164,7 +165,7 @@ class Decoder(Recurrent):
     def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
         """Layers after the LSTM: its output (..., h), normalized input (..., w), latent (..., d) ->
         action (..., a) [rad]."""
-        y = self.branch2(torch.cat((hidden, x, z), -1))
+        y = self.branch2(torch.cat((hidden, x, self.code(z)), -1))
         return self.head(torch.cat((hidden, y), -1))
 
 

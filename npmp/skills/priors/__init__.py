@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -11,8 +12,9 @@ from mocap_data.errors import unknown
 from npmp.core.settings import from_mapping
 from npmp.skills.prior import AR1, Prior
 from npmp.skills.priors.control_vae import ControlVAEPrior
+from npmp.skills.priors.fsq import FSQPrior
 
-PRIORS: dict[str, type[Prior]] = {kind.name: kind for kind in (AR1, ControlVAEPrior)}
+PRIORS: dict[str, type[Prior]] = {kind.name: kind for kind in (AR1, ControlVAEPrior, FSQPrior)}
 
 
 def settings_of(name: str, settings: Mapping[str, Any]) -> Any:
@@ -32,3 +34,8 @@ def make(name: str, settings: Mapping[str, Any], latent_dim: int, home: Tensor) 
       InputError: for an unknown prior or setting.
     """
     return PRIORS[name].from_config(latent_dim, settings_of(name, settings), home)
+
+
+def code_of(name: str, settings: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
+    """The map from latents to the decoder's input, `Prior.code`; arguments as `make`."""
+    return partial(PRIORS[name].code, config=settings_of(name, settings))

@@ -47,7 +47,7 @@ def write(
     seconds = number(result["seconds"])
     text = (
         f"{result['robots']} robots from the {result['starts']}, at most {seconds} s, which also "
-        "counts for robots still up then. Latents are samples of the AR(1) prior."
+        "counts for robots still up then. Latents are samples of the module's prior."
     )
     table = Table([*columns.values()], [[number(latents[key]) for key in columns]])
     return assemble(
