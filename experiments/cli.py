@@ -33,6 +33,8 @@ VERBS: Mapping[str, Mapping[str, str]] = {
         "wander": "skill:wander",
         "pack": "artefacts:pack",
         "add": "artefacts:add",
+        "push": "publish:push",
+        "pull": "publish:pull",
     },
     "deploy": {
         "export": "export",

@@ -63,30 +63,30 @@ def fetch_set(config: FetchData, run: Run) -> int:
         f"licence: {entry.licence}, {entry.licence_url}",
         f"credit: {entry.credit}",
     )
-    accept(entry, accepted=config.accept_licence)
+    if entry.non_commercial:
+        licence = f"{entry.licence}, {entry.licence_url}"
+        accept(entry.name, licence, accepted=config.accept_licence)
     run.begin()
     with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
         report = catalog.fetch(entry, progress=lambda source: progress_of(bar, source))
     return tell(entry, report, run)
 
 
-def accept(entry: Entry, *, accepted: bool) -> None:
+def accept(name: str, licence: str, *, accepted: bool) -> None:
     """Require acceptance of a licence: accept_licence=true, or "yes" in the terminal.
 
     Raises:
       InputError: for a licence that is not accepted.
     """
-    if not entry.non_commercial or accepted:
+    if accepted:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        question = f"{entry.name} may be used under {entry.licence} only. Type yes to accept: "
+        question = f"{name} may be used under {licence} only. Type yes to accept: "
         print(question, end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
-        raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
-    raise InputError(
-        f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this"
-    )
+        raise InputError(f"{name} is {licence}; not accepted, so nothing was fetched")
+    raise InputError(f"{name} is {licence}; accept_licence=true accepts this")
 
 
 def progress_of(bars: Bars, source: Source) -> Progress:

@@ -41,6 +41,8 @@ LEFT_OUT = {
     "npmp imitate module=anymal_b_dog": "needs the module's own sizes, not those of debug=tiny",
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
+    "npmp skill push": "needs the Hugging Face Hub",
+    "npmp skill pull": "needs the Hugging Face Hub",
     "python -m npmp.experiments.benchmarks": "measures for a minute",
     "python -m npmp.learning.depth_training": "learns for 16 minutes",
     "MUJOCO_GL=egl": "draws in this process, where MuJoCo was loaded without a renderer",

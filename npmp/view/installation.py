@@ -27,6 +27,7 @@ EXTRAS = {
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
     "play": "npmp play: a robot to steer in the browser",
     "warp": "MuJoCo Warp: physics on a GPU",
+    "hub": "npmp skill push and pull: artefacts on the Hugging Face Hub",
     "docs": "make docs",
     "dev": "make test",
 }

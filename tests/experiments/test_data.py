@@ -107,12 +107,11 @@ def test_a_terminal_is_asked(
 
     monkeypatch.setattr(data.sys, "stdin", Terminal())
     monkeypatch.setattr(data.sys.stderr, "isatty", lambda: True, raising=False)
-    dog = real_entry("dog")
     if accepted:
-        data.accept(dog, accepted=False)
+        data.accept("dog", "CC BY-NC 4.0", accepted=False)
     else:
         with pytest.raises(data.InputError, match="not accepted, so nothing was fetched"):
-            data.accept(dog, accepted=False)
+            data.accept("dog", "CC BY-NC 4.0", accepted=False)
     assert "CC BY-NC 4.0" in capsys.readouterr().err
 
 
