@@ -114,14 +114,14 @@ def report_other_drives(training: Mapping[str, Any], actuator: str) -> None:
 
 
 def evaluation_record(
-    config: Simulating, run: Run, policy: Path, module: Path, robot: Robot
+    config: Simulating, run: Run, policy: Path, module: Path | None, robot: Robot
 ) -> dict[str, Any]:
     """The policy and conditions of an evaluation, for a JSON file."""
     from npmp.view.report import versions
 
     return {
         "policy": policy.name,
-        "module": module.name,
+        "module": module and module.name,
         "robot": robot.name,
         "seed": run.seed,
         "actuator": config.actuator,

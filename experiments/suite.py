@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import robots
-from npmp.core import ranges
+from npmp.core import artifact, ranges
+from npmp.deploy import external_policy
+from npmp.envs import RobotBatchConfig
+from npmp.envs.policy import Policy
 from npmp.evaluation import dead_zones, suite
 from npmp.evaluation.handover import load_recovery
 from npmp.evaluation.policy import teacher_of
-from npmp.experiments.backend import Simulating, evaluation_record, policy_of, report_other_drives
-from npmp.experiments.command import NOW, Run, Verb, provenance_of
+from npmp.experiments.backend import (
+    Simulating,
+    evaluation_record,
+    policy_of,
+    report_other_drives,
+    robots_config_of,
+)
+from npmp.experiments.command import NOW, Run, Verb, provenance_of, refuse_idle
 from npmp.experiments.store import group
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
+from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skills.composition import over
-from npmp.tasks.commands import as_command_range
-from npmp.tasks.walk import Walk
+from npmp.tasks.commands import CommandRange, as_command_range
+from npmp.tasks.walk import Walk, WalkConfig
 from npmp.view.report import suite_page
 
 
@@ -35,14 +45,20 @@ class Suite(Simulating):
     npmp evaluate suite policy=anymal_b_walk recovery=anymal_b_recover scenarios=[fallen_start]
     out=runs/suite
     npmp evaluate suite policy=op3_walk scenario.strong_push.push.force_n=8 out=runs/suite
+    npmp evaluate suite policy=policy.onnx robot=unitree_g1 out=runs/suite
     """
 
     # default settings of the task in all scenarios
     task: Any = group("walk")
     # scenarios to run
     scenario: Any = group("practice")
-    # a policy of task=walk: its folder, or a shipped one's name (npmp skill list)
+    # a policy of task=walk: its folder, or a shipped one's name (npmp skill list); or another
+    # project's velocity policy: FILE.onnx, or FILE.pt of TorchScript
     policy: str
+    # description of another project's policy, YAML; null: beside it
+    description: Path | None = None
+    # load TorchScript, which contains code
+    trust: bool = False
     # folder of the policy's skill module; null: found by its checksum
     module: str | None = None
     # a policy of task=recover for scenarios with fallen starts; null: without these scenarios
@@ -65,32 +81,82 @@ class Suite(Simulating):
         ranges.at_least_one(self, "trials")
 
 
+class Subject(NamedTuple):
+    """The policy of a suite, its robots and its task."""
+
+    policy: Policy
+    robot: Robot
+    robots: RobotBatchConfig
+    task: WalkConfig
+    command_range: CommandRange
+    # `evaluation_record`
+    record: dict[str, Any]
+    # its teacher; "": none
+    teacher: str = ""
+
+
+def own_subject(config: Suite, run: Run) -> Subject:
+    """A policy of npmp. Raises InputError as `policy_of`, or for another task."""
+    refuse_idle(run, "needs another project's policy (policy=FILE.onnx)", "description", "trust")
+    robot = robots.load(config.robot)
+    folder, policy, module, skill, like = policy_of(config, run, robot)
+    policy.check_task(Walk)
+    report_other_drives(policy.contract.training, config.actuator)
+    return Subject(
+        over(policy, skill),
+        robot,
+        like,
+        Walk.resolve(config.task, None, policy.contract.input_settings),
+        as_command_range(policy.contract.command_range),
+        evaluation_record(config, run, folder, module, robot),
+        teacher_of(policy.contract),
+    )
+
+
+def external_subject(config: Suite, run: Run) -> Subject:
+    """Another project's policy, with its gains, default pose and control rate. Raises InputError as
+    `external_policy.load`."""
+    refuse_idle(run, "needs a policy of npmp (policy=FOLDER)", "module", "recovery")
+    path = Path(config.policy)
+    policy, robot = external_policy.load(
+        path, robots.load(config.robot), description=config.description, trust=config.trust
+    )
+    within = as_command_range(policy.description.command_range.tolist())
+    like = robots_config_of(config, RobotBatchConfig(), hold=config.hold)
+    record = evaluation_record(config, run, path, None, robot)
+    return Subject(
+        policy,
+        robot,
+        external_policy.with_gains(like, policy.description),
+        Walk.resolve(config.task, None, {"command_range": within}),
+        within,
+        record | {"policy_sha256": artifact.sha256(path)},
+    )
+
+
 def run(config: Suite, run: Run) -> int:
     """Run all scenarios, write the files, print the result."""
     if run.chosen["task"] != Walk.name:
         raise InputError(f"npmp evaluate suite: expected task=walk, got {run.chosen['task']}")
-    robot = robots.load(config.robot)
     success = config.success
     helper = config.recovery
-    folder, policy, module, skill, like = policy_of(config, run, robot)
-    policy.check_task(Walk)
-    within = as_command_range(policy.contract.command_range)
-    base = Walk.resolve(config.task, None, policy.contract.input_settings)
-    report_other_drives(policy.contract.training, config.actuator)
+    external = Path(config.policy).suffix in external_policy.SUFFIXES
+    subject = external_subject(config, run) if external else own_subject(config, run)
+    robot = subject.robot
+    within = subject.command_range
     requested = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
     scenarios = suite.select_scenarios(config.scenario, requested, has_recovery=helper is not None)
     recovery = None if helper is None else load_recovery(helper, robot, run.device)
     settings = {
-        name: suite.setup_scenario(name, scenario, base, like, within)
+        name: suite.setup_scenario(name, scenario, subject.task, subject.robots, within)
         for name, scenario in scenarios.items()
     }
     run.begin()
-    actor = over(policy, skill)
     outcomes = dict[str, suite.ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
             outcomes[name] = suite.run_scenario(
-                actor,
+                subject.policy,
                 robot,
                 settings[name],
                 success,
@@ -99,13 +165,13 @@ def run(config: Suite, run: Run) -> int:
                 recovery=recovery,
                 **run.place,
             )
-    still = replace(like, pushes=PushConfig())
+    still = replace(subject.robots, pushes=PushConfig())
     sides = dead_zones.find_dead_zones(
-        actor, robot, base, still, within, seed=run.seed, **run.place
+        subject.policy, robot, subject.task, still, within, seed=run.seed, **run.place
     )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
-        **evaluation_record(config, run, folder, module, robot),
+        **subject.record,
         "trials": config.trials,
         "command_range": within,
         "recovery": None if helper is None else Path(helper).name,
@@ -115,7 +181,7 @@ def run(config: Suite, run: Run) -> int:
         "red_flags": suite.red_flags(outcomes, scenarios, robot, config.flags),
         "joint_speeds": suite.joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
         "dead_zones": [side._asdict() | {"in_words": str(side)} for side in sides],
-        "teacher": teacher_of(policy.contract),
+        "teacher": subject.teacher,
     }
     write_json(run.folder / "suite.json", result)
     suite_page.write(run.folder / "suite.html", robot, result, outcomes, provenance_of(run))

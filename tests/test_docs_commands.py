@@ -40,6 +40,7 @@ LEFT_OUT = {
     "make test": "is what runs this",
     "npmp imitate module=anymal_b_dog": "needs the module's own sizes, not those of debug=tiny",
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
+    "npmp evaluate suite policy=go2_mjlab": "takes minutes: a call per robot at 200 Hz",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
     "npmp skill push": "needs the Hugging Face Hub",
     "npmp skill pull": "needs the Hugging Face Hub",

@@ -6,6 +6,7 @@ their numbers in onnx.proto, as only an export depends on `onnx`.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -49,9 +50,10 @@ MESSAGES: dict[str, list[tuple[str, int, str]]] = {
     "Tensor": [
         ("dims", 1, "int64"),
         ("name", 8, "bytes"),
-        ("external_data", 13, "bytes"),
+        ("external_data", 13, "Entry"),
         ("data_location", 14, "int64"),
     ],
+    "Entry": [("key", 1, "bytes"), ("value", 2, "bytes")],
 }
 # fields of ONNX messages that are lists
 REPEATED = {
@@ -70,12 +72,14 @@ REPEATED = {
 }
 
 
-def check_graph(graph: bytes, name: str) -> None:
+def check_graph(graph: bytes, name: str, *, external: bool = False) -> None:
     """Refuse a graph that may not terminate, whose steps may differ in duration, or with weights in
     another file.
 
     Args:
       graph: the content of policy.onnx. name: for error messages.
+      external: a policy of another project, for simulation only. Every standard operator without a
+        graph of its own is allowed, and weights in files of the same folder.
 
     Raises:
       InputError: for such a graph, or bytes that are not a graph.
@@ -87,7 +91,9 @@ def check_graph(graph: bytes, name: str) -> None:
         raise InputError(f"'{name}': expected an ONNX graph: {error}") from error
 
     weights = list(model.graph.initializer)
-    if any(tensor.external_data or tensor.data_location for tensor in weights):
+    if external:
+        _check_locations(weights, name)
+    elif any(tensor.external_data or tensor.data_location for tensor in weights):
         raise InputError(f"'{name}': weights in another file; expected them in the graph")
     count = sum(_elements(tensor) for tensor in weights)
     if count > MAX_WEIGHTS:
@@ -99,7 +105,31 @@ def check_graph(graph: bytes, name: str) -> None:
         )
     constants = {tensor.name for tensor in weights} | {b""}
     for node in model.graph.node:
-        _check_node(node, constants, name)
+        if external:
+            _check_external_node(node, name)
+        else:
+            _check_node(node, constants, name)
+
+
+def _check_locations(weights: list[Any], file: str) -> None:
+    """Raises InputError for weights in a file of another folder."""
+    for tensor in weights:
+        entries = {
+            entry.key: entry.value.decode(errors="replace") for entry in tensor.external_data
+        }
+        location = entries.get(b"location", "")
+        if tensor.data_location and not re.fullmatch(r"[\w-][\w.-]*", location):
+            raise InputError(f"'{file}': weights in '{location:.80}': must be in the same folder")
+
+
+def _check_external_node(node: Any, file: str) -> None:
+    """Raises InputError for an operator of another domain, or one with graphs, as a loop."""
+    operator = node.op_type.decode(errors="replace")
+    if node.domain not in (b"", b"ai.onnx"):
+        domain = node.domain.decode(errors="replace")
+        raise InputError(f"'{file}': operator '{domain}.{operator:.40}': must be one of ONNX")
+    if any(attribute.g or attribute.graphs for attribute in node.attribute):
+        raise InputError(f"'{file}': operator {operator}: has a graph in an attribute")
 
 
 def _check_node(node: Any, constants: set[bytes], file: str) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class OnnxPolicy:
             "up": 3,
             "command": command,
         }
-        self._session = _session(graph, name)
+        self._session = open_session(graph, name)
         inputs = {"obs": observation, "command": command}
         _check_signature(self._session, inputs, contract.memory, joints, name)
         self.reset()
@@ -139,9 +140,15 @@ class OnnxPolicy:
         return values
 
 
-def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError if onnxruntime is absent, or as `check_graph`."""
-    check_graph(graph, name)
+def open_session(graph: bytes, name: str, *, weights_folder: Path | None = None) -> Any:
+    """A session of onnxruntime on one thread.
+
+    weights_folder: of a policy of another project, which may have weights in files of this folder.
+
+    Raises:
+      InputError: if onnxruntime is absent, or as `check_graph`.
+    """
+    check_graph(graph, name, external=weights_folder is not None)
     with importing("a bundle needs onnxruntime: pip install 'npmp[deploy]'"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -152,7 +159,7 @@ def _session(graph: bytes, name: str) -> Any:
     options.log_severity_level = 3  # errors only, which are raised as well
     # only the format that `check_graph` reads, and no weights from other files
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)
+    options.add_session_config_entry(WEIGHTS_FOLDER, str(weights_folder or os.devnull))
     with reading(name):
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 

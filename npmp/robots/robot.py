@@ -127,6 +127,13 @@ class Robot:
         upper = np.maximum(self.joint_upper, least)
         return replace(self, joint_lower=frozen(lower), joint_upper=frozen(upper))
 
+    def with_home(self, joints: ArrayLike) -> Robot:
+        """The same robot with another home pose, (J,) [rad]."""
+        home = np.asarray(joints, dtype=np.float64)
+        model = self.model(visuals=False)
+        qpos = _standing(model, home, self.foot_bodies, self.foot_radius, self.foot_points)
+        return replace(self, home_qpos=frozen(qpos))
+
     def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
         """A new, editable spec of the robot without floor and light, its joints limited.
 

@@ -146,5 +146,5 @@ def test_weights_outside_of_the_graph(
 
     refusal("weights in another file", OnnxPolicy, toy(), changed(outside))
     if marked:  # onnxruntime itself has no place for them
-        monkeypatch.setattr("npmp.deploy.onnx_policy.check_graph", lambda *_: None)
+        monkeypatch.setattr("npmp.deploy.onnx_policy.check_graph", lambda *_, **__: None)
         refusal(r"policy.onnx: .*External data", OnnxPolicy, toy(), changed(outside))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
 from npmp import robots
 from npmp.evaluation import dead_zones
@@ -106,3 +109,61 @@ def test_fallen_starts_take_who_gets_up(
     assert suite(policy, tmp_path / "out", *short) == 2
     expected = "accelerometer"
     assert expected in capfd.readouterr().err
+
+
+def save_standing(folder: Path) -> Path:
+    """A policy of another project that holds ANYmal's pose, whatever it observes, and its
+    description."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    robot = robots.load("anymal_b")
+    inputs = helper.make_tensor_value_info("obs", TensorProto.FLOAT, [1, 15])
+    outputs = helper.make_tensor_value_info("actions", TensorProto.FLOAT, [1, 12])
+    weight = numpy_helper.from_array(np.zeros((15, 12), np.float32), "weight")
+    node = helper.make_node("MatMul", ["obs", "weight"], ["actions"])
+    graph = helper.make_graph([node], "g", [inputs], [outputs], [weight])
+    path = folder / "policy.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    settings = {
+        "joint_names": list(robot.joint_names),
+        "joint_stiffness": robot.kp.tolist(),
+        "joint_damping": robot.kd.tolist(),
+        "default_joint_pos": robot.home_joints.tolist(),
+        "action_scale": 0.5,
+        "step_dt": 0.02,
+        "command_ranges": {"lin_vel_x": [0, 0.6], "lin_vel_y": [0, 0], "ang_vel_z": [0, 0]},
+        "observations": {"velocity_commands": None, "joint_vel": None},
+    }
+    path.with_suffix(".yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    return path
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")),
+    reason="the extra deploy is not installed",
+)
+def test_a_policy_of_another_project(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It stands: upright, and off its command, which is clipped to its description's range."""
+    policy = save_standing(tmp_path)
+    scenario = ["scenarios=[flat_forward]", "scenario.flat_forward.seconds=0.4"]
+    assert suite(policy, tmp_path / "out", *scenario) == 3
+    result = json.loads((tmp_path / "out/suite.json").read_text())
+    row = result["scenarios"][0]
+    assert (result["policy"], result["module"]) == ("policy.onnx", None)
+    assert row["command"] == pytest.approx([0.6, 0, 0])
+    assert row["fell"] == 0.0 and row["off_command"] == 1.0
+
+    assert suite(policy, tmp_path / "no", *scenario, "module=anymal_b_dog") == 2
+    assert "module=anymal_b_dog" in capfd.readouterr().err
+    policy.with_suffix(".yaml").unlink()
+    assert suite(policy, tmp_path / "no", *scenario) == 2
+    assert "joint_names" in capfd.readouterr().err
+
+
+def test_keys_of_other_projects_policies(
+    policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert suite(policy, tmp_path / "no", "trust=true") == 2
+    assert "trust" in capfd.readouterr().err
