@@ -108,8 +108,12 @@ def plot(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for axis, name in zip(axes[:, column], ("iteration_s", "memory_mb"), strict=True):
             axis.plot([row[quantity] for row in line], [row[name] for row in line], "o-")
             axis.set_xscale("log", base=2)
-            axis.set_ylim(bottom=0.0)
+        values = [int(row[quantity]) for row in line]
+        axes[1, column].set_xticks(values, [f"{value:,}" for value in values])
         axes[1, column].set_xlabel(quantity)
+    for row in axes:
+        # shared by the row; set once all is drawn
+        row[0].set_ylim(bottom=0.0)
     axes[0, 0].set_ylabel("iteration [s]")
     axes[1, 0].set_ylabel("memory [MB]")
     return figure
