@@ -50,7 +50,7 @@ MISTAKES = [
     ("imitate data=m.h5 debug=huge", "'huge'; available: none, tiny"),
     ("imitate data=m.h5 algo=null", "~algo"),
     ("retarget robot=anymal_x out=m2.h5", "'anymal_x'"),
-    ("evaluate suite policy=anymal_b_walk scenarios=[moon]", "'moon'; available: flat_forward"),
+    ("evaluate suite policy=anymal_b_walk scenarios=[moon]", "no scenario 'moon'"),
     ("evaluate suite policy=anymal_b_walk scenarios=[]", "scenarios=[]"),
     ("evaluate policy=anymal_b_walk task=path 'task.path=square dance'", "'square dance'"),
     ("play mode=fly", "'fly'"),
