@@ -67,7 +67,7 @@ SHORT = {
 }
 RECIPE = {
     "retarget": ["mirrors=left_right", "validation=0.1"],
-    "imitate": ["steps=6000000", "split=train"],
+    "imitate": ["split=train"],
     "reuse": [*("steps=300000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256", "threads=1")],
     "harden": [
         *("steps=1200000", "algo.beta=[0.02,0.02]", "algo.policy_lr=[3e-4,1e-5]"),
