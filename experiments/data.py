@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress
-from mocap_data.errors import InputError, one_line
+from mocap_data.errors import InputError, one_line, printable
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table, warn
 
@@ -82,7 +82,7 @@ def accept(name: str, licence: str, *, accepted: bool) -> None:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
         question = f"{name} may be used under {licence} only. Type yes to accept: "
-        print(question, end="", file=sys.stderr, flush=True)
+        print(printable(question), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
         raise InputError(f"{name} is {licence}; not accepted, so nothing was fetched")

@@ -36,6 +36,8 @@ HUB_LICENCES = (
     *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-nc-nd-4.0"),
 )
 UNKNOWN = "unknown"
+# in a licence's name in lower case
+NON_COMMERCIAL = re.compile(r"(?<![a-z])(by)?nc(?![a-z])|non[\s_-]*commercial|research")
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,10 @@ def pull_artefact(config: Pull, run: Run) -> None:
     licence = "; ".join(own.licences)
     say(f"{config.target}: {kind.name}, commit {folder.name}", f"licence: {licence}")
     destination = run.out or Path(uri.id.partition("/")[2])
-    if (destination / kind.files[0]).exists() and not config.replace:
-        raise InputError(f"{destination} has {kind.files[0]}; replace=true overwrites it")
-    if re.search(r"\bnc\b|non-?commercial", licence.lower()):
+    existing = [name for name in (*kind.files, kind.card) if (destination / name).exists()]
+    if existing and not config.replace:
+        raise InputError(f"{destination} has {existing[0]}; replace=true overwrites it")
+    if NON_COMMERCIAL.search(licence.lower()):
         accept(config.target, licence, accepted=config.accept_licence)
 
     folder = hub.download(replace(uri, revision=folder.name), [hub.CARD, *kind.files])
@@ -207,7 +210,8 @@ def pull_artefact(config: Pull, run: Run) -> None:
             f"{config.target}: its files are under '{'; '.join(sorted(recorded))}', its card says "
             f"'{licence}'"
         )
-    for name in kind.files:
+    # the contract last: without it a folder that is not finished is no artefact
+    for name in reversed(kind.files):
         with atomic_path(destination / name) as path:
             shutil.copyfile(folder / name, path)
     with atomic_path(destination / kind.card) as path:

@@ -3,7 +3,7 @@
     python -m npmp.experiments.benchmarks.scaling data=dog.h5 out=runs/scaling [KEY=VALUE ...]
 
 Each point is a short run of `npmp imitate` in a process of its own, one quantity changed at a time.
-Writes OUT/scaling.csv after each, and OUT/scaling.png. Points in the table are not measured again.
+Writes OUT/scaling.csv after each, and OUT/scaling.png.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -48,37 +49,41 @@ def main(arguments: list[str] | None = None) -> None:
     out: Path = config.out
     out.mkdir(parents=True, exist_ok=True)
     motions = motions_of(config, robots.load(config.robot))
-    table = out / "scaling.csv"
-    rows = _read(table)
-    for quantity, (_, values) in POINTS.items():
-        for value in values:
-            point = {**BASE, quantity: value}
-            if any(all(row[name] == point[name] for name in point) for row in rows):
-                continue
-            rows.append(point | measure(point, motions, out, args.iterations, args.keys))
-            _write(table, rows)
+    points = [
+        {**BASE, quantity: value} for quantity, (_, values) in POINTS.items() for value in values
+    ]
+    rows: list[dict[str, Any]] = []
+    for point in points:
+        # the base is a value of each quantity
+        if any(row.items() >= point.items() for row in rows):
+            continue
+        with TemporaryDirectory() as folder:
+            figures = measure(point, motions, Path(folder), args.iterations, args.keys)
+        rows.append(point | figures)
+        _write(out / "scaling.csv", rows)
     plot(rows).savefig(out / "scaling.png", dpi=150)
 
 
 def measure(
-    point: Mapping[str, int], motions: MotionSet, out: Path, iterations: int, keys: Sequence[str]
+    point: Mapping[str, int], motions: MotionSet, folder: Path, iterations: int, keys: Sequence[str]
 ) -> dict[str, float]:
-    """Seconds per iteration and environment step, and the largest memory, of a run of its own."""
-    data = out / f"clips_{point['clips']}.h5"
-    if not data.exists():
-        write_motions(data, repeated(motions, point["clips"]))
+    """Seconds per iteration and environment step, and the largest memory, of a run of its own in a
+    folder. Exits with the run's code if it fails."""
+    data = folder / "clips.h5"
+    write_motions(data, repeated(motions, point["clips"]))
     robots = point["robots"]
     steps = robots * (WARM_UP + iterations * COLLECT_STEPS)
     chosen = {**point, "clips": str(data)}
-    run = out / "_".join(str(value) for value in point.values())
     command = [
         *(sys.executable, "-m", "npmp.experiments.benchmarks.training", "imitate"),
         *(f"steps={steps}", "evaluation.every=1000000", "evaluation.starts=1"),
         *keys,
         *(key.format(chosen[quantity]) for quantity, (key, _) in POINTS.items()),
-        f"out={run}",
+        f"out={folder / 'run'}",
     ]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)
     figures = json.loads(done.stdout.splitlines()[-1])
     seconds = figures["iteration_s"]
     return {
@@ -117,13 +122,6 @@ def plot(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes[0, 0].set_ylabel("iteration [s]")
     axes[1, 0].set_ylabel("memory [MB]")
     return figure
-
-
-def _read(table: Path) -> list[dict[str, Any]]:
-    if not table.exists():
-        return []
-    with table.open(newline="") as file:
-        return [{name: float(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
 def _write(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:

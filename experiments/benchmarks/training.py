@@ -48,7 +48,8 @@ def measure(name: str, keys: list[str]) -> int:
     wall = time.perf_counter()
     cpu = time.process_time()
     with timed(torch.device(config.device)) as timer:
-        code = command(keys)
+        # out= may contain the time
+        code = command([*keys, f"out={config.out}"])
     if code:
         return code
     wall = time.perf_counter() - wall
@@ -91,12 +92,14 @@ def table(timer: Timer, wall: float) -> dict[str, dict[str, float]]:
 def markdown(rows: Mapping[str, Mapping[str, float]], wall: float, cpu: float) -> str:
     """The table: a column per thread."""
     threads = sorted(rows, reverse=True)
-    parts = {part: sum(rows[thread].get(part, 0.0) for thread in threads) for thread in threads
-             for part in rows[thread]}  # fmt: skip
+    sums: dict[str, float] = {}
+    for parts in rows.values():
+        for part, seconds in parts.items():
+            sums[part] = sums.get(part, 0.0) + seconds
     lines = [["part [s]", *threads, "share of the wall time"], ["---"] * (len(threads) + 2)]
-    for part in sorted(parts, key=lambda name: -parts[name]):
-        seconds = [f"{rows[thread].get(part, 0.0):.1f}" for thread in threads]
-        lines.append([part, *seconds, f"{parts[part] / wall:.0%}"])
+    for part in sorted(sums, key=lambda name: -sums[name]):
+        columns = [f"{rows[thread].get(part, 0.0):.1f}" for thread in threads]
+        lines.append([part, *columns, f"{sums[part] / wall:.0%}"])
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"{text}\nwall {wall:.1f} s, CPU {cpu:.1f} s: {cpu / wall:.2f} cores of {cpus()}\n"
 

@@ -163,8 +163,15 @@ class ExternalPolicy:
                 f"'{name}': {d.width} observations ({widths}): expected {network.width} as in the "
                 "graph"
             )
+        example = torch.linspace(-1.0, 1.0, d.width)
         with reading(f"'{name}' of {d.width} observations ({widths})"):
-            action, _ = network(torch.zeros(d.width), network.initial_state())
+            action, _ = network(example, network.initial_state())
+            again, _ = network(example, network.initial_state())
+        if not torch.equal(action, again):
+            raise InputError(
+                f"'{name}': actions differ for the same observation and recurrent state: expected "
+                "the state in buffers or in tensors that forward sets"
+            )
         if action.shape != (len(self._ids),):
             raise InputError(
                 f"'{name}': {len(action)} actions: expected {len(self._ids)} as in joint_names"

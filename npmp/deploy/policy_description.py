@@ -173,6 +173,11 @@ def from_metadata(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     if names := values.pop("observation_names", None):
         lengths = _listed(values.pop("observation_history_lengths", 1))
         lengths = lengths * len(_listed(names)) if len(lengths) == 1 else lengths
+        if len(lengths) != len(_listed(names)):
+            raise InputError(
+                f"'{name}': observation_history_lengths={lengths}: expected one, or one of each of "
+                f"{len(_listed(names))} observations"
+            )
         values["observations"] = {
             term: {"history_length": max(1, int(length))}
             for term, length in zip(_listed(names), lengths, strict=True)
@@ -246,9 +251,16 @@ def _description(settings: Mapping[str, Any], where: str) -> PolicyDescription:
         except (TypeError, ValueError):
             array = np.array(np.nan)
         if not np.isfinite(array).all():
-            size = " x ".join(map(str, shape))
+            size = " x ".join(map(str, shape)) or "1"
             raise InputError(f"{where}: {key}={value!s:.80}: expected {size} numbers, or one")
         return np.array(array)
+
+    def limits(key: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
+        """Pairs [low, high], (*shape, 2); one pair stands for all."""
+        array = numbers(key, value, (*shape, 2))
+        if np.ndim(value) == 0 or np.shape(value)[-1] != 2 or (array[..., 0] > array[..., 1]).any():
+            raise InputError(f"{where}: {key}={value!s:.80}: expected [low, high]")
+        return array
 
     count = len(joints)
     values: dict[str, Any] = {
@@ -277,10 +289,13 @@ def _description(settings: Mapping[str, Any], where: str) -> PolicyDescription:
         else numbers("action_offset", offset, (count,)),
         action_clip=np.array([[-np.inf, np.inf]] * count)
         if clip is None
-        else numbers("action_clip", clip, (count, 2)),
+        else limits("action_clip", clip, (count,)),
         step_dt=step_dt,
-        command_range=numbers("command_ranges", ranges, (3, 2)),
-        terms=tuple(_term(name, entry, count, numbers) for name, entry in observations.items()),
+        command_range=limits("command_ranges", ranges, (3,)),
+        terms=tuple(
+            _term(name, entry, count, where, numbers, limits)
+            for name, entry in observations.items()
+        ),
         **switches,
     )
 
@@ -290,37 +305,61 @@ def _observations(value: Any, where: str) -> tuple[dict[str, Any], dict[str, Any
     if not isinstance(value, Mapping):
         value = dict.fromkeys(_listed(value))
     terms = {str(name): entry or {} for name, entry in value.items() if name not in SWITCHES}
+    for name, entry in terms.items():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("params") or {}, Mapping):
+            raise InputError(
+                f"{where}: observations.{name}={entry!s:.80}: expected keys {', '.join(TERM_KEYS)}"
+            )
     known = [*OBSERVATIONS, *ALIASES]
     if unknown := [name for name in terms if name not in known]:
         raise InputError(
             f"{where}: observations.{unknown[0]}: not known to npmp; available: {', '.join(known)}"
         )
     switches = {name: bool(value[name]) for name in SWITCHES if name in value}
-    lengths = {entry.get("history_length", 1) for entry in terms.values()}
+    lengths = {_history_length(name, entry, where) for name, entry in terms.items()}
     if switches.get("use_gym_history") and len(lengths) > 1:
         raise InputError(f"{where}: use_gym_history: needs equal history_length, got {lengths}")
     return terms, switches
 
 
-def _term(name: str, entry: Mapping[str, Any], joints: int, numbers: Any) -> Term:
+def _history_length(name: str, entry: Mapping[str, Any], where: str) -> int:
+    """Frames of a term, with the current one; Isaac Lab writes 0 for no history."""
+    length = entry.get("history_length") or 1
+    if not isinstance(length, int) or length < 1:
+        raise InputError(
+            f"{where}: observations.{name}.history_length={length!s:.80}: expected an integer from"
+            " 1 on"
+        )
+    return length
+
+
+def _term(
+    name: str, entry: Mapping[str, Any], joints: int, where: str, numbers: Any, limits: Any
+) -> Term:
     key = f"observations.{name}"
-    check_available(f"key of {key}", entry, TERM_KEYS)
+    check_available(f"key of {where}, {key}", entry, TERM_KEYS)
     kind = ALIASES.get(name, name)
     params = entry.get("params") or {}
     if (params.get("asset_cfg") or {}).get("joint_ids") is not None:
-        raise InputError(f"{key}.params.asset_cfg.joint_ids: expected all joints in their order")
+        raise InputError(
+            f"{where}: {key}.params.asset_cfg.joint_ids: expected all joints in their order"
+        )
     period = params.get("period")
     if kind in CLOCKS and period is None:
-        raise InputError(f"missing {key}.params.period (of the gait's clock [s])")
+        raise InputError(f"{where}: missing {key}.params.period (of the gait's clock [s])")
+    period_s = 1.0 if period is None else float(numbers(f"{key}.params.period", period, ()))
+    if period_s <= 0.0:
+        raise InputError(f"{where}: {key}.params.period={period_s:g}: must be above 0 [s]")
     scale = 1.0 if entry.get("scale") is None else entry["scale"]
-    clip = [-np.inf, np.inf] if entry.get("clip") is None else entry["clip"]
-    low, high = clip if entry.get("clip") is None else numbers(f"{key}.clip", clip, (2,))
+    low, high = -np.inf, np.inf
+    if entry.get("clip") is not None:
+        low, high = limits(f"{key}.clip", entry["clip"], ())
     return Term(
         name=kind,
         scale=numbers(f"{key}.scale", scale, (OBSERVATIONS[kind] or joints,)),
         clip=(float(low), float(high)),
-        history_length=max(1, int(entry.get("history_length") or 1)),
-        period_s=float(numbers(f"{key}.params.period", period or 1.0, ())),
+        history_length=_history_length(name, entry, where),
+        period_s=period_s,
     )
 
 

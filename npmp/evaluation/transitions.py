@@ -79,10 +79,12 @@ def evaluate_transitions(
         begins = ends[k - 1] if k else torch.zeros_like(ends[0])
         steps = torch.arange(int((ends[k] - begins).min())).unsqueeze(-1)
         part = part_of(trial, begins + steps, torch.arange(env.num_envs))
+        # each robot's own steps, of which `part` has as many as all robots have
+        during = (time.unsqueeze(-1) >= begins) & (time.unsqueeze(-1) < ends[k])
         row: dict[str, Any] = {
             "phase": phase.name,
             "command": list(phase.command),
-            "falls": int(part.fell.sum()),
+            "falls": int((trial.fell[: len(time)].cpu() & during).sum()),
         }
         row |= {"max_error": max_error(part)} if phase.moves else standing_metrics(part)
         rows.append(row | {"faults": faults(row)})

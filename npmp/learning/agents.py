@@ -17,7 +17,7 @@ from npmp.core.tree import Tree
 from npmp.envs.policy import Observation
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
-from npmp.learning.cloning import collect_demonstration, fit_behavior, goal_steps
+from npmp.learning import cloning
 from npmp.learning.world_model.behavior import BehaviorPrior
 from npmp.skills.composition import Composition, CompositionState, TrackingPolicy
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -106,13 +106,13 @@ class LatentAgent(Agent):
         """Fit the behaviour prior to a demonstration by the module. Returns metrics."""
         # for the type checker
         assert self.behavior is not None
-        demonstration = collect_demonstration(
+        demonstration = cloning.collect_demonstration(
             self.skill, env, recordings, steps=BEHAVIOR_STEPS, noise=BEHAVIOR_NOISE,
             generator=generator, seed=seed + 1,
         )  # fmt: skip
-        window = goal_steps(env.dt)
+        window = cloning.goal_steps(env.dt)
         with phase("warm-up: fitting the behaviour prior"):
-            figures = fit_behavior(
+            figures = cloning.fit_behavior(
                 self.behavior,
                 demonstration,
                 env.task,

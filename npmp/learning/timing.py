@@ -24,7 +24,7 @@ from npmp.learning.rl.muon import Muon
 from npmp.learning.student import StudentTrainer
 from npmp.learning.world_model.imagination import Imagination
 from npmp.learning.world_model.model_fit import ModelFit
-from npmp.sim import BatchSim
+from npmp.sim import BatchSim, StagedBatchSim, WarpSim
 
 WAITING = "waiting"
 
@@ -41,6 +41,8 @@ class Part(NamedTuple):
 
 PARTS = (
     Part(BatchSim, "step", "physics"),
+    Part(StagedBatchSim, "step", "physics"),
+    Part(WarpSim, "step", "physics"),
     Part(ModelBasedTrainer, "_collect", "policy, sensing, rewards"),
     Part(OnPolicyTrainer, "collect", "policy, sensing, rewards"),
     Part(OnPolicyTrainer, "iteration", "updates"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from npmp import robots
@@ -379,6 +380,35 @@ def test_torchscript(tmp_path: Path) -> None:
     assert action.tolist() == [1.0, 2.0]
     assert network(torch.tensor([1.0, 0.0]), state)[0].tolist() == [12.0, 22.0]
     assert network(torch.tensor([1.0, 2.0]), zero)[0].tolist() == [1.0, 2.0]
+
+
+class Hidden(torch.nn.Module):
+    """A sum in a tuple, which is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = (torch.zeros(1, 12), 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = (self.kept[0] + x[:, :12], 0)
+        return self.kept[0]
+
+
+def test_torchscript_with_state_elsewhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.pt"
+    torch.jit.script(Hidden()).save(str(path))
+    own = {
+        "joint_names": list(robots.load(GO2).joint_names),
+        "joint_stiffness": 20.0,
+        "joint_damping": 0.5,
+        "action_scale": 0.25,
+        "step_dt": 0.02,
+        "default_joint_pos": robots.load(GO2).home_joints.tolist(),
+        "command_ranges": [[-1, 1], [-1, 1], [-1, 1]],
+        "observations": ["joint_pos"],
+    }
+    path.with_suffix(".yaml").write_text(yaml.safe_dump(own))
+    refusal("recurrent state", load, path, robots.load(GO2), trust=True)
 
 
 def test_torchscript_needs_trust(tmp_path: Path) -> None:

@@ -162,10 +162,25 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
             "use_gym_history",
         ),
         ({"joint_names": ["knee", "hip"]}, "joint_names"),
+        # a limit of one number would be a constant
+        ({"command_ranges": 1.0}, "command_ranges"),
+        ({"action_clip": 3.0}, "action_clip"),
+        ({"observations": {"base_ang_vel": {"clip": 100}}}, "observations.base_ang_vel.clip"),
+        ({"observations": {"base_ang_vel": {"clip": [5, -5]}}}, "observations.base_ang_vel.clip"),
+        ({"observations": {"base_ang_vel": 0.25}}, "observations.base_ang_vel"),
+        ({"observations": {"phase": {"params": 0.8}}}, "observations.phase"),
+        ({"observations": {"phase": {"params": {"period": 0}}}}, "observations.phase.params"),
+        ({"observations": {"command": {"history_length": "five"}}}, "history_length"),
+        ({"observations": {"command": {"history_length": -3}}}, "history_length"),
     ],
 )
 def test_refusals(tmp_path: Path, changes: dict[str, Any], key: str) -> None:
     refusal(key, described, tmp_path, METADATA, **{**REST, **changes})
+
+
+def test_histories_of_other_observations() -> None:
+    lengths = METADATA | {"observation_history_lengths": "1,2"}
+    refusal("observation_history_lengths", from_metadata, lengths, "x")
 
 
 def test_a_policy_that_follows_a_motion() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from npmp.envs import Trial
 from npmp.envs.policy import Observation, PolicyOutput
+from npmp.evaluation import transitions
 from npmp.evaluation.transitions import Phase, evaluate_transitions, faults, max_error, phases
 from npmp.robots import Robot
 from tests.environments import walk_env
@@ -57,6 +59,26 @@ def test_the_largest_error_by_hand() -> None:
     row = {"command": [0.5, 0.0, 0.0], "falls": 0, "max_error": 0.1}
     assert faults(row) == []
     assert faults(row | {"max_error": 0.3, "falls": 2}) == ["2 falls", "stumbles: off by 0.30"]
+
+
+def test_a_fall_at_the_end_of_a_longer_phase_counts(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two robots walks 0.25 s longer; it falls in its last step of walking."""
+
+    def run(policy: Any, env: Any, *, seconds: float, **_: Any) -> Trial:
+        steps = round(seconds / env.dt)
+        zeros = torch.zeros(steps, 2, 3)
+        fell = torch.zeros(steps, 2, dtype=torch.bool)
+        fell[round(4.25 / env.dt) - 1, 1] = True
+        return Trial(
+            {"command": zeros, "achieved": zeros}, zeros[..., 0], fell, torch.zeros(steps, 19), 0.02
+        )
+
+    monkeypatch.setattr(transitions, "run_trial", run)
+    monkeypatch.setattr(transitions, "standing_metrics", lambda part: {"stood": 1.0})
+    rows = evaluate_transitions(Stands(), walk_env(robot, 2), seed=1)
+    assert [row["falls"] for row in rows] == [0, 1, 0, 0, 0]
 
 
 def test_a_robot_that_stands_has_the_error_of_the_command(robot: Robot) -> None:

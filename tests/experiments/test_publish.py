@@ -14,6 +14,7 @@ import pytest
 from pytest import MonkeyPatch
 
 from mocap_data.store import MotionSet, write_motions
+from npmp.experiments.publish import NON_COMMERCIAL
 from npmp.robots import Robot
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import find_module, load_policy, module_sha256
@@ -51,7 +52,7 @@ def same(one: Path, other: Path, names: tuple[str, ...]) -> None:
 
 
 def test_a_module_comes_back_with_the_same_bytes(
-    site: HubStub, elsewhere: Path, printed: Says
+    site: HubStub, elsewhere: Path, printed: Says, refused: Says
 ) -> None:
     output = printed("skill", "push", "anymal_b_gaits", "repo=owner/gaits")
     assert "licence: Apache-2.0 (generated)" in output
@@ -64,6 +65,29 @@ def test_a_module_comes_back_with_the_same_bytes(
     names = ("module.json", "module.safetensors", "CARD.md")
     same(folder, modules.find("anymal_b_gaits"), names)
     assert {path.name for path in folder.iterdir()} == set(names)
+    # nothing of the reader's is overwritten, a card neither
+    for name in names[:2]:
+        (folder / name).unlink()
+    assert "CARD.md" in refused("skill", "pull", "hf://owner/gaits")
+    printed("skill", "pull", "hf://owner/gaits", "replace=true")
+    same(folder, modules.find("anymal_b_gaits"), names)
+
+
+@pytest.mark.parametrize(
+    ("licence", "asks"),
+    [
+        ("CC BY-NC 4.0", True),
+        ("cc_by_nc_4.0", True),
+        ("CC-BYNC", True),
+        ("Non commercial use", True),
+        ("research only", True),
+        ("Apache-2.0 (generated)", False),
+        ("CC-BY-4.0", False),
+        ("licence of the concert", False),
+    ],
+)
+def test_names_of_licences_with_conditions(licence: str, asks: bool) -> None:
+    assert bool(NON_COMMERCIAL.search(licence.lower())) is asks
 
 
 def test_a_licence_with_conditions_is_accepted_or_only_the_card_is_fetched(
