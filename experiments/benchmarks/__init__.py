@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from mocap_data import MotionSet, demo_clips
@@ -54,3 +55,9 @@ def motions_of(config: Any, robot: Robot) -> MotionSet:
 def show(name: str, robot: str, figures: dict[str, Any]) -> None:
     """The last line."""
     sys.stdout.write(json_text({"bench": name, "robot": robot, **figures}) + "\n")
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

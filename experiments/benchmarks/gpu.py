@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.physics_time import finished
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate, reuse
-from npmp.experiments.benchmarks import NO_DATA, env, motions_of, parser, settings
+from npmp.experiments.benchmarks import NO_DATA, env, markdown_table, motions_of, parser, settings
 from npmp.experiments.command import Run
 from npmp.experiments.terminal import guarded, say
 from npmp.learning.imitation import make_trainer, trained_module
@@ -218,7 +217,7 @@ def _device_name(device: str) -> str:
 
 def markdown(figures: dict[str, Any]) -> str:
     """The tables of `measure`'s figures."""
-    speeds = _table(
+    speeds = markdown_table(
         ("robots", "steps/s", "steps/s of the physics", "share of the physics"),
         [
             (
@@ -230,7 +229,7 @@ def markdown(figures: dict[str, Any]) -> str:
             for row in figures["speeds"]
         ],
     )
-    learned = _table(
+    learned = markdown_table(
         ("", "figure", "before", "after", "environment steps", "steps/s", "seconds"),
         [
             (
@@ -254,11 +253,6 @@ def markdown(figures: dict[str, Any]) -> str:
         f"{speeds}\n{learned}\n"
         f"{figures['seconds']} s in all.\n"
     )
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from npmp.core.tables import read_metrics
 from npmp.envs.feet import Feet
 from npmp.evaluation.gait import swings
 from npmp.experiments import evaluate, imitate, reuse, skill
-from npmp.experiments.benchmarks import parser
+from npmp.experiments.benchmarks import markdown_table, parser
 from npmp.experiments.compose import compose
 from npmp.experiments.terminal import OK, guarded, say
 from npmp.robots import Robot
@@ -314,16 +314,14 @@ def write_table(options: Options, recorded: Gait) -> None:
 
 def markdown(rows: Sequence[dict[str, Any]], recorded: Gait) -> str:
     """A line per prior: means over seeds, least and most in brackets."""
-    lines = [
-        "| " + " | ".join(["prior", "seeds", *COLUMNS.values()]) + " |",
-        "|---" * (2 + len(COLUMNS)) + "|",
-    ]
+    lines = []
     for prior in dict.fromkeys(row["prior"] for row in rows):
         of_prior = [row for row in rows if row["prior"] == prior]
         cells = [_cell([row.get(column) for row in of_prior]) for column in COLUMNS]
-        lines.append("| " + " | ".join([prior, str(len(of_prior)), *cells]) + " |")
+        lines.append([prior, str(len(of_prior)), *cells])
+    table = markdown_table(["prior", "seeds", *COLUMNS.values()], lines)
     recordings = f"The recordings make {recorded.steps_hz:.2f} steps of a foot per second."
-    return "\n".join([*lines, "", recordings]) + "\n"
+    return f"{table}\n{recordings}\n"
 
 
 def _cell(values: Sequence[float | None]) -> str:

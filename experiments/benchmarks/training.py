@@ -23,6 +23,7 @@ from mocap_data.files import json_text
 from npmp.core.devices import cpus
 from npmp.core.tables import read_table
 from npmp.experiments import imitate, reuse
+from npmp.experiments.benchmarks import markdown_table
 from npmp.experiments.compose import compose
 from npmp.experiments.terminal import guarded
 from npmp.learning.timing import WAITING, Timer, timed
@@ -96,11 +97,11 @@ def markdown(rows: Mapping[str, Mapping[str, float]], wall: float, cpu: float) -
     for parts in rows.values():
         for part, seconds in parts.items():
             sums[part] = sums.get(part, 0.0) + seconds
-    lines = [["part [s]", *threads, "share of the wall time"], ["---"] * (len(threads) + 2)]
+    lines = []
     for part in sorted(sums, key=lambda name: -sums[name]):
         columns = [f"{rows[thread].get(part, 0.0):.1f}" for thread in threads]
         lines.append([part, *columns, f"{sums[part] / wall:.0%}"])
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    text = markdown_table(["part [s]", *threads, "share of the wall time"], lines)
     return f"{text}\nwall {wall:.1f} s, CPU {cpu:.1f} s: {cpu / wall:.2f} cores of {cpus()}\n"
 
 
