@@ -179,6 +179,26 @@ def average_clips(
     return metrics | {"base_deviation_m": deviation}
 
 
+def feasibility_rows(clips: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Number and averages of the clips that the robot can do, "feasible", and cannot, "infeasible".
+
+    clips: with `infeasible_by`, "" for a feasible one; a row without clips is left out.
+    """
+    groups = {
+        "feasible": [clip for clip in clips if not clip["infeasible_by"]],
+        "infeasible": [clip for clip in clips if clip["infeasible_by"]],
+    }
+    return {
+        name: {
+            "number": len(group),
+            "time_share": time_share(group),
+            **average_clips(group, np.mean),
+        }
+        for name, group in groups.items()
+        if group
+    }
+
+
 def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
     """Number of motions that have the name, or the recording, of a motion trained on.
 

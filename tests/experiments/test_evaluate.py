@@ -41,6 +41,10 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     )
     assert result["seen_in_training"] == 2
     assert len(result["clips"]) == 2
+    # generated gaits are within the robot's limits
+    assert [clip["infeasible_by"] for clip in result["clips"]] == ["", ""]
+    assert result["feasible"]["number"] == 2 and "infeasible" not in result
+    assert result["feasible"]["time_share"] == pytest.approx(result["mean"]["time_share"])
     with h5py.File(evaluated / "rollouts.h5") as file:
         assert file.attrs["robot"] == "anymal_b"
         for clip in result["clips"]:
