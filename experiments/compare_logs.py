@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mocap_data.files import write_json
+from npmp.actuators.joint_states import is_joint_states, read_joint_states
+from npmp.deploy.controller import ControlMode
 from npmp.deploy.log_comparison import QUANTILES, channels, compare, summary_lines
-from npmp.deploy.run_log import check_same_joints, read_log
+from npmp.deploy.run_log import DeployLog, check_same_joints, layout, read_log
 from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import say
+
+# arrays of a log, and what they are in one of ROS
+CHANNELS = {
+    "joint_pos": "position",
+    "joint_vel": "velocity",
+    "joint_torque": "torque",
+    "target": "command",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +32,8 @@ class CompareLogs(Keys):
     npmp deploy compare-logs runs/robot runs/sim out=runs/gap
     """
 
-    # a log of npmp deploy run or trial, or the folder of its run
+    # a log of npmp deploy run or trial, or the folder of its run; or a ROS bag or CSV of
+    # /joint_states (docs/actuators.md), of which every sample counts
     first: Path
     # the log to compare with it
     second: Path
@@ -30,8 +43,8 @@ class CompareLogs(Keys):
 
 def run(config: CompareLogs, run: Run) -> None:
     """Compare the logs first= and second=."""
-    first = read_log(config.first)
-    second = read_log(config.second)
+    first = log_of(config.first)
+    second = log_of(config.second)
     check_same_joints(first, second)
     first_channels = channels(first)
     second_channels = channels(second)
@@ -50,6 +63,25 @@ def run(config: CompareLogs, run: Run) -> None:
     write_json(run.folder / "comparison.json", content)
     say("the most different channels:", *(f"  {line}" for line in worst))
     say(f"{len(differences)} channels compared: {run.folder / 'comparison.json'}")
+
+
+def log_of(path: Path) -> DeployLog:
+    """A log of npmp or of ROS. Raises InputError."""
+    if not is_joint_states(path):
+        return read_log(path)
+    joints = read_joint_states(path)
+    time = joints["time_s"]
+    names = tuple(map(str, joints["actuators"]))
+    columns = {
+        name: np.full((len(time), width), np.nan) for name, width in layout(len(names), 0).items()
+    }
+    columns["mode"][:] = ControlMode.POLICY
+    columns["time_s"][:, 0] = time
+    for name, channel in CHANNELS.items():
+        if channel in joints:
+            columns[name] = joints[channel]
+    rate_hz = float(1.0 / np.median(np.diff(time))) if len(time) > 1 else 0.0
+    return DeployLog(path.stem, names, (), rate_hz, "ROS", columns)
 
 
 main = Verb(

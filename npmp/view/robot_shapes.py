@@ -14,6 +14,21 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
+GHOST = (90, 140, 220)
+BALL = (240, 140, 40)
+TARGET = (210, 50, 50)
+GROUND = (176, 178, 172)
+# colours of the classes of `shapes`
+COLOURS = {
+    "base": (58, 62, 70),
+    "link0": (104, 110, 120),
+    "link1": (140, 146, 156),
+    "link2": (92, 98, 108),
+    "foot0": (200, 80, 60),
+    "foot1": (60, 120, 190),
+    "foot2": (200, 150, 40),
+    "foot3": (60, 150, 100),
+}
 # approximate number of vertices of a mesh's convex hull
 FACES = 160
 # [m] a position beyond this is of a diverged simulation
