@@ -105,7 +105,7 @@ def _blueprint(lines: Mapping[str, Array], *, has_images: bool) -> Any:
         group, _, name = plot.partition("/")
         tabs.setdefault(group, []).append(rrb.TimeSeriesView(origin=plot, name=name))
     grids = [rrb.Grid(*views, name=group) for group, views in tabs.items()]
-    left = [rrb.Spatial3DView(origin="world", name="world")]
+    left: list[Any] = [rrb.Spatial3DView(origin="world", name="world")]
     if has_images:
         left.append(rrb.Spatial2DView(origin="camera", name="camera"))
     return rrb.Blueprint(rrb.Horizontal(rrb.Vertical(*left), rrb.Tabs(*grids)))
