@@ -15,14 +15,6 @@ from npmp.deploy.run_log import DeployLog, check_same_joints, layout, read_log
 from npmp.experiments.command import NOW, Keys, Run, Verb
 from npmp.experiments.terminal import say
 
-# arrays of a log, and what they are in one of ROS
-CHANNELS = {
-    "joint_pos": "position",
-    "joint_vel": "velocity",
-    "joint_torque": "torque",
-    "target": "command",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompareLogs(Keys):
@@ -70,18 +62,14 @@ def log_of(path: Path) -> DeployLog:
     if not is_joint_states(path):
         return read_log(path)
     joints = read_joint_states(path)
-    time = joints["time_s"]
     names = tuple(map(str, joints["actuators"]))
-    columns = {
-        name: np.full((len(time), width), np.nan) for name, width in layout(len(names), 0).items()
-    }
+    shapes = {name: (len(joints["time_s"]), n) for name, n in layout(len(names), 0).items()}
+    columns = {name: np.full(shape, np.nan) for name, shape in shapes.items()}
     columns["mode"][:] = ControlMode.POLICY
-    columns["time_s"][:, 0] = time
-    for name, channel in CHANNELS.items():
-        if channel in joints:
-            columns[name] = joints[channel]
-    rate_hz = float(1.0 / np.median(np.diff(time))) if len(time) > 1 else 0.0
-    return DeployLog(path.stem, names, (), rate_hz, "ROS", columns)
+    arrays = ("joint_pos", "joint_vel", "joint_torque", "target")
+    for name, channel in zip(arrays, ("position", "velocity", "torque", "command")):
+        columns[name] = joints.get(channel, columns[name])
+    return DeployLog(path.stem, names, (), np.nan, "ROS", columns)
 
 
 main = Verb(

@@ -39,8 +39,8 @@ from npmp.skills.composition import over
 from npmp.tasks import Imitation, ImitationConfig
 from npmp.view import films
 from npmp.view.log_replay import shot_of_log
-from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write, write_rrd
-from npmp.view.render.rerun_file import SUFFIX, load_rerun
+from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
+from npmp.view.render.rerun_file import SUFFIX, load_rerun, write_rrd
 from retarget.sources import excerpts, read_recordings
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mujoco
 import numpy as np
 
@@ -13,14 +15,9 @@ from npmp.robots import Robot
 from npmp.robots.model import feet_in_world
 from npmp.view.render import ReplayClip, Shot
 
-# lines of a joint's plots, by the arrays of a log
-JOINT_LINES = {
-    "angle": {"joint_pos": "position", "target": "target"},
-    "speed": {"joint_vel": "velocity"},
-    "torque": {"joint_torque": "torque"},
-}
-AXES = {"gyro": "xyz", "accelerometer": "xyz", "up": "xyz"}
-TIMES = ("mode", "late_s", "work_s", "state_age_s")
+# arrays in the plots of others
+GROUPS = {"joint_pos": "angle", "proposed": "angle", "target": "angle", "asked": "command"}
+READINGS = ("joint_pos", "gyro", "up")
 
 
 def shot_of_log(robot: Robot, log: DeployLog) -> Shot:
@@ -39,52 +36,42 @@ def poses_of_log(robot: Robot, log: DeployLog) -> Array:
       InputError: for a log of other joints, or without readings.
     """
     if log.joint_names != robot.joint_names:
-        raise InputError(
-            f"the log's joints are {', '.join(log.joint_names)}; expected {robot.name}'s"
-        )
-    names = ("joint_pos", "gyro", "up")
-    table = np.concatenate([log.columns[name] for name in names], axis=1)
+        raise InputError(f"the log has joints {', '.join(log.joint_names)}, not {robot.name}'s")
+    table = np.concatenate([log.columns[name] for name in READINGS], axis=1)
     measured = np.isfinite(table).all(axis=1)
     if not measured.any():
-        raise InputError(f"the log has no step with {', '.join(names)}")
+        raise InputError(f"the log has no step with {', '.join(READINGS)}")
     source = np.maximum.accumulate(np.where(measured, np.arange(len(table)), np.argmax(measured)))
-    joints, gyro, up = (log.columns[name][source] for name in names)
+    joints, gyro, up = (log.columns[name][source] for name in READINGS)
 
-    model = robot.model(visuals=False)
-    data = mujoco.MjData(model)
-    qpos = np.zeros((len(table), model.nq))
-    qpos[:, 7:] = joints
+    data = mujoco.MjData(robot.model(visuals=False))
+    qpos = np.concatenate((np.zeros((len(table), 7)), joints), axis=1)
     turn = np.array([1.0, 0.0, 0.0, 0.0])
     for t in range(len(qpos)):
         turn = rotations.multiply(turn, rotations.exp(gyro[t] / log.rate_hz))
         turn = rotations.multiply(_upright(rotations.rotate(turn, up[t])), turn)
         qpos[t, 3:7] = turn
         data.qpos[:] = qpos[t]
-        mujoco.mj_kinematics(model, data)
+        mujoco.mj_kinematics(data.model, data)
         feet = feet_in_world(data, robot.foot_bodies, robot.foot_points)
         qpos[t, 2] = robot.foot_radius - feet[..., 2].min()
     return qpos
 
 
 def _upright(up: Array) -> Array:
-    """The shortest rotation of the direction `up` (3,) to the world's vertical."""
-    axis = np.cross(up, [0.0, 0.0, 1.0])
-    sine = float(np.linalg.norm(axis))
-    if sine < 1e-9:
-        # upside down: half a turn about any horizontal axis
-        return np.array([1.0, 0.0, 0.0, 0.0] if up[2] > 0.0 else [0.0, 1.0, 0.0, 0.0])
-    return rotations.exp(axis / sine * np.arctan2(sine, up[2]))
+    """The shortest rotation of the unit vector `up` (3,) to the world's vertical."""
+    # half of the angle: w = 1 + cos, upside down half a turn about X
+    turn = np.array([1.0 + up[2], up[1], -up[0], 0.0])
+    return rotations.normalize(turn if up[2] > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0]))
 
 
 def curves_of_log(log: DeployLog) -> dict[str, Array]:
-    """The curves (T,) of a log by GROUP/PLOT/LINE."""
-    columns = log.columns
+    """The curves (T,) of a log by GROUP/PLOT/LINE: a plot per joint, axis or command."""
+    labels: dict[str, Sequence[str]] = dict.fromkeys(("asked", "command"), log.command_names)
+    labels |= dict.fromkeys(("gyro", "accelerometer", "up"), "xyz")
     lines: dict[str, Array] = {}
-    for group, arrays in JOINT_LINES.items():
-        for j, joint in enumerate(log.joint_names):
-            lines |= {f"{group}/{joint}/{line}": columns[key][:, j] for key, line in arrays.items()}
-    for key, axes in AXES.items():
-        lines |= {f"imu/{key}/{axis}": columns[key][:, i] for i, axis in enumerate(axes)}
-    for i, name in enumerate(log.command_names):
-        lines[f"command/{name}/command"] = columns["command"][:, i]
-    return lines | {f"loop/{key}/{key}": columns[key][:, 0] for key in TIMES}
+    for name, values in log.columns.items():
+        of_step = values.shape[1] == 1
+        for label, curve in zip(labels.get(name, [name] if of_step else log.joint_names), values.T):
+            lines[f"{GROUPS.get(name, 'step' if of_step else name)}/{label}/{name}"] = curve
+    return lines

@@ -15,9 +15,6 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
 GHOST = (90, 140, 220)
-BALL = (240, 140, 40)
-TARGET = (210, 50, 50)
-GROUND = (176, 178, 172)
 # colours of the classes of `shapes`
 COLOURS = {
     "base": (58, 62, 70),

@@ -82,23 +82,6 @@ def ros1(folder: Path, tables: Tables) -> Path:
     return folder / "run.bag"
 
 
-def echo(folder: Path, tables: Tables) -> Path:
-    """Two files of `ros2 topic echo --csv`; an empty array is an empty cell."""
-    run = folder / "run"
-    run.mkdir()
-    states, commands = "", ""
-    for t in range(COUNT):
-        seconds, rest = divmod(int(STAMPS[t]), 10**9)
-        rows = [tables[name][t, ::-1] for name in ("position", "velocity", "torque")]
-        cells = ",".join(repr(float(value)) for row in rows for value in [*row])
-        states += f"{seconds},{rest},base,knee,hip,{cells}\n"
-        knee, hip = tables["command"][t, ::-1].tolist()
-        commands += f"{seconds},{rest},,knee,hip,{knee!r},{hip!r},,\n"
-    (run / "joint_states.csv").write_text(states)
-    (run / "joint_commands.csv").write_text(commands)
-    return run
-
-
 def plotjuggler(folder: Path, tables: Tables) -> Path:
     """Both topics in a table, a row per time at which either has a message."""
     states = [
@@ -122,7 +105,6 @@ WRITERS: dict[str, Write] = {
     "sqlite": ros2(rosbag2.StoragePlugin.SQLITE3, 8),
     "mcap": ros2(rosbag2.StoragePlugin.MCAP, 9),
     "ros1": ros1,
-    "echo": echo,
     "plotjuggler": plotjuggler,
 }
 
@@ -210,17 +192,15 @@ def test_a_controllers_state_is_the_command(tables: Tables, tmp_path: Path) -> N
     np.testing.assert_array_equal(result["command"][:, order], tables["command"])
 
 
-def test_refusals(tables: Tables, tmp_path: Path) -> None:
-    states = echo(tmp_path, tables) / "joint_states.csv"
-    refusal("lacks command", read_stand_log, states)
-    assert read_joint_states(states)["position"].shape == (COUNT, 2)
-
-    (tmp_path / "other.csv").write_text("__time,/a/hip/position,/b/hip/position\n0,1,1\n")
-    refusal("/a, /b; expected one for the states", read_joint_states, tmp_path / "other.csv")
-    (tmp_path / "cut.csv").write_text("1,2,base,knee,hip,0.1,0.2,0.3\n")
-    refusal("cut.csv, line 1: expected sec", read_joint_states, tmp_path / "cut.csv")
-    (tmp_path / "names.csv").write_text("1,2,,hip,0.1,,\n1,3,,knee,0.1,,\n")
-    refusal("joints knee: expected hip", read_joint_states, tmp_path / "names.csv")
+def test_refusals(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text("__time,/joint_states/hip/position\n" + "".join(f"{t},0\n" for t in range(20)))
+    refusal("lacks command", read_stand_log, path)
+    assert read_joint_states(path)["position"].shape == (20, 1)
+    path.write_text("__time,/a/hip/position,/b/hip/position\n0,1,1\n")
+    refusal("/a, /b; expected one /joint_states", read_joint_states, path)
+    path.write_text("__time,/joint_states/hip/position\n0,x\n")
+    refusal("run.csv: could not convert", read_joint_states, path)
     (tmp_path / "run.mcap").write_bytes(b"no bag")
     refusal("run.mcap", read_log, tmp_path / "run.mcap")
 
