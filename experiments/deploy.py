@@ -55,7 +55,6 @@ class Deploy(Keys):
     watchdog trips. Everything is logged. Exit code: 0 at the end of the time, otherwise 3.
 
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
-    npmp deploy run bundle robot=sim record=run.mcap seconds=20
     npmp deploy run bundle robot=sim sim.latency_ms=10 sim.jitter_ms=20 sim.loss=0.01
     npmp deploy run bundle robot=my_robot.py:MyRobot seconds=10
     npmp deploy run bundle robot=unitree_go2 interface=eth0 dry=true

@@ -72,16 +72,15 @@ def read_joint_states(path: Path) -> dict[str, Any]:
     if not keep.any():
         raise InputError(f"{path}: no state after a command")
     seconds = (time[keep] - time[keep][0]) / 1e9
-    kept = {name: values[keep] for name, values in columns.items()}
-    return {"time_s": seconds, "actuators": np.array(joints), **kept}
+    columns = {name: values[keep] for name, values in columns.items()}
+    return {"time_s": seconds, "actuators": np.array(joints), **columns}
 
 
 def _chosen(path: Path, topics: dict[str, list[Message]], *names: str) -> str:
     """The topic with one of these names, or the only one."""
     candidates = [name for name in topics if name.rpartition("/")[2] in names] or list(topics)
     if len(candidates) != 1:
-        available = ", ".join(topics) or "none"
-        raise InputError(f"{path}: topics of joints: {available}; expected one /{names[0]}")
+        raise InputError(f"{path}: topics of joints: {[*topics]}; expected one /{names[0]}")
     return candidates[0]
 
 

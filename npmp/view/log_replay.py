@@ -30,11 +30,8 @@ def poses_of_log(robot: Robot, log: DeployLog) -> Array:
     """Poses (T, nq) of the joints and the tilt as measured. The heading is the gyro's integral; the
     position is not measured: the lowest foot stands on the floor below the root's origin.
 
-    Steps without readings repeat the ones before.
-
-    Raises:
-      InputError: for a log of other joints, or without readings.
-    """
+    Steps without readings repeat the ones before. Raises InputError for a log of other joints, or
+    without readings."""
     if log.joint_names != robot.joint_names:
         raise InputError(f"the log has joints {', '.join(log.joint_names)}, not {robot.name}'s")
     table = np.concatenate([log.columns[name] for name in READINGS], axis=1)

@@ -35,10 +35,7 @@ def check_mcap(out: Path) -> tuple[Any, Any]:
 
 def write_mcap(out: Path, log: DeployLog, robot: Robot) -> None:
     """Write a log atomically, with times of the controller's clock; targets are /joint_commands.
-
-    Raises:
-      InputError: as `check_mcap` and `poses_of_log`.
-    """
+    Raises InputError as `check_mcap` and `poses_of_log`."""
     writer_class, store = check_mcap(out)
     messages = list(_messages(log, robot, store.types))
     with atomic_path(out) as path, path.open("wb") as file:

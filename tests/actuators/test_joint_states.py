@@ -198,7 +198,7 @@ def test_refusals(tmp_path: Path) -> None:
     refusal("lacks command", read_stand_log, path)
     assert read_joint_states(path)["position"].shape == (20, 1)
     path.write_text("__time,/a/hip/position,/b/hip/position\n0,1,1\n")
-    refusal("/a, /b; expected one /joint_states", read_joint_states, path)
+    refusal("'/b'.; expected one /joint_states", read_joint_states, path)
     path.write_text("__time,/joint_states/hip/position\n0,x\n")
     refusal("run.csv: could not convert", read_joint_states, path)
     (tmp_path / "run.mcap").write_bytes(b"no bag")

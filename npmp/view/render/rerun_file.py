@@ -32,13 +32,8 @@ def load_rerun() -> ModuleType:
 
 
 def write_rrd(out: Path, shot: Shot, images: Frames | None = None) -> int:
-    """Write a shot atomically. Returns the file's size [bytes].
-
-    images: of the robot's camera, from the shot's begin.
-
-    Raises:
-      InputError: if rerun is absent.
-    """
+    """Write a shot, and images of the robot's camera, atomically. Returns the file's size [bytes].
+    Raises InputError if rerun is absent."""
     rr = load_rerun()
     clip = shot.clip
     time = rr.TimeColumn("time", duration=np.arange(len(shot.qpos)) / clip.rate_hz)
