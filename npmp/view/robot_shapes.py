@@ -14,8 +14,11 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
-GHOST = (90, 140, 220)
-# colours of the classes of `shapes`
+# approximate number of vertices of a mesh's convex hull
+FACES = 160
+# [m] a position beyond this is of a diverged simulation
+FAR_M = 1e4
+# red, green, blue of the colour classes on interactive pages
 COLOURS = {
     "base": (58, 62, 70),
     "link0": (104, 110, 120),
@@ -26,10 +29,6 @@ COLOURS = {
     "foot2": (200, 150, 40),
     "foot3": (60, 150, 100),
 }
-# approximate number of vertices of a mesh's convex hull
-FACES = 160
-# [m] a position beyond this is of a diverged simulation
-FAR_M = 1e4
 _KINDS = {
     int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind
     for kind in ("sphere", "capsule", "cylinder", "box", "mesh")

@@ -21,12 +21,13 @@ from npmp.robots import Robot
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import Floats
 from npmp.view.play.session import Session, Snapshot
-from npmp.view.robot_shapes import COLOURS, GHOST, moving_bodies, shapes
+from npmp.view.robot_shapes import COLOURS, moving_bodies, shapes
 
 # share of the distance to the robot that the view moves per step
 FOLLOW = 0.1
 # distance of the robot from the view that counts as a reset [m]
 JUMP_M = 1.0
+GHOST = (90, 140, 220)
 BALL = (240, 140, 40)
 TARGET = (210, 50, 50)
 PUSH = (220, 40, 40)

@@ -17,10 +17,10 @@ from mocap_data.errors import importing
 from mocap_data.files import atomic_path
 from npmp.view.render.film import Frames
 from npmp.view.render.shot import Shot
-from npmp.view.robot_shapes import COLOURS, GHOST, body_poses, moving_bodies, shapes
+from npmp.view.robot_shapes import COLOURS, body_poses, moving_bodies, shapes
 
 SUFFIX = ".rrd"
-GHOST_ALPHA = 90
+GHOST = (90, 140, 220, 90)
 VELOCITIES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
 
 
@@ -57,7 +57,7 @@ def write_rrd(out: Path, shot: Shot, images: Frames | None = None) -> int:
                 place = {"translation": poses[:, i, :3], "quaternion": poses[:, i, [4, 5, 6, 3]]}
                 send(entity, rr.Transform3D.columns(**place))
                 for k, part in enumerate(part for part in parts if part["b"] == i):
-                    colour = (*GHOST, GHOST_ALPHA) if name == "ghost" else COLOURS[part["c"]]
+                    colour = GHOST if name == "ghost" else COLOURS[part["c"]]
                     stream.log(f"{entity}/{k}", _shape(rr, part, colour), static=True)
 
         if (figure := shot.figure) is not None and clip.bones is not None:
