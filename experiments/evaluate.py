@@ -60,8 +60,6 @@ class Evaluate(Simulating):
     split: str | None = None
     # only clips with a root speed of at most this, averaged over half a second [m/s]; null: all
     max_speed: float | None = None
-    # only clips with soles at most this high, which excludes rearing and leaping [m]; null: all
-    max_foot_height: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # number of random start frames, in addition to each clip's first
@@ -124,12 +122,12 @@ def run_module(config: Evaluate, run: Run) -> None:
     skill.check_encoder(robot)
     if len(like.drives) > 1:
         raise InputError(f"actuator={config.actuator}: expected one kind of drives")
-    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
-    motions = motions_of(config.data, robot, split=split, **limits)
+    motions = motions_of(config.data, robot, split=split, max_speed=config.max_speed)
     assert motions is not None and config.data is not None  # for the type checker
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
-    result |= {key: value for key, value in limits.items() if value is not None}
+    if config.max_speed is not None:
+        result["max_speed"] = config.max_speed
     result |= evaluate_module(
         skill,
         robot,
@@ -176,8 +174,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     """Evaluate a policy at a task: evaluation.json, report.html and a line."""
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
-    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
-    motions = motions_of(config.data, robot, split=config.split, **limits)
+    motions = motions_of(config.data, robot, split=config.split, max_speed=config.max_speed)
     report_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
     policy = at_task(policy, robot, name, config.task)

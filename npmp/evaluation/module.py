@@ -15,7 +15,6 @@ from mocap_data.files import new_hdf5
 from mocap_data.motion import mean_speed, speeds
 from npmp.core import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.evaluation.rollouts import ARRAYS
@@ -211,23 +210,15 @@ def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | N
     return sum(m.name in names or m.recording in recordings for m in motions.motions)
 
 
-def filter_motions(
-    motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None
-) -> MotionSet:
-    """The motions whose speed [m/s] and foot height [m] never exceed the limits; None: no limit.
+def filter_motions(motions: MotionSet, max_speed: float | None) -> MotionSet:
+    """The motions whose speed never exceeds `max_speed` [m/s]; None: no limit.
 
     Raises:
       InputError: if no motion is left.
     """
     names = [m.name for m in motions.motions if max_speed is None or speeds(m).max() <= max_speed]
-    if max_foot_height is not None:
-        feet = Feet(robot)
-        names = [
-            name for name in names if feet.heights(motions[name].qpos).max() <= max_foot_height
-        ]
     if not names:
         raise InputError(
-            f"max_speed={max_speed}, max_foot_height={max_foot_height}: none of the "
-            f"{len(motions.motions)} motions is within these limits"
+            f"max_speed={max_speed}: each of the {len(motions.motions)} motions is faster"
         )
     return motions.select(names)
