@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry, ranges
-from npmp.core.tree import Tree
+from npmp.core.tree import Tree, map_tree
 from npmp.envs.policy import Observation, PolicyOutput
+from npmp.envs.state import RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.policy import at_task
 from npmp.skills import policies
@@ -228,7 +229,7 @@ class DribblePlanner:
         c = self.config = config or PlannerConfig()
         self.env = env
         self.walker = load_policy(policies.find(c.policy), env.robot, device=env.device)
-        upper = at_task(self.walker.upper, env.robot, "dribble", env.task.config)
+        upper: Any = at_task(self.walker.upper, env.robot, "dribble", env.task.config)
         self.script: DribbleScriptConfig = upper.script.config
         self.commands = upper.script = _Commands(upper.script)
         self.walker.upper = upper
@@ -259,7 +260,7 @@ class DribblePlanner:
 
     def _plan(self, ids: Tensor, before: Tensor) -> Tensor:
         """New plans (k, H, 3) of robots ids (k,)."""
-        robot = self.env.state[ids]
+        robot: RobotState = map_tree(lambda part: part[ids], self.env.state)
         balls = self.env.task.parts.commands
         velocity = heading_velocity(robot)
         yaw = geometry.yaw_of(robot.root_rot).nan_to_num(0.0)

@@ -74,6 +74,7 @@ def last_ball(start: Scene, commands: Tensor, config: PlannerConfig) -> Tensor:
     return start.ball
 
 
+@torch.no_grad()
 def test_it_plans_again_after_a_fifth_of_a_second(robot: Robot) -> None:
     env = env_of(robot, 2)
     planner = DribblePlanner(env, PlannerConfig(samples=4, horizon=5))
