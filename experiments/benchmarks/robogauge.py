@@ -72,6 +72,9 @@ def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
     class BundleSimulator(base):
         """`setup_action` begins to move the setpoint, `update_torque` moves it on."""
 
+        # RoboGauge's setpoint (nu,) [rad]
+        action: FloatArray | None
+
         def load(self, *args: Any, **kwargs: Any) -> None:
             super().load(*args, **kwargs)
             self.steps = round(1.0 / (contract.control_rate_hz * self.sim_dt))
