@@ -1,14 +1,14 @@
 """The tour with punches of rhoyn's teleop-walking-benchmark, for policies of a G1:
 
     python -m npmp.experiments.benchmarks.tour policy=g1_walk robot=unitree_g1 --tours 16
-    python -m npmp.experiments.benchmarks.tour policy=FILE.onnx robot=unitree_g1 --arms walk
+    python -m npmp.experiments.benchmarks.tour policy=FILE.onnx robot=unitree_g1 --random-arms
 
 A tour has 18 waypoints of 5 s, within 1 m of a point 0.3 m ahead of the start, in any heading. A
 proportional controller commands the velocity. At the start of each waypoint a force acts for 0.08 s
 on a random joint in a random direction. The largest force increases from a third of `--force-n` to
 all of it within 60 s; each punch has half to all of it. A robot falls when its pelvis is below
-0.2 m. With `--arms walk` the arms move at random and the policy reads them at rest, as in the
-benchmark; with `own` the policy moves them.
+0.2 m. With `--random-arms` the arms walk at random and the policy reads them at rest, as in the
+benchmark; by default the policy moves them.
 
 Unlike there, robots start in the policy's default pose, without a crane; physics, feet and torque
 limits are those of our model, and commands are clipped to the policy's own ranges. The keys are
@@ -202,12 +202,18 @@ def sample_arms(
 
 
 def run_tours(
-    subject: suite.Subject, n: int, *, arms: str, force_n: float, seed: int, place: dict[str, Any]
+    subject: suite.Subject,
+    n: int,
+    *,
+    random_arms: bool,
+    force_n: float,
+    seed: int,
+    place: dict[str, Any],
 ) -> dict[str, Any]:
     """n tours at once: seconds survived of 90, tours completed, and errors at the waypoints."""
     robot = subject.robot
     robots = replace(subject.robots, pushes=PushConfig())
-    if arms == "walk":
+    if random_arms:
         robots = _with_arm_gains(robots, robot)
     env = TaskEnv(Walk(robot, subject.task), n, robots=robots, seed=seed, **place)
     rng = np.random.default_rng(seed)
@@ -216,7 +222,7 @@ def run_tours(
     joints = [model.joint(name).id for name in robot.joint_names]
     punches = Punches.sample(n, len(joints), force_n, rng)
     policy = subject.policy
-    if arms == "walk":
+    if random_arms:
         ids = arm_joints(robot)
         offset = sample_arms(model, robot, n, env.dt, rng) - env.robots.home[ids]
         policy = WalkingArms(policy, ids, offset)
@@ -260,7 +266,7 @@ def run_tours(
     last = torch.stack(errors)[round(WAYPOINT_S / env.dt) - 1 :: round(WAYPOINT_S / env.dt)]
     return {
         "tours": n,
-        "arms": arms,
+        "random_arms": random_arms,
         "force_n": force_n,
         "survived_s": round(fell_at.mean().item(), 1),
         "completed": int(alive.sum()),
@@ -299,7 +305,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure and print the figures."""
     options = parser(__doc__)
     options.add_argument("--tours", type=int, default=16, help="simulated at once")
-    options.add_argument("--arms", choices=("own", "walk"), default="own", help="who moves them")
+    options.add_argument("--random-arms", action="store_true", help="the arms walk at random")
     options.add_argument("--force-n", type=float, default=500.0, help="largest punch; 0: none")
     args = options.parse_intermixed_args(arguments)
     keys = ["robot=unitree_g1", "randomization.physics.physics_rate_hz=500", *args.keys]
@@ -307,7 +313,12 @@ def main(arguments: list[str] | None = None) -> None:
     external = Path(config.policy).suffix in external_policy.SUFFIXES
     subject = (suite.external_subject if external else suite.own_subject)(config, run)
     figures = run_tours(
-        subject, args.tours, arms=args.arms, force_n=args.force_n, seed=run.seed, place=run.place
+        subject,
+        args.tours,
+        random_arms=args.random_arms,
+        force_n=args.force_n,
+        seed=run.seed,
+        place=run.place,
     )
     show("tour", config.robot, {"policy": str(config.policy), **figures})
 
