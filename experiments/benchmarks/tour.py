@@ -262,7 +262,9 @@ def run_tours(
 
     command, _ = guide.command(0.0, _pose(env))
     env.task.commands.fix(command[None])
-    rollout(policy, env, round(WAYPOINTS * WAYPOINT_S / env.dt), record, resets=None)
+    steps = round(WAYPOINTS * WAYPOINT_S / env.dt)
+    # a robot that lies on the ground may diverge
+    rollout(policy, env, steps, record, resets=lambda step: ~alive)
     last = torch.stack(errors)[round(WAYPOINT_S / env.dt) - 1 :: round(WAYPOINT_S / env.dt)]
     return {
         "tours": n,
