@@ -7,8 +7,8 @@ A tour has 18 waypoints of 5 s, within 1 m of a point 0.3 m ahead of the start, 
 proportional controller commands the velocity. At the start of each waypoint a force acts for 0.08 s
 on a random joint in a random direction. The largest force increases from a third of `--force-n` to
 all of it within 60 s; each punch has half to all of it. A robot falls when its pelvis is below
-0.2 m. With `--random-arms` the arms walk at random and the policy reads them at rest, as in the
-benchmark; by default the policy moves them.
+0.2 m. With `--random-arms` the arms walk at random and the policy reads them at rest, as most
+policies of the benchmark do; `--read-arms`: as they are. By default the policy moves them.
 
 Unlike there, robots start in the policy's default pose, without a crane; physics, feet and torque
 limits are those of our model, and commands are clipped to the policy's own ranges. The keys are
@@ -122,17 +122,27 @@ class Guide:
 
 
 class WalkingArms:
-    """A policy whose arms are moved by others; it reads them at rest in its default pose."""
+    """A policy whose arms are moved by others."""
 
-    def __init__(self, policy: Policy, arms: list[int], offset: Tensor):
-        """offset: (T, n, A) targets minus the default pose, per control step [rad]."""
+    def __init__(self, policy: Policy, arms: list[int], offset: Tensor, *, reads: bool):
+        """offset: (T, n, A) targets minus the default pose, per control step [rad]. reads: whether
+        the policy reads the arms as they are, not at rest in its default pose."""
         self.policy = policy
         self.arms = arms
         self.offset = offset
+        self.reads = reads
         self.step_count = 0
         self.initial_state = policy.initial_state
 
     def step(self, observation: Observation, state: Tree) -> tuple[PolicyOutput, Tree]:
+        observed = observation if self.reads else self._hidden(observation)
+        output, after = self.policy.step(observed, state)
+        action = output.action.clone()
+        action[:, self.arms] = self.offset[min(self.step_count, len(self.offset) - 1)]
+        self.step_count += 1
+        return output._replace(action=action), after
+
+    def _hidden(self, observation: Observation) -> Observation:
         robot = observation.state
         velocities = {name: getattr(robot, name).clone() for name in ("joint_vel", "joint_vel_end")}
         for velocity in velocities.values():
@@ -140,14 +150,7 @@ class WalkingArms:
         joints = robot.joint_pos.shape[-1]
         readings = observation.proprioception.clone()
         readings[:, [*self.arms, *(joints + arm for arm in self.arms)]] = 0.0
-        robot = robot._replace(**velocities)
-        output, after = self.policy.step(
-            observation._replace(proprioception=readings, state=robot), state
-        )
-        action = output.action.clone()
-        action[:, self.arms] = self.offset[min(self.step_count, len(self.offset) - 1)]
-        self.step_count += 1
-        return output._replace(action=action), after
+        return observation._replace(proprioception=readings, state=robot._replace(**velocities))
 
 
 def arm_joints(robot: Robot) -> list[int]:
@@ -206,6 +209,7 @@ def run_tours(
     n: int,
     *,
     random_arms: bool,
+    read_arms: bool,
     force_n: float,
     seed: int,
     place: dict[str, Any],
@@ -225,7 +229,7 @@ def run_tours(
     if random_arms:
         ids = arm_joints(robot)
         offset = sample_arms(model, robot, n, env.dt, rng) - env.robots.home[ids]
-        policy = WalkingArms(policy, ids, offset)
+        policy = WalkingArms(policy, ids, offset, reads=read_arms)
     env.reset()
     guide = Guide(waypoints, _pose(env), subject.command_range)
     data = mujoco.MjData(model)
@@ -269,6 +273,7 @@ def run_tours(
     return {
         "tours": n,
         "random_arms": random_arms,
+        "read_arms": read_arms,
         "force_n": force_n,
         "survived_s": round(fell_at.mean().item(), 1),
         "completed": int(alive.sum()),
@@ -308,6 +313,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--tours", type=int, default=16, help="simulated at once")
     options.add_argument("--random-arms", action="store_true", help="the arms walk at random")
+    options.add_argument("--read-arms", action="store_true", help="the policy reads random arms")
     options.add_argument("--force-n", type=float, default=500.0, help="largest punch; 0: none")
     args = options.parse_intermixed_args(arguments)
     keys = ["robot=unitree_g1", "randomization.physics.physics_rate_hz=500", *args.keys]
@@ -318,6 +324,7 @@ def main(arguments: list[str] | None = None) -> None:
         subject,
         args.tours,
         random_arms=args.random_arms,
+        read_arms=args.read_arms,
         force_n=args.force_n,
         seed=run.seed,
         place=run.place,

@@ -84,7 +84,7 @@ def test_a_policy_does_not_see_its_walking_arms() -> None:
         return PolicyOutput(torch.tensor([[1.0, 2.0]])), state
 
     policy = SimpleNamespace(step=step, initial_state=lambda n: None)
-    walking = tour.WalkingArms(policy, [1], torch.tensor([[[0.3]], [[0.4]]]))
+    walking = tour.WalkingArms(policy, [1], torch.tensor([[[0.3]], [[0.4]]]), reads=False)
     two = torch.tensor([[5.0, 6.0]])
     still = RobotState.still(torch.zeros(1, 3), torch.eye(3)[None], two)
     state = still._replace(joint_vel=two, joint_vel_end=two)
@@ -94,6 +94,9 @@ def test_a_policy_does_not_see_its_walking_arms() -> None:
     assert seen[0].proprioception[0, :5].tolist() == [0.0, 0.0, 2.0, 0.0, 4.0]
     assert seen[0].state.joint_vel_end.tolist() == [[5.0, 0.0]]
     assert state.joint_vel_end.tolist() == [[5.0, 6.0]]
+    walking = tour.WalkingArms(policy, [1], torch.tensor([[[0.3]]]), reads=True)
+    walking.step(observation, None)
+    assert seen[-1] is observation
 
 
 @pytest.mark.parametrize("arms", [[], ["--random-arms"]])
