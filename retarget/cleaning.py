@@ -67,6 +67,8 @@ FEET_FAR_S = 0.1
 # longer flights are kept if the root falls freely: its downward acceleration [m/s^2], half to one
 # and a half of gravity, as bodies are scaled and paths smoothed
 FALLING = (0.5 * 9.81, 1.5 * 9.81)
+# largest RMS distance of a fall from its parabola [m]; the dog's jumps have up to 4 mm
+OFF_PARABOLA = 0.01
 MIRRORS = ("none", "left_right", "all")
 # pairs that `Cleaned.worst_collisions` names
 MAX_COLLISIONS = 3
@@ -415,13 +417,15 @@ def longer(mask: Bools, seconds: float, rate_hz: float) -> Bools:
 
 
 def falling(mask: Bools, height: Array, rate_hz: float) -> Bools:
-    """The stretches of a mask (T,) in which heights (T,) [m] fall freely: a parabola fitted to them
-    has an acceleration within `FALLING`."""
+    """The stretches of a mask (T,) in which heights (T,) [m] fall freely: they are on a parabola
+    whose acceleration is within `FALLING`."""
     out = np.zeros_like(mask)
     for start, stop in runs(mask):
         time = np.arange(stop - start) / rate_hz
-        fall = -2.0 * np.polyfit(time, height[start:stop], 2)[0]
-        out[start:stop] = FALLING[0] < fall < FALLING[1]
+        parabola = np.polyfit(time, height[start:stop], 2)
+        off = (height[start:stop] - np.polyval(parabola, time)).std()
+        fall = -2.0 * parabola[0]
+        out[start:stop] = FALLING[0] < fall < FALLING[1] and off < OFF_PARABOLA
     return out
 
 
