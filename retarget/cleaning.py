@@ -64,6 +64,11 @@ STANDING_RADPS = 0.2
 KEEP_STANDING_S = 1.0
 # shorter flights are kept [s]
 FEET_FAR_S = 0.1
+# longer flights are kept if the root falls freely: its downward acceleration [m/s^2], half to one
+# and a half of gravity, as bodies are scaled and paths smoothed
+FALLING = (0.5 * 9.81, 1.5 * 9.81)
+# largest RMS distance of a fall from its parabola [m]; the dog's jumps have up to 4 mm
+OFF_PARABOLA = 0.01
 MIRRORS = ("none", "left_right", "all")
 # pairs that `Cleaned.worst_collisions` names
 MAX_COLLISIONS = 3
@@ -81,7 +86,7 @@ class CleanOptions:
     position_limits: bool = True
     # drop frames beyond the joints' velocity limits
     velocity_limits: bool = True
-    # drop frames with all feet higher than this above the floor [m]: jumps, platforms
+    # drop frames with all feet higher than this above the floor [m], except in jumps: platforms
     feet_far_m: float | None = 0.06
     # drop frames with a larger RMS marker error over half a second [m]
     max_error_m: float | None = 0.035
@@ -240,7 +245,8 @@ class Cleaner:
             yield VELOCITY, np.asarray(fast.any(axis=1))
         if options.feet_far_m is not None:
             clearance = self.meter.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
-            yield FEET_FAR, longer(clearance > options.feet_far_m, FEET_FAR_S, rate)
+            far = longer(clearance > options.feet_far_m, FEET_FAR_S, rate)
+            yield FEET_FAR, far & ~falling(far, motion.qpos[:, 2], rate)
         if options.max_error_m is not None and "marker_rms_m" in motion.frame_quality:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
             yield ERROR, np.sqrt(mean_square) > options.max_error_m
@@ -407,6 +413,19 @@ def longer(mask: Bools, seconds: float, rate_hz: float) -> Bools:
     for start, stop in runs(mask):
         if (stop - start) / rate_hz <= seconds:
             out[start:stop] = False
+    return out
+
+
+def falling(mask: Bools, height: Array, rate_hz: float) -> Bools:
+    """The stretches of a mask (T,) in which heights (T,) [m] fall freely: they are on a parabola
+    whose acceleration is within `FALLING`."""
+    out = np.zeros_like(mask)
+    for start, stop in runs(mask):
+        time = np.arange(stop - start) / rate_hz
+        parabola = np.polyfit(time, height[start:stop], 2)
+        off = (height[start:stop] - np.polyval(parabola, time)).std()
+        fall = -2.0 * parabola[0]
+        out[start:stop] = FALLING[0] < fall < FALLING[1] and off < OFF_PARABOLA
     return out
 
 

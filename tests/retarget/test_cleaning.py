@@ -121,6 +121,17 @@ def test_jumps_and_platforms(robot: Robot, make: SimpleNamespace, walk: Array) -
     assert clean(set_of(robot, motion), robot, **PLAIN, feet_far_m=0.4).dropped == ()
 
 
+@pytest.mark.parametrize(("gravities", "kept"), [(1.0, True), (0.7, True), (0.3, False)])
+def test_a_flight_is_kept_if_it_falls_freely(
+    robot: Robot, make: SimpleNamespace, walk: Array, gravities: float, kept: bool
+) -> None:
+    """Half a second in the air on a parabola; 0.3 of gravity is no fall of any robot."""
+    time = np.arange(25) / 50.0
+    walk[150:175, 2] += 0.1 + 0.5 * gravities * 9.81 * time * (0.48 - time)
+    dropped = clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN).dropped
+    assert (dropped == ()) == kept
+
+
 def test_far_from_the_recording(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
     error = np.full(400, 0.012)
     error[200:300] = 0.08
