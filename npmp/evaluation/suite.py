@@ -25,7 +25,7 @@ from npmp.evaluation import gait
 from npmp.evaluation.handover import Handover, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
-from npmp.evaluation.trial import run_trial
+from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.tasks.commands import CommandRange
@@ -254,6 +254,7 @@ def run_scenario(
     command = torch.tensor(setup.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = scenario_row(scenario, trial, setup.command, success)
+    row |= {"gait": gait.worst_foot(trial), "effort": effort(trial)}
     if scenario.plain:
         row["skating"] = skating(trial, robot, setup.command)
         row["passed"] &= not row["skating"]
