@@ -66,7 +66,7 @@ def mean_success(run: Mapping[str, Any]) -> float:
 def scores(runs: Sequence[Mapping[str, Any]]) -> str:
     """A line per policy; "s": its feet skate, "c": the command is clipped to its range."""
     names = [row["name"] for row in runs[0]["scenarios"]]
-    measures = ("lift [cm]", "stance [m/s]", "energy [J/m]", "power [W]", "falls")
+    measures = ("lift [cm]", "stance [m/s]", "energy [J/m]", "power [W]", "falls", "red flags")
     lines = []
     for run in runs:
         rows = run["scenarios"]
@@ -83,9 +83,12 @@ def scores(runs: Sequence[Mapping[str, Any]]) -> str:
             f"{effort['energy_j_per_m']:.0f}" if effort else "-",
             f"{effort['mechanical_power_w']:.0f}" if effort else "-",
             str(round(sum(row["fell"] * row["trials"] for row in rows))),
+            ", ".join(flag["name"] for flag in run["red_flags"] if flag["raised"]),
         )
-        lines.append([run["about"]["policy"], f"{mean_success(run):.2f}", *cells, *measured])
-    return markdown_table(["policy", "mean", *names, *measures], lines)
+        passed = f"{sum(row['passed'] for row in rows)}/{len(rows)}"
+        mean = f"{mean_success(run):.2f}"
+        lines.append([run["about"]["policy"], mean, passed, *cells, *measured])
+    return markdown_table(["policy", "mean", "passed", *names, *measures], lines)
 
 
 def sources(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -22,6 +22,7 @@ def scenario(name: str, success: float, **others: Any) -> dict[str, Any]:
         "fell": 0.25,
         "trials": 4,
         "scaled": False,
+        "passed": success == 1.0,
         "settings": {"seconds": 8.0},
         "gait": {"foot_lift_m": 0.01, "stance_mps": 0.9},
         "effort": {"energy_j_per_m": 40.4, "mechanical_power_w": 20.0},
@@ -38,6 +39,7 @@ def write_suite(folder: Path, *scenarios: dict[str, Any], seed: int = 0) -> str:
         "success": {},
         "command_range": [[-0.5, 1.0], [0.0, 0.0], [-1.0, 1.0]],
         "scenarios": scenarios,
+        "red_flags": [{"name": "jerk", "raised": True}, {"name": "heat", "raised": False}],
     }
     (folder / "suite.json").write_text(json.dumps(run))
     return str(folder)
@@ -60,8 +62,10 @@ def test_the_tables(policies: str, tmp_path: Path, capsys: CaptureFixture[str]) 
     assert leaderboard.main([policies, first, second]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "## my_dog"
-    assert lines[4] == "| b | 0.83 | 1.00 | 1.00 | 0.50 | - | - | 40 | 20 | 0 |"
-    assert lines[5] == "| a | 0.50 | 1.00 s c | 0.50 | 0.00 | 1.0 | 0.90 | 40 | 20 | 3 |"
+    assert lines[4] == "| b | 0.83 | 2/3 | 1.00 | 1.00 | 0.50 | - | - | 40 | 20 | 0 | jerk |"
+    assert (
+        lines[5] == "| a | 0.50 | 1/3 | 1.00 s c | 0.50 | 0.00 | 1.0 | 0.90 | 40 | 20 | 3 | jerk |"
+    )
     about = "here | abc | 2026-11-30 | MIT | -0.5 to 1, 0 to 0, -1 to 1 |"
     assert lines[9] == f"| b | {about}"
 
