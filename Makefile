@@ -9,7 +9,7 @@ SHELL := /bin/bash
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
   $(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,menagerie,wandb,ray,deploy,unitree,render,play,warp,hub,docs
+EXTRAS ?= dev,menagerie,wandb,ray,deploy,unitree,render,warp,hub,docs
 PIP_ARGS ?=
 WORKERS ?= 2
 
@@ -72,7 +72,7 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@echo "installing into $(VENV) (some minutes the first time)"
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[$(EXTRAS)]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@touch $(STAMP)
 
 pictures: $(STAMP)
@@ -86,7 +86,7 @@ demo: $(STAMP)
 # installs the rest.
 play:
 	@$(BIN)/python -c 'import npmp, viser' 2>/dev/null || { \
-	  $(MAKE) --no-print-directory install EXTRAS=play && rm $(STAMP); }
+	  $(MAKE) --no-print-directory install EXTRAS= && rm $(STAMP); }
 	$(BIN)/npmp play port=$(PORT)
 
 test: lint

@@ -19,6 +19,7 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.run_folder import CONFIG, HYDRA
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
+from npmp.view import web
 
 RECORDED = 4  # robots of a golden rollout, concatenated, so that it has at least as many resets
 
@@ -26,10 +27,12 @@ RECORDED = 4  # robots of a golden rollout, concatenated, so that it has at leas
 @dataclass(frozen=True, kw_only=True)
 class ExportPolicy(Simulating):
     """Export a policy and its module as a bundle for a robot (bundle.json, policy.onnx,
-    golden.npz), or for mjlab and Unitree's deployment (policy.onnx, deploy.yaml).
+    golden.npz), for mjlab and Unitree's deployment (policy.onnx, deploy.yaml), or as a static page
+    that simulates the robot in any browser (index.html).
 
     npmp deploy export policy=anymal_b_walk out=bundle
     npmp deploy export policy=g1_walk format=mjlab out=g1_mjlab
+    npmp deploy export policy=go2_gaits_walk format=web out=page
     """
 
     # the policy: its folder, or a shipped one's name (npmp skill list)
@@ -38,8 +41,9 @@ class ExportPolicy(Simulating):
     module: str | None = None
     # the policy's task if it is your own, whose file is run; null: a task of this package
     task: str | None = None
-    # bundle, or mjlab: one obs with base_lin_vel instead of the accelerometer
-    format: Literal["bundle", "mjlab"] = "bundle"
+    # bundle; mjlab: one obs with base_lin_vel instead of the accelerometer; web: a page steered by
+    # keys (needs npm)
+    format: Literal["bundle", "mjlab", "web"] = "bundle"
     # the randomization of the golden rollout
     randomization: Any = group("paper")
     # control steps of the golden rollout, 100 to 10,000
@@ -63,10 +67,10 @@ def run(config: ExportPolicy, run: Run) -> None:
         robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
     )
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, **run.place)
-    mjlabs = config.format == "mjlab"
+    is_bundle = config.format == "bundle"
     run.begin()
     bundle = export(
-        run.folder / "bundle" if mjlabs else run.folder,
+        run.folder if is_bundle else run.folder / "bundle",
         policy,
         skill,
         env,
@@ -76,8 +80,12 @@ def run(config: ExportPolicy, run: Run) -> None:
     )
     golden = bundle.golden()
     off = check_parity(bundle.policy(), golden).difference
-    if mjlabs:
+    if config.format == "mjlab":
         mjlab.write(run.folder, bundle)
+    if config.format == "web":
+        size = web.write(run.folder, bundle, robot, folder.name)
+        say(f"{1e-6 * size:.0f} MB to host: python -m http.server --directory {run.folder}")
+    if not is_bundle:
         shutil.rmtree(bundle.folder)
     # a bundle is shared, but settings contain paths of this machine
     (run.folder / CONFIG).unlink()

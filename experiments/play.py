@@ -73,12 +73,11 @@ class Play(Computing):
 
 def run(config: Play, run: Run) -> int:
     """Serve until a signal."""
-    try:
-        from npmp.view.play.realtime import Player
-        from npmp.view.play.scene import Scene
-        from npmp.view.play.server import Server
-    except ImportError as error:
-        raise InputError(f"npmp play needs viser: pip install 'npmp[play]' ({error})") from error
+    # viser takes long to import
+    from npmp.view.play.realtime import Player
+    from npmp.view.play.scene import Scene
+    from npmp.view.play.server import Server
+
     cast, mode = cast_of(config, run.chosen["task"])
     session = Session(cast, mode, seed=run.seed)
     run.begin()

@@ -42,6 +42,7 @@ LEFT_OUT = {
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
     "npmp evaluate suite policy=go2_mjlab": "takes minutes: a call per robot at 200 Hz",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
+    "npmp deploy export policy=go2_gaits_walk format=web": "needs npm; tests/view/web runs it",
     "npmp skill push": "needs the Hugging Face Hub",
     "npmp skill pull": "needs the Hugging Face Hub",
     "python -m npmp.experiments.benchmarks": "measures for a minute",

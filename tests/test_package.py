@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -64,3 +67,61 @@ def test_the_wheel_has_its_version_and_command(wheel: zipfile.ZipFile) -> None:
     assert "npmp = npmp.experiments.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
     expected = ["mocap_data", "npmp", "retarget"]
     assert wheel.read(f"{about}/top_level.txt").decode().split() == expected
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an empty environment with the wheel, from the index that pip is set to."""
+    folder = tmp_path_factory.mktemp("clean")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "--retries=1", "--timeout=15"]
+    options = {"cwd": folder, "env": outside(), "capture_output": True, "text": True}
+    probe = subprocess.run([*pip, "index", "versions", "dm-env"], **options)
+    if probe.returncode:
+        pytest.skip(f"no package index: {probe.stderr.strip():.200}")
+    pip[-1] = "--timeout=180"
+    wanted = f"{wheel.filename}[deploy]"
+    result = subprocess.run(
+        [*pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", wanted], **options
+    )
+    assert result.returncode == 0, result.stderr
+    return folder / "bin"
+
+
+def outside() -> dict[str, str]:
+    """The variables of this process, without the checkout's place."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+@pytest.mark.slow
+def test_the_wheel_works_on_a_clean_python(clean: Path, tmp_path: Path) -> None:
+    def npmp(*words: str) -> str:
+        result = subprocess.run(
+            [clean / "npmp", *words], cwd=tmp_path, env=outside(), capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    npmp("evaluate", "debug=tiny", "policy=anymal_b_walk", "out=evaluation")
+    assert (tmp_path / "evaluation" / "report.html").is_file()
+    npmp("deploy", "export", "debug=tiny", "policy=anymal_b_walk", "out=bundle")
+    assert "largest difference from torch" in npmp("deploy", "check", "bundle")
+
+    play = subprocess.Popen(
+        [clean / "npmp", "play", "port=0"],
+        cwd=tmp_path,
+        env=outside(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert play.stdout is not None
+        address = play.stdout.readline().strip()
+        with urlopen(address, timeout=60.0) as page:
+            assert "<title>npmp play</title>" in page.read().decode()
+        play.send_signal(signal.SIGINT)
+        _, message = play.communicate(timeout=60.0)
+        assert play.returncode == 130 and "Traceback" not in message, message
+    finally:
+        play.kill()

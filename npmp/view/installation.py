@@ -25,7 +25,6 @@ EXTRAS = {
     "render": "npmp render out=FILE.mp4",
     "drake": "npmp deploy trial simulator=drake",
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
-    "play": "npmp play: a robot to steer in the browser",
     "warp": "MuJoCo Warp: physics on a GPU",
     "hub": "npmp skill push and pull: artefacts on the Hugging Face Hub",
     "docs": "make docs",

@@ -18,6 +18,17 @@ from mocap_data.errors import InputError
 FACES = 160
 # [m] a position beyond this is of a diverged simulation
 FAR_M = 1e4
+# red, green, blue of the colour classes on interactive pages
+COLOURS = {
+    "base": (58, 62, 70),
+    "link0": (104, 110, 120),
+    "link1": (140, 146, 156),
+    "link2": (92, 98, 108),
+    "foot0": (200, 80, 60),
+    "foot1": (60, 120, 190),
+    "foot2": (200, 150, 40),
+    "foot3": (60, 150, 100),
+}
 _KINDS = {
     int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind
     for kind in ("sphere", "capsule", "cylinder", "box", "mesh")

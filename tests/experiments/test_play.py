@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import socket
-import sys
 
-import pytest
-from pytest import CaptureFixture, MonkeyPatch
+from pytest import CaptureFixture
 
 from npmp.experiments import cli, play
-from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 
 
@@ -51,18 +48,9 @@ def test_a_robot_plays_what_is_shipped_for_it() -> None:
 
 
 def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
-    pytest.importorskip("viser")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
         assert cli.main(["play", f"port={port}"]) == 2
     assert f"port={port}" in capsys.readouterr().err
-
-
-def test_without_viser_it_says_what_is_missing(refused: Says, monkeypatch: MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("npmp.view.play.")]:
-        if name.rpartition(".")[2] in ("scene", "server"):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "viser", None)
-    assert "npmp play needs viser: pip install 'npmp[play]'" in refused("play")

@@ -41,12 +41,12 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
 
 
 def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "EXTRAS", {"play": "steers a robot"})
+    monkeypatch.setattr(installation, "EXTRAS", {"deploy": "steers a robot"})
     monkeypatch.setattr(installation, "requirements", lambda extra=None: ["no-such-package>=1"])
     (finding,) = installation.check_extras()
     assert finding.verdict == "absent"
     assert "no-such-package" in finding.detail and "(steers a robot)" in finding.detail
-    assert finding.advice == "make install EXTRAS=play   or: pip install 'npmp[play]'"
+    assert finding.advice == "make install EXTRAS=deploy   or: pip install 'npmp[deploy]'"
 
 
 def test_a_version_out_of_range_is_broken() -> None:

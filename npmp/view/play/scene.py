@@ -21,7 +21,7 @@ from npmp.robots import Robot
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.play.modes import Floats
 from npmp.view.play.session import Session, Snapshot
-from npmp.view.robot_shapes import moving_bodies, shapes
+from npmp.view.robot_shapes import COLOURS, moving_bodies, shapes
 
 # share of the distance to the robot that the view moves per step
 FOLLOW = 0.1
@@ -43,16 +43,6 @@ FADED = 0.15
 MARGIN_M = 0.35
 # height of the point that must be visible above the floor [m]
 AIM_M = 0.25
-COLOURS = {
-    "base": (58, 62, 70),
-    "link0": (104, 110, 120),
-    "link1": (140, 146, 156),
-    "link2": (92, 98, 108),
-    "foot0": (200, 80, 60),
-    "foot1": (60, 120, 190),
-    "foot2": (200, 150, 40),
-    "foot3": (60, 150, 100),
-}
 
 # called with an event of the mouse and its arguments in the world [m]: "push" (body, point, drag),
 # "release" (), "floor" (x, y)

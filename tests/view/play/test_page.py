@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,15 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("viser")
+from tests.view.chromium import CHROMIUM, FLAGS
+
 playwright = pytest.importorskip("playwright.sync_api")
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader"]
-FLAGS += ["--enable-unsafe-swiftshader", "--disable-background-networking", "--disable-sync"]
-FLAGS += ["--disable-component-update", "--no-first-run"]
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0  # a machine may be busy with other things
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("viser")
-
 from npmp.view.play.scene import between
 
 # a wall of 0.2 m by 2 m, 0.8 m high, a metre in front of a robot in the origin

@@ -12,8 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-
-pytest.importorskip("viser")
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 

@@ -8,7 +8,6 @@ import io
 import itertools
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,11 +27,9 @@ from npmp.view.report.parts import is_report
 from npmp.view.report.retarget_page import RetargetReport
 from retarget import clean, keypoint_overlay, retarget_many
 from tests.experiments.test_retarget import save
+from tests.view.chromium import CHROMIUM
 
 EVIL = "<script>alert(1)</script>"
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +16,10 @@ from npmp.view.report import retarget_page
 from npmp.view.report.motion_table import COLUMNS
 from npmp.view.report.retarget_page import RetargetReport
 from retarget import clean
+from tests.view.chromium import CHROMIUM
 from tests.view.report.test_report import full
 
 playwright = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-
 
 # sections, tables and drawings that are wider than their place, with all folds open
 WIDER = """() => {
