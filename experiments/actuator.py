@@ -34,7 +34,7 @@ ROWS_SHOWN = 12  # rows per table in the terminal; evaluation.json has all
 class _OfLog(Computing):
     """Keys of commands on a log."""
 
-    # the log (.npz or .csv, see docs/actuators.md)
+    # the log (.npz, .csv, or a ROS bag with /joint_states and commands, see docs/actuators.md)
     data: Path
     # rate to resample the log to, that of the physics which will use the model; null: the log's
     rate_hz: float | None = None

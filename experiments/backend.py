@@ -70,22 +70,17 @@ def policy_of(
 
 
 def motions_of(
-    data: Path | None,
-    robot: Robot,
-    *,
-    split: str | None = None,
-    max_speed: float | None = None,
-    max_foot_height: float | None = None,
+    data: Path | None, robot: Robot, *, split: str | None = None, max_speed: float | None = None
 ) -> MotionSet | None:
     """The clips of a dataset within these limits; None without data. Raises InputError for limits
     without data, or without clips."""
-    chosen = {"split": split, "max_speed": max_speed, "max_foot_height": max_foot_height}
+    chosen = {"split": split, "max_speed": max_speed}
     if data is None:
         for key, value in chosen.items():
             if value is not None:
                 raise InputError(f"{key}={value}: needs data=, of which it selects clips")
         return None
-    return filter_motions(load_motions(data, robot, split), robot, max_speed, max_foot_height)
+    return filter_motions(load_motions(data, robot, split), max_speed)
 
 
 def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) -> RobotBatchConfig:

@@ -43,6 +43,7 @@ from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import NOW, Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say, warn
 from npmp.tasks.recover import Recover, RecoverConfig
+from npmp.view.mcap_file import check_mcap, write_mcap
 
 ANY_TILT_DEG = 180.0  # largest angle from upright reasons to damp other than watchdogs
 ENDS_AS_WANTED = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
@@ -82,6 +83,9 @@ class Deploy(Keys):
     actuator: str | None = None
     # the connection to the simulated robot, and the robot's own watchdog
     sim: SimulatedConfig = field(default_factory=SimulatedConfig)
+    # an MCAP file (FILE.mcap) for the log as messages of ROS 2, for Foxglove and Rerun
+    # (pip install 'npmp[ros]'); null: none
+    record: Path | None = None
     # the folder for deploy.json and log.h5
     out: Path | None = Path(f"runs/deploy/{NOW}")
 
@@ -103,6 +107,8 @@ def run(config: Deploy, run: Run) -> int:
     unitree = _is_unitree(config, contract)
     command = _command(config, contract)
     _check_limits(config, contract)
+    if config.record is not None:
+        check_mcap(config.record)
     check_golden(bundle)
     policy = bundle.policy()
     watched = False
@@ -200,15 +206,18 @@ def _drive(
         if isinstance(robot, SimulatedConnection):
             figures |= robot.summary()
         unwritten = []
-        writes: dict[str, Callable[[Path], Any]] = {
-            FILE: logger.write,
-            "deploy.json": partial(write_json, content=figures),
+        writes: dict[Path, Callable[[Path], Any]] = {
+            folder / FILE: logger.write,
+            folder / "deploy.json": partial(write_json, content=figures),
         }
-        for name, write in writes.items():
+        if config.record is not None:
+            model = robots.load(contract.robot)
+            writes[config.record] = partial(write_mcap, log=logger.log(), robot=model)
+        for path, write in writes.items():
             try:
-                write(folder / name)
-            except OSError as error:
-                unwritten.append(f"{folder / name}: {error.strerror or error}")
+                write(path)
+            except (OSError, InputError) as error:
+                unwritten.append(f"{path}: {getattr(error, 'strerror', None) or error}")
     return RunEnd(failure, figures, tripped, unwritten)
 
 

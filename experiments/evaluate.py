@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data import MotionSet
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
 from npmp.core.settings import to_plain
-from npmp.evaluation.module import evaluate_module
+from npmp.evaluation.module import evaluate_module, feasibility_rows
 from npmp.evaluation.policy import PolicyEvaluationConfig, at_task, evaluate_policy, task_factory
 from npmp.experiments.backend import (
     Simulating,
@@ -32,6 +32,7 @@ from npmp.skills.skill_module import SkillModule
 from npmp.view import report
 from npmp.view.report import policy_page
 from npmp.view.report.gait_section import grid_line, transitions_line
+from retarget.feasibility import FeasibilityMeter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +60,6 @@ class Evaluate(Simulating):
     split: str | None = None
     # only clips with a root speed of at most this, averaged over half a second [m/s]; null: all
     max_speed: float | None = None
-    # only clips with soles at most this high, which excludes rearing and leaping [m]; null: all
-    max_foot_height: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
     # number of random start frames, in addition to each clip's first
@@ -76,17 +75,29 @@ class Evaluate(Simulating):
 
 
 def print_table(result: Mapping[str, Any]) -> None:
-    """Print a line per clip, the mean and the median."""
+    """Print a line per clip, the mean, the median, and the means of the clips that the robot can
+    do and cannot."""
     right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
-    averages = ({"name": name, **result[name]} for name in ("mean", "median"))
+    averages = [{"name": name, **result[name]} for name in ("mean", "median")]
+    averages += [
+        {"name": f"{name} ({result[name]['number']})", **result[name]}
+        for name in feasibility_names(result)
+    ]
     rows = []
     for row in [*result["clips"], *averages]:
         base = row["base_deviation_m"]
         seconds = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
         figures = (base["mean"], base["max"], base["last"], row["joint_error_rad"])
         tracked, *others = (f"{value:.3f}" for value in (row["tracked_fraction"], *figures))
-        rows.append((row["name"], tracked, seconds, *others))
-    show_table(("clip", *right), rows, right=right, box=None)
+        rows.append((row["name"], tracked, seconds, *others, row.get("infeasible_by", "")))
+    heading = "infeasible by" if feasibility_names(result) else ""
+    show_table(("clip", *right, heading), rows, right=right, box=None)
+
+
+def feasibility_names(result: Mapping[str, Any]) -> list[str]:
+    """The names of the rows of clips that the robot can do and cannot; none if it can do all."""
+    names = ("feasible", "infeasible")
+    return [name for name in names if name in result and "infeasible" in result]
 
 
 def run(config: Evaluate, run: Run) -> None:
@@ -111,12 +122,12 @@ def run_module(config: Evaluate, run: Run) -> None:
     skill.check_encoder(robot)
     if len(like.drives) > 1:
         raise InputError(f"actuator={config.actuator}: expected one kind of drives")
-    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
-    motions = motions_of(config.data, robot, split=split, **limits)
+    motions = motions_of(config.data, robot, split=split, max_speed=config.max_speed)
     assert motions is not None and config.data is not None  # for the type checker
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
-    result |= {key: value for key, value in limits.items() if value is not None}
+    if config.max_speed is not None:
+        result["max_speed"] = config.max_speed
     result |= evaluate_module(
         skill,
         robot,
@@ -129,6 +140,11 @@ def run_module(config: Evaluate, run: Run) -> None:
         threads=run.threads,
         engine=run.engine,
     )
+    meter = FeasibilityMeter(robot)
+    for clip, motion in zip(result["clips"], motions.motions, strict=True):
+        feasibility = meter(motion)
+        clip |= {"least_deviation_m": feasibility.deviation_m, "infeasible_by": feasibility.reason}
+    result |= feasibility_rows(result["clips"])
     result |= {
         "versions": report.versions(),
         "randomization": run.chosen["randomization"],
@@ -144,6 +160,9 @@ def run_module(config: Evaluate, run: Run) -> None:
     write_page(run, skill, motions, result, module.parent / "metrics.csv")
     print_table(result)
     starts = result["random_starts"]
+    for name in feasibility_names(result):
+        clips = counted(result[name]["number"], f"{name} clip")
+        say(f"{result[name]['time_share']:.3f} of the time of {clips} tracked")
     say(
         f"{result['mean']['time_share']:.3f} of the clips' time tracked; from {starts['starts']} "
         f"random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
@@ -155,8 +174,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     """Evaluate a policy at a task: evaluation.json, report.html and a line."""
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
-    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
-    motions = motions_of(config.data, robot, split=config.split, **limits)
+    motions = motions_of(config.data, robot, split=config.split, max_speed=config.max_speed)
     report_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
     policy = at_task(policy, robot, name, config.task)

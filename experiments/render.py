@@ -1,4 +1,4 @@
-"""`npmp render`: film a policy, an imitating module, a motion beside its recording, or rollouts."""
+"""`npmp render`: film a policy, a module, a motion beside its recording, rollouts, or a log."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
 from npmp import robots, tasks
 from npmp.core import ranges
+from npmp.deploy.run_log import read_log
 from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.experiments.backend import (
@@ -37,14 +38,16 @@ from npmp.robots import Robot
 from npmp.skills.composition import over
 from npmp.tasks import Imitation, ImitationConfig
 from npmp.view import films
+from npmp.view.log_replay import shot_of_log
 from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
+from npmp.view.render.rerun_file import SUFFIX, load_rerun, write_rrd
 from retarget.sources import excerpts, read_recordings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Render(Simulating, Reading):
-    """Film a policy at its task, an imitating module, a motion beside its recording, or an
-    evaluation's rollouts; as mp4, GIF, WebP or a still.
+    """Film a policy at its task, an imitating module, a motion beside its recording, an
+    evaluation's rollouts, or a deployment's log; as mp4, GIF, WebP, a still, or for Rerun's viewer.
 
     npmp render policy=anymal_b_walk command=[0.6,0,0] out=walk.mp4
     npmp render policy=anymal_b_walk command=[[0,0.8,0,0],[3,0.5,0,0.8],[6,0,0.3,0]] out=walk.webp
@@ -52,6 +55,7 @@ class Render(Simulating, Reading):
     npmp render module=anymal_b_dog data=motions.h5 clip=synthetic_trot out=tracked.webp
     npmp render data=motions.h5 clip=synthetic_trot out=motion.webp
     npmp render rollouts=runs/evaluation/rollouts.h5 out=rollout.webp
+    npmp render log=runs/robot out=run.rrd
     """
 
     # a policy to film: its folder, or a shipped one's name (npmp skill list)
@@ -74,6 +78,8 @@ class Render(Simulating, Reading):
     source: str | list[str] | None = None
     # a rollouts.h5 of npmp evaluate
     rollouts: Path | None = None
+    # a log of npmp deploy run or trial, or the folder of its run
+    log: Path | None = None
     # a text file with the keys of a shot on each line; the shots are joined to a film
     story: Path | None = None
     # start time in the motion [s]
@@ -106,7 +112,8 @@ class Render(Simulating, Reading):
     max_mb: float | None = None
     # hold of setpoints, first_order or zero_order; null: as in the module's training
     hold: str | None = None
-    # output file; its suffix is .mp4 (needs npmp[render]), .gif, .webp, or .png (one frame)
+    # output file; its suffix is .mp4 (needs npmp[render]), .gif, .webp, .png (one frame), or .rrd
+    # (Rerun's viewer, needs npmp[rerun]; camera=robot adds the camera's images)
     out: Path | None = Path(f"runs/render/{NOW}.webp")
 
     def __post_init__(self) -> None:
@@ -121,29 +128,38 @@ class Render(Simulating, Reading):
 def run(config: Render, run: Run) -> None:
     """Simulate the robot, render it, write the file."""
     size = config.size
-    suffix = check_format(run.folder)
+    suffix = run.folder.suffix.lower()
+    if suffix == SUFFIX:
+        load_rerun()
+    else:
+        check_format(run.folder)
     began = time.perf_counter()
     shots = [shot_of(config, run)] if config.story is None else shots_of_story(config.story, run)
+    if suffix in (".png", SUFFIX) and len(shots) > 1:
+        raise InputError(f"out={run.folder}: needs one shot, but the story has {len(shots)}")
     if suffix == ".png":
-        if len(shots) > 1:
-            raise InputError(
-                f"out={run.folder}: a still needs one shot, but the story has {len(shots)}"
-            )
         shots = [films.still(shots[0], config.at)]
     run.begin()
+    if suffix == SUFFIX and shots[0].view.mode != "robot":
+        size_bytes = write_rrd(run.folder, shots[0])
+        say(f"{len(shots[0].qpos)} steps, {size_bytes / 1e6:.2f} MB: rerun {run.folder}")
+        return
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("frames", total=None)
         film = draw(
             shots,
             size,
             config.fps,
-            captions=config.caption,
+            captions=config.caption and suffix != SUFFIX,
             progress=lambda done, count: bar.update(task, completed=done, total=count),
         )
-    size_bytes, quality = write(run.folder, film, max_mb=config.max_mb)
+    if suffix == SUFFIX:
+        size_bytes, quality = write_rrd(run.folder, shots[0], film), None
+    else:
+        size_bytes, quality = write(run.folder, film, max_mb=config.max_mb)
     count = len(film.pictures)
     length = "" if suffix == ".png" else f"{count} frames, {count / film.fps:.1f} s, "
-    lower = "" if config.max_mb is None else f" (quality {quality})"
+    lower = "" if None in (config.max_mb, quality) else f" (quality {quality})"
     say(
         f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by {film.backend} "
         f"in {time.perf_counter() - began:.0f} s: {run.folder}"
@@ -181,7 +197,7 @@ def shot_of(config: Render, run: Run) -> Shot:
     subjects = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not subjects:
         raise InputError(
-            "npmp render: no subject; set policy=, module= and data=, data=, or rollouts="
+            "npmp render: no subject; set policy=, module= and data=, data=, rollouts=, or log="
         )
     shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(
@@ -241,8 +257,23 @@ def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     return Shot(robots.load(rollouts.robot), replay), clip.name
 
 
+def of_log(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
+    """A deployment's log, in place: its position is not measured."""
+    log = read_log(str(config.log))
+    first, last = cut(config, len(log.columns["time_s"]), log.rate_hz)
+    columns = {name: values[first:last] for name, values in log.columns.items()}
+    shot = shot_of_log(robots.load(log.robot), replace(log, columns=columns))
+    return shot, shot.clip.name
+
+
 # subjects of a film; the first key that is set is used
-SUBJECTS = {"policy": of_policy, "module": of_module, "rollouts": of_rollouts, "data": of_motion}
+SUBJECTS = {
+    "policy": of_policy,
+    "module": of_module,
+    "rollouts": of_rollouts,
+    "log": of_log,
+    "data": of_motion,
+}
 
 
 # --- motions and their recordings ---

@@ -55,7 +55,7 @@ class FitJoints(_OnStand):
     """
 
     # the log, .npz: rate_hz, actuators (names of the joints) and of every recording R: R/command,
-    # R/position, optionally R/velocity, R/torque
+    # R/position, optionally R/velocity, R/torque; or a ROS bag or CSV (docs/actuators.md)
     data: Path
     # the truth.json of a simulated log, for the errors of the estimate; null: unknown
     truth: Path | None = None

@@ -21,6 +21,7 @@ The modules, in the order of the data flow:
     pipeline                         the steps above in order
     robot_motion_import              robot motions of other projects
     quality, leg_orientation         figures of any motion
+    feasibility                      whether a robot can do a motion, by its dynamics
     motion_summary, inspection       tables of many motions; contents of files
     cleaning, mirror, resampling,    motions -> a training set
     time_scaling, split, weights

@@ -36,7 +36,7 @@ from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from npmp.robots.self_collision import SelfCollision
 from retarget.ground import stance
-from retarget.kinematics import forward, tree_of
+from retarget.kinematics import Tree, forward, tree_of
 
 # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
 SLIDING = 0.05
@@ -76,9 +76,8 @@ class QualityMeter:
         self._feet = [robot.body_names.index(name) for name in robot.foot_bodies]
         self._collision = SelfCollision(robot)
         home = forward(self._tree, robot.home_qpos[None])[0][0]
-        limbs = [home[self._tree.chain(foot)[-1], 2] for foot in self._feet]
         # [m] feet higher over the floor do not stand
-        self._off_floor = OFF_FLOOR * float(np.mean(limbs))
+        self._off_floor = OFF_FLOOR * leg_length(robot, self._tree)
         # [m] across all bodies in the home pose
         self.size_m = float(np.linalg.norm(np.ptp(home, axis=0)))
 
@@ -137,6 +136,13 @@ class QualityMeter:
         """The motion with its figures computed anew; those of unknown markers stay."""
         rest = {key: value for key, value in motion.quality.items() if key not in _OF_FLOOR}
         return dataclasses.replace(motion, quality={**rest, **self.figures(motion)})
+
+
+def leg_length(robot: Robot, tree: Tree) -> float:
+    """Mean height [m] of the legs' first joints in the home pose."""
+    home = forward(tree, robot.home_qpos[None])[0][0]
+    feet = [robot.body_names.index(name) for name in robot.foot_bodies]
+    return float(np.mean([home[tree.chain(foot)[-1], 2] for foot in feet]))
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Logs of joints: one format for actuators on a bench and robots on a stand.
 
-A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of T samples of n
-joints is
+A log is an .npz file without objects, a CSV file, or one of ROS (`npmp.actuators.joint_states`). In
+the .npz, a recording R of T samples of n joints is
 
     R/time_s (T,)            seconds; or `rate_hz` () for the whole file
     R/command (T, n)         target of the joint [rad]; it holds until the next
@@ -41,6 +41,7 @@ from mocap_data.errors import InputError, matching
 from mocap_data.files import atomic_path
 from mocap_data.input_files import MAX_TEXT_BYTES, reading, regular_file, require_memory
 from mocap_data.npz import load_npz, names_in_npz
+from npmp.actuators.joint_states import is_joint_states, read_joint_states
 
 Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -340,7 +341,7 @@ def _write(path: str | Path, rate_hz: float, arrays: Mapping[str, Any]) -> None:
 
 
 def read_log(path: str | Path) -> ActuatorLog:
-    """A log of actuators, .npz or .csv; uneven samples are interpolated to an even rate.
+    """A log of actuators, .npz, .csv or of ROS; uneven samples are interpolated to an even rate.
 
     Raises:
       InputError: for a file that is absent, damaged or incomplete.
@@ -401,7 +402,9 @@ def _read(path: Path, required: Sequence[str]) -> tuple[float, list[_Recording],
     """A file's rate [Hz], its recordings, which must have these columns, and its shared values."""
     shared: dict[str, Any] = {}
     entries: dict[str, dict[str, Any]] = {}
-    if path.suffix == ".csv":
+    if is_joint_states(path):
+        entries[path.stem] = read_joint_states(path)
+    elif path.suffix == ".csv":
         entries = _read_csv(path, required)
     else:
         for name, values in load_npz(path, names_in_npz(path)).items():

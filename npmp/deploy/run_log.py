@@ -230,7 +230,7 @@ def _from_attributes(path: Path, attributes: Any) -> DeployLog:
 
 def check_same_joints(first: DeployLog, second: DeployLog) -> None:
     """Raises InputError for logs of robots with different joints."""
-    if first.joint_names != second.joint_names:
+    if sorted(first.joint_names) != sorted(second.joint_names):
         sides = (f"'{side.robot}' with {len(side.joint_names)} joints" for side in (first, second))
         raise InputError(f"the logs' joints differ: {' and '.join(sides)}")
 

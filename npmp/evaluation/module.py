@@ -15,7 +15,6 @@ from mocap_data.files import new_hdf5
 from mocap_data.motion import mean_speed, speeds
 from npmp.core import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.evaluation.rollouts import ARRAYS
@@ -179,6 +178,26 @@ def average_clips(
     return metrics | {"base_deviation_m": deviation}
 
 
+def feasibility_rows(clips: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Number and averages of the clips that the robot can do, "feasible", and cannot, "infeasible".
+
+    clips: with `infeasible_by`, "" for a feasible one; a row without clips is left out.
+    """
+    groups = {
+        "feasible": [clip for clip in clips if not clip["infeasible_by"]],
+        "infeasible": [clip for clip in clips if clip["infeasible_by"]],
+    }
+    return {
+        name: {
+            "number": len(group),
+            "time_share": time_share(group),
+            **average_clips(group, np.mean),
+        }
+        for name, group in groups.items()
+        if group
+    }
+
+
 def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
     """Number of motions that have the name, or the recording, of a motion trained on.
 
@@ -191,23 +210,15 @@ def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | N
     return sum(m.name in names or m.recording in recordings for m in motions.motions)
 
 
-def filter_motions(
-    motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None
-) -> MotionSet:
-    """The motions whose speed [m/s] and foot height [m] never exceed the limits; None: no limit.
+def filter_motions(motions: MotionSet, max_speed: float | None) -> MotionSet:
+    """The motions whose speed never exceeds `max_speed` [m/s]; None: no limit.
 
     Raises:
       InputError: if no motion is left.
     """
     names = [m.name for m in motions.motions if max_speed is None or speeds(m).max() <= max_speed]
-    if max_foot_height is not None:
-        feet = Feet(robot)
-        names = [
-            name for name in names if feet.heights(motions[name].qpos).max() <= max_foot_height
-        ]
     if not names:
         raise InputError(
-            f"max_speed={max_speed}, max_foot_height={max_foot_height}: none of the "
-            f"{len(motions.motions)} motions is within these limits"
+            f"max_speed={max_speed}: each of the {len(motions.motions)} motions is faster"
         )
     return motions.select(names)

@@ -23,6 +23,8 @@ EXTRAS = {
     "ray": "hydra/launcher=ray: sweeps on a cluster",
     "deploy": "npmp deploy: policies for robots",
     "render": "npmp render out=FILE.mp4",
+    "rerun": "npmp render out=FILE.rrd",
+    "ros": "npmp deploy run record=FILE.mcap; ROS bags as logs of joints",
     "drake": "npmp deploy trial simulator=drake",
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
     "warp": "MuJoCo Warp: physics on a GPU",

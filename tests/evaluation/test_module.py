@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mocap_data.store import MotionSet
-from npmp.evaluation.module import average_clips, seen_in_training
+from npmp.evaluation.module import average_clips, feasibility_rows, seen_in_training
 
 
 def test_mean_and_median_over_clips() -> None:
@@ -22,6 +22,27 @@ def test_mean_and_median_over_clips() -> None:
         found = average_clips(clips, average)
         assert found.pop("base_deviation_m") == pytest.approx({"mean": 0.01, "last": last})
         assert found == pytest.approx(dict.fromkeys(figures, 2.0 * last))
+
+
+def test_rows_of_feasible_and_infeasible_clips() -> None:
+    """Of 4 s and 1 s whole and 5 s by half: 1 of the feasible clips' time, half of the other's."""
+
+    def clip(seconds: float, tracked: float, reason: str) -> dict[str, object]:
+        return {
+            "tracked_fraction": tracked / seconds,
+            "tracked_s": tracked,
+            "duration_s": seconds,
+            "joint_error_rad": 0.1,
+            "base_deviation_m": {"mean": 0.01},
+            "infeasible_by": reason,
+        }
+
+    feasible = [clip(4.0, 4.0, ""), clip(1.0, 1.0, "")]
+    rows = feasibility_rows([*feasible, clip(5.0, 2.5, "balance")])
+    figures = {name: (row["number"], row["time_share"]) for name, row in rows.items()}
+    assert figures == {"feasible": (2, 1.0), "infeasible": (1, 0.5)}
+    assert rows["feasible"]["tracked_s"] == 2.5
+    assert list(feasibility_rows(feasible)) == ["feasible"]
 
 
 @pytest.mark.parametrize(

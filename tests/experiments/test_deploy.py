@@ -16,6 +16,7 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.actuators.joint_states import read_joint_states
 from npmp.actuators.models import ActuatorContract, make
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import Command, JointSpec, observation_layout
@@ -95,6 +96,23 @@ def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -
     assert len(comparison["worst"]) == 3 and len(comparison["channels"]) == 12 * 4 + 9 + 1
     assert max(one["relative"] for one in comparison["channels"]) == 0.0
     assert "the most different channels" in capsys.readouterr().out
+
+
+def test_a_run_is_recorded_as_mcap_and_compared_with_its_log(
+    tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    sim, file, compared = tmp_path / "sim", tmp_path / "run.mcap", tmp_path / "compared"
+    assert deploy.main(["bundle", *QUICK, f"record={tmp_path / 'run.bag'}", f"out={sim}"]) == 2
+    assert "record=" in capsys.readouterr().err and not sim.exists()
+    assert deploy.main(["bundle", *QUICK, f"record={file}", f"out={sim}"]) == 0
+    columns = read_log(sim).columns
+    complete = np.isfinite(columns["joint_pos"] + columns["target"]).all(axis=1)
+    joints = read_joint_states(file)
+    np.testing.assert_array_equal(joints["position"], columns["joint_pos"][complete])
+    np.testing.assert_array_equal(joints["command"], columns["target"][complete])
+    assert cli.main(["deploy", "compare-logs", str(file), str(sim), f"out={compared}"]) == 0
+    comparison = json.loads((compared / "comparison.json").read_text())
+    assert len(comparison["channels"]) == 12 * 4 and len(comparison["on_one_side_only"]) == 9 + 1
 
 
 def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(

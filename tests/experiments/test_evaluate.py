@@ -41,6 +41,10 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     )
     assert result["seen_in_training"] == 2
     assert len(result["clips"]) == 2
+    # generated gaits are within the robot's limits
+    assert [clip["infeasible_by"] for clip in result["clips"]] == ["", ""]
+    assert result["feasible"]["number"] == 2 and "infeasible" not in result
+    assert result["feasible"]["time_share"] == pytest.approx(result["mean"]["time_share"])
     with h5py.File(evaluated / "rollouts.h5") as file:
         assert file.attrs["robot"] == "anymal_b"
         for clip in result["clips"]:
@@ -103,10 +107,10 @@ def test_validation_clips_that_were_trained_on_are_told(
         ) == bool(seen)
 
 
-def test_only_clips_within_limits(
+def test_only_clips_below_a_speed(
     evaluated: Path, data: Path, trained: Path, robot: Robot, tmp_path: Path
 ) -> None:
-    """Limits between the figures of the two clips leave the lower one."""
+    """A limit between the speeds of the two clips leaves the slower one."""
     result = json.loads((evaluated / "evaluation.json").read_text())
     clips = {clip["name"]: clip for clip in result["clips"]}
     model = robot.model()
@@ -126,12 +130,12 @@ def test_only_clips_within_limits(
         expected = max(height) - robot.foot_radius
         assert clips[motion.name]["foot_height_m"] == pytest.approx(expected, abs=1e-6)
     args = ["evaluate", f"module={trained / 'module'}", f"data={data}", *TINY]
-    for key, figure in (("max_speed", "top_speed_mps"), ("max_foot_height", "foot_height_m")):
-        low, high = sorted(clips, key=lambda name: clips[name][figure])
-        limit = 0.5 * (clips[low][figure] + clips[high][figure])
-        assert cli.main([*args, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
-        result = json.loads((tmp_path / key / "evaluation.json").read_text())
-        assert [clip["name"] for clip in result["clips"]] == [low] and result[key] == limit
+    slow, fast = sorted(clips, key=lambda name: clips[name]["top_speed_mps"])
+    limit = 0.5 * (clips[slow]["top_speed_mps"] + clips[fast]["top_speed_mps"])
+    assert cli.main([*args, f"max_speed={limit}", f"out={tmp_path / 'slow'}"]) == 0
+    result = json.loads((tmp_path / "slow" / "evaluation.json").read_text())
+    assert [clip["name"] for clip in result["clips"]] == [slow]
+    assert result["max_speed"] == limit
 
 
 def test_the_folder(evaluated: Path) -> None:

@@ -14,6 +14,7 @@ from pytest import CaptureFixture
 from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet, write_motions
 from mocap_data.synthetic import demo_clips
+from npmp.deploy.run_log import FILE, DeployLog, layout, write_log
 from npmp.experiments import cli, render
 from npmp.experiments.command import Run
 from npmp.robots import Robot
@@ -118,6 +119,24 @@ def test_rollouts(robot: Robot, tmp_path: Path) -> None:
     result = shot(f"rollouts={tmp_path / 'rollouts.h5'}", "start=0.1")
     assert result.title == "trot" and result.has("ghost") and not result.has("recording")
     assert len(result.qpos) == 15  # from frame 5 until the robot is lost
+
+
+def test_a_deployments_log(robot: Robot, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    """A joint jumps in the middle of a second."""
+    columns = {name: np.zeros((50, width)) for name, width in layout(12, 0).items()}
+    columns["time_s"][:, 0] = np.arange(50) / 50.0
+    columns["joint_pos"][:] = robot.home_joints
+    columns["joint_pos"][25:, 0] += 0.1
+    columns["up"][:] = [0.0, 0.0, 1.0]
+    log = DeployLog(robot.name, robot.joint_names, (), 50.0, "sim", columns)
+    write_log(tmp_path / FILE, log)
+    result = shot(f"log={tmp_path}", "start=0.4", "seconds=0.2")
+    assert result.qpos.shape == (11, 19) and result.title == "anymal_b: sim"
+    np.testing.assert_allclose(result.qpos[:, 7] - robot.home_joints[0], [0.0] * 5 + [0.1] * 6)
+
+    out = tmp_path / "run.rrd"
+    assert cli.main(["render", f"log={tmp_path}", f"out={out}"]) == 0
+    assert f"rerun {out}" in capsys.readouterr().out.replace("\n", "") and out.is_file()
 
 
 def test_a_film_from_the_command_line(

@@ -115,6 +115,7 @@ class Shot:
       mount: the robot's camera, or None.
       marks: points (3,) in the world [m] by name, drawn over the first frame.
       glass: draw the robot and its collision shapes translucent.
+      curves: (T,) by GROUP/PLOT/LINE, for a .rrd; empty: joint angles and velocities.
     """
 
     robot: Robot
@@ -128,6 +129,7 @@ class Shot:
     mount: Mount | None = None
     marks: Mapping[str, FloatArray] = field(default_factory=dict)
     glass: bool = False
+    curves: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_available("part", self.parts, PARTS)

@@ -39,6 +39,7 @@ MEANINGS = {
     "base deviation, mean (cm)": "distance of the robot's base from the reference's while tracked",
     "max (cm)": "the largest distance of the base while tracked",
     "joint error (rad)": "mean absolute difference of joint angles while tracked",
+    "infeasible by": "what keeps the robot from the clip by physics, on its footfalls",
 }
 
 
@@ -171,6 +172,7 @@ def _imitation(
 
 
 def _clip_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
+    has_reasons = any(clip.get("infeasible_by") for clip in clips)
     rows = []
     for clip in clips:
         values = (
@@ -181,10 +183,20 @@ def _clip_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
             100 * clip["base_deviation_m"]["max"],
             clip["joint_error_rad"],
         )
-        rows.append([clip["name"], *map(parts.number, values)])
+        reason = [clip["infeasible_by"]] if has_reasons else []
+        rows.append([clip["name"], *map(parts.number, values), *reason])
     columns = ["clip", "tracked (%)", "tracked (s)", "clip (s)"]
     columns += ["base deviation, mean (cm)", "max (cm)", "joint error (rad)"]
-    last = [["all clips", *map(parts.number, _all_clips(clips))]] if len(clips) > 1 else ()
+    columns += ["infeasible by"] if has_reasons else []
+    groups = {"all clips": list(clips)} if len(clips) > 1 else {}
+    if has_reasons:
+        groups["feasible clips"] = [clip for clip in clips if not clip["infeasible_by"]]
+        groups["infeasible clips"] = [clip for clip in clips if clip["infeasible_by"]]
+    last = [
+        [name, *map(parts.number, _all_clips(group)), *([""] if has_reasons else [])]
+        for name, group in groups.items()
+        if group
+    ]
     return parts.Table(columns, rows, last, meanings=MEANINGS)
 
 

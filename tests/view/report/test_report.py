@@ -187,6 +187,22 @@ def test_the_headline_weighs_clips_by_their_tracked_time(tmp_path: Path) -> None
     assert "it is lost" in page
 
 
+def test_infeasible_clips_have_a_row(tmp_path: Path) -> None:
+    """1 of 2 s of one clip and 2 of 2 s of the infeasible one."""
+    evaluation = evaluation_of(["a", "b"])
+    evaluation["clips"][0]["infeasible_by"] = ""
+    evaluation["clips"][1].update(infeasible_by="balance", tracked_s=2.0, tracked_fraction=1.0)
+    page = report.build(tmp_path / "r.html", evaluation=evaluation, provenance={}).read_text()
+    rows = re.findall(r'<tr class="mean">(.*?)</tr>', page, re.S)
+    cells = [re.findall(r"<td>([^<]*)</td>", row)[:4] for row in rows]
+    assert cells == [
+        ["all clips", "75", "3", "4"],
+        ["feasible clips", "50", "1", "2"],
+        ["infeasible clips", "100", "2", "2"],
+    ]
+    assert "<td>balance</td>" in page
+
+
 def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
     name = EVIL.replace("/", "_")  # "/" parts groups in HDF5
     data = dict[str, Any](
