@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.input_files import reading, regular_file
-from npmp.core.tree import Tree, map_tree, stack_trees
+from npmp.core.tree import Tree, leaves, map_tree, stack_trees
 from npmp.deploy.onnx_policy import open_session
 from npmp.deploy.policy_description import PolicyDescription, Term, read_description
 from npmp.deploy.unitree import MOTORS
@@ -38,8 +39,7 @@ RECURRENT = (("_in", "_out"), ("", "_next"))
 
 
 class OnnxNetwork:
-    """An ONNX graph of one observation and recurrent states, for one robot at a time, as most
-    graphs have a batch of one."""
+    """An ONNX graph of observations and recurrent states."""
 
     def __init__(self, path: Path):
         """Raises InputError for a graph with other inputs."""
@@ -73,13 +73,13 @@ class OnnxNetwork:
         """The recurrent state at an episode's start."""
         return {name: torch.zeros(shape) for name, shape in self._shapes.items()}
 
-    def __call__(self, observation: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """The action (J,) of an observation (w,), and the next state."""
+    def __call__(self, observations: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        """Actions (n, J) of observations (n, w), and the next state; most graphs have n = 1."""
         feed = {name: value.numpy() for name, value in state.items()}
-        feed[self._input] = observation.unsqueeze(0).numpy()
+        feed[self._input] = observations.numpy()
         action, *after = self._session.run([self._action, *self._states.values()], feed)
         states = dict(zip(self._states, map(torch.from_numpy, after), strict=True))
-        return torch.from_numpy(action)[0], states
+        return torch.from_numpy(action), states
 
 
 class TorchScriptNetwork:
@@ -103,16 +103,16 @@ class TorchScriptNetwork:
         return self._initial
 
     @torch.no_grad()
-    def __call__(self, observation: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+    def __call__(self, observations: Tensor, state: Tree) -> tuple[Tensor, Tree]:
         buffers = dict(self._module.named_buffers())
         for name, value in state.items():
             if name in buffers:
-                buffers[name].copy_(value)
+                buffers[name].set_(value.clone())
             else:
                 setattr(self._module, name, value.clone())
-        output = self._module(observation.unsqueeze(0))
+        output = self._module(observations)
         action = output[0] if isinstance(output, tuple) else output
-        return action.reshape(-1), self._state()
+        return action.reshape(len(observations), -1), self._state()
 
     def _state(self) -> dict[str, Tensor]:
         buffers = dict(self._module.named_buffers())
@@ -134,6 +134,48 @@ class ExternalState(NamedTuple):
     step: Tensor  # (n,) since the episode's start
     history: tuple[Tensor, ...]  # per term (n, H, w), the oldest first
     network: Tree
+
+
+def call_network(
+    network: Network, observations: Tensor, states: Tree, axis: int | None
+) -> tuple[Tensor, Tree]:
+    """Actions (n, J) of observations (n, w), and the next states, leaves (n, ...).
+
+    axis: of a state's leaves, along which one call has all robots; None: a call per robot.
+    """
+    if axis is None:
+        rows = [
+            network(observations[i : i + 1], map_tree(lambda leaf, i=i: leaf[i], states))
+            for i in range(len(observations))
+        ]
+        return torch.cat([row for row, _ in rows]), stack_trees([state for _, state in rows])
+    batch = map_tree(lambda leaf: leaf.transpose(0, 1 + axis).squeeze(0), states)
+    actions, after = network(observations, batch)
+    return actions, map_tree(lambda leaf: leaf.unsqueeze(0).transpose(0, 1 + axis), after)
+
+
+def batch_axis(network: Network, observations: Tensor) -> int | None:
+    """The axis with which `call_network` equals a call per robot, to rounding; None: no axis.
+
+    observations: (n, w) of robots that differ, for two steps.
+    """
+
+    def two_steps(axis: int | None) -> list[Tensor]:
+        states = stack_trees([network.initial_state()] * len(observations))
+        first, states = call_network(network, observations, states, axis)
+        second, states = call_network(network, observations.flip(0), states, axis)
+        return [first, second, *leaves(states)]
+
+    expected = two_steps(None)
+    for axis in (0, 1):
+        # most graphs and some modules refuse a batch
+        with suppress(InputError), reading("a batch"):
+            pairs = zip(expected, two_steps(axis), strict=True)
+            if all(
+                a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs
+            ):
+                return axis
+    return None
 
 
 class ExternalPolicy:
@@ -163,7 +205,7 @@ class ExternalPolicy:
                 f"'{name}': {d.width} observations ({widths}): expected {network.width} as in the "
                 "graph"
             )
-        example = torch.linspace(-1.0, 1.0, d.width)
+        example = torch.linspace(-1.0, 1.0, d.width)[None]
         with reading(f"'{name}' of {d.width} observations ({widths})"):
             action, _ = network(example, network.initial_state())
             again, _ = network(example, network.initial_state())
@@ -172,10 +214,12 @@ class ExternalPolicy:
                 f"'{name}': actions differ for the same observation and recurrent state: expected "
                 "the state in buffers or in tensors that forward sets"
             )
-        if action.shape != (len(self._ids),):
+        if action.shape != (1, len(self._ids)):
             raise InputError(
-                f"'{name}': {len(action)} actions: expected {len(self._ids)} as in joint_names"
+                f"'{name}': {action.shape[-1]} actions: expected {len(self._ids)} as in joint_names"
             )
+        # of the recurrent states, along which a call has all robots; None: a call per robot
+        self.batch_axis = batch_axis(network, torch.cat((example, 0.5 - example)))
 
     def initial_state(self, n: int) -> ExternalState:
         """The state at the start of n episodes."""
@@ -185,7 +229,7 @@ class ExternalPolicy:
             torch.zeros(n, len(self._home)),
             torch.zeros(n),
             tuple(torch.zeros(n, t.history_length, len(t.scale)) for t in d.terms),
-            map_tree(lambda leaf: leaf.repeat(n, *[1] * leaf.dim()), self.network.initial_state()),
+            stack_trees([self.network.initial_state()] * n),
         )
 
     def step(
@@ -209,17 +253,12 @@ class ExternalPolicy:
         else:
             inputs = torch.cat([part.flatten(1) for part in frames], -1)
 
-        rows = [
-            self.network(row, map_tree(lambda leaf, i=i: leaf[i], state.network))
-            for i, row in enumerate(inputs)
-        ]
-        action = torch.stack([row for row, _ in rows]).float()
+        output, network = call_network(self.network, inputs, state.network, self.batch_axis)
+        action = output.float()
         target = (self._offset + self._scale * action).clamp(self._low, self._high)
         relative = torch.zeros_like(read_pos)
         relative[:, self._ids] = target - self._home[self._ids]
-        after = ExternalState(
-            action, read_pos, state.step + 1.0, tuple(history), stack_trees([s for _, s in rows])
-        )
+        after = ExternalState(action, read_pos, state.step + 1.0, tuple(history), network)
         return PolicyOutput(relative.to(device)), after
 
     def _readings(

@@ -246,12 +246,16 @@ def worst_foot(trial: Trial) -> dict[str, float]:
 
     A mean over feet would hide front feet that slide while hind feet step.
 
-    Returns: `swing_share`, `foot_lift_m` and `stance_mps`, as of `gait_metrics`.
+    Returns: as `of_worst_foot`.
     """
     moving = (trial.metrics["base"][..., 3] > MOVING_MPS) & ~(
         trial.fell | trial.metrics["is_first"]
     )
-    metrics = gait_metrics(foot_motion(trial, slice(None), moving), ())
+    return of_worst_foot(gait_metrics(foot_motion(trial, slice(None), moving), ()))
+
+
+def of_worst_foot(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """`swing_share`, `foot_lift_m` and `stance_mps` of the worst foot, from `gait_metrics`."""
     if not metrics:
         return {}
     return {

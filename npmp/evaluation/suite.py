@@ -25,7 +25,7 @@ from npmp.evaluation import gait
 from npmp.evaluation.handover import Handover, Recovery
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
-from npmp.evaluation.trial import run_trial
+from npmp.evaluation.trial import effort, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.tasks.commands import CommandRange
@@ -254,18 +254,23 @@ def run_scenario(
     command = torch.tensor(setup.command).expand(1, trials, 3)
     trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=command)
     row = scenario_row(scenario, trial, setup.command, success)
+    metrics = walking_metrics(trial)
+    row |= {"gait": gait.of_worst_foot(metrics), "effort": effort(trial)}
     if scenario.plain:
-        row["skating"] = skating(trial, robot, setup.command)
+        row["skating"] = skating(metrics, robot, setup.command)
         row["passed"] &= not row["skating"]
     return ScenarioResult(row, trial, env.task)
 
 
-def skating(trial: Trial, robot: Robot, command: Sequence[float]) -> list[str]:
-    """Messages for gait metrics before falls that exceed their limits."""
+def walking_metrics(trial: Trial) -> dict[str, Any]:
+    """`gait_metrics` after the first second, as robots start from standing, and before falls."""
     valid = trial.fell.cumsum(0) == 0
-    valid[: round(1.0 / trial.dt)] = False  # robots start from standing
-    motion = gait.foot_motion(trial, slice(None), valid)
-    metrics = gait.gait_metrics(motion, gait.opposite_feet(robot))
+    valid[: round(1.0 / trial.dt)] = False
+    return gait.gait_metrics(gait.foot_motion(trial, slice(None), valid), ())
+
+
+def skating(metrics: Mapping[str, Any], robot: Robot, command: Sequence[float]) -> list[str]:
+    """Messages for `walking_metrics` that exceed their limits."""
     if not metrics or not any(command):
         return []
     return gait.skating(metrics, command, float(robot.home_qpos[2]))

@@ -20,6 +20,8 @@ from npmp.deploy.external_policy import (
     OnnxNetwork,
     TorchScriptNetwork,
     adapted,
+    batch_axis,
+    call_network,
     load,
     with_gains,
 )
@@ -70,10 +72,10 @@ class Echo:
     def initial_state(self) -> Tree:
         return {"count": torch.zeros(1)}
 
-    def __call__(self, observation: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        self.inputs.append([round(value, 5) for value in observation.tolist()])
+    def __call__(self, observations: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        self.inputs += [[round(value, 5) for value in row] for row in observations.tolist()]
         count = state["count"]
-        return torch.cat((2.0 * count + 1.0, 2.0 * count + 2.0)), {"count": count + 1.0}
+        return torch.stack((2.0 * count + 1.0, 2.0 * count + 2.0), -1), {"count": count + 1.0}
 
 
 def robot_of(d: PolicyDescription) -> Robot:
@@ -245,13 +247,15 @@ class Width(Echo):
         super().__init__()
         self.width = 2 if width == 4 else width
 
-    def __call__(self, observation: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        return torch.zeros(1), state
+    def __call__(self, observations: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        return torch.zeros(1, 1), state
 
 
 # --- networks ---
 
 WITHOUT_ONNX = any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime"))
+# observations of two robots
+ROBOTS = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 needs_onnx = pytest.mark.skipif(WITHOUT_ONNX, reason="the extra deploy is not installed")
 
 
@@ -308,10 +312,11 @@ def test_a_recurrent_graph(tmp_path: Path) -> None:
     )
     network = OnnxNetwork(path)
     assert network.width == 2
-    action, state = network(torch.tensor([1.0, 2.0]), network.initial_state())
-    assert action.tolist() == [3.0, 6.0]
-    action, _ = network(torch.tensor([0.0, 1.0]), state)
-    assert action.tolist() == [1.0, 5.0]
+    action, state = network(torch.tensor([[1.0, 2.0]]), network.initial_state())
+    assert action.tolist() == [[3.0, 6.0]]
+    action, _ = network(torch.tensor([[0.0, 1.0]]), state)
+    assert action.tolist() == [[1.0, 5.0]]
+    assert batch_axis(network, ROBOTS) is None
 
 
 @needs_onnx
@@ -319,7 +324,7 @@ def test_weights_beside_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "policy.onnx"
     nodes = [node("Mul", "obs three", "actions")]
     save_graph(path, nodes, {"obs": [1, 2]}, outside="policy.onnx.data")
-    assert OnnxNetwork(path)(torch.ones(2), {})[0].tolist() == [3.0, 3.0]
+    assert OnnxNetwork(path)(torch.ones(1, 2), {})[0].tolist() == [[3.0, 3.0]]
     path.write_bytes(path.read_bytes().replace(b"policy.onnx.data", b"../icy.onnx.data"))
     refusal("same folder", OnnxNetwork, path)
 
@@ -376,10 +381,48 @@ def test_torchscript(tmp_path: Path) -> None:
     torch.jit.script(Counter()).save(str(path))
     network = TorchScriptNetwork(path)
     zero = network.initial_state()
-    action, state = network(torch.tensor([1.0, 2.0]), zero)
-    assert action.tolist() == [1.0, 2.0]
-    assert network(torch.tensor([1.0, 0.0]), state)[0].tolist() == [12.0, 22.0]
-    assert network(torch.tensor([1.0, 2.0]), zero)[0].tolist() == [1.0, 2.0]
+    action, state = network(torch.tensor([[1.0, 2.0]]), zero)
+    assert action.tolist() == [[1.0, 2.0]]
+    assert network(torch.tensor([[1.0, 0.0]]), state)[0].tolist() == [[12.0, 22.0]]
+    assert network(torch.tensor([[1.0, 2.0]]), zero)[0].tolist() == [[1.0, 2.0]]
+
+
+class Layers(torch.nn.Module):
+    """Two layers' states in a buffer, (layer, robot, width)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("hidden", torch.zeros(2, 1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden += torch.stack((x, 2.0 * x))
+        return self.hidden.sum(0)
+
+
+class Mean(torch.nn.Module):
+    """Accepts a batch, and mixes its rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x.mean()
+
+
+def test_batches(tmp_path: Path) -> None:
+    """One call has all robots where it equals a call per robot; each has its own state."""
+    path = tmp_path / "policy.pt"
+    for module, axis in ((Counter(), 0), (Layers(), 1), (Mean(), None)):
+        torch.jit.script(module).save(str(path))
+        assert batch_axis(TorchScriptNetwork(path), ROBOTS) == axis
+
+    torch.jit.script(Layers()).save(str(path))
+    network = TorchScriptNetwork(path)
+    states = {"hidden": torch.tensor([[[[1.0, 0.0]], [[0.0, 0.0]]], [[[0.0, 5.0]], [[7.0, 0.0]]]])}
+    actions, after = call_network(network, ROBOTS, states, 1)
+    # the sum of the layers' states, and 3 x
+    assert actions.tolist() == [[4.0, 6.0], [16.0, -7.0]]
+    assert after["hidden"].tolist() == [
+        [[[2.0, 2.0]], [[2.0, 4.0]]],
+        [[[3.0, 1.0]], [[13.0, -8.0]]],
+    ]
 
 
 class Hidden(torch.nn.Module):

@@ -51,6 +51,8 @@ def test_who_does_not_pass_exits_with_three(
     assert (
         not row["passed"] and not result["passed"] and row["low"] <= row["success"] <= row["high"]
     )
+    # the gait is that after the first second
+    assert row["gait"] == {} and row["effort"]["mechanical_power_w"] > 0.0
     message = capsys.readouterr().out
     assert "0 of 3 scenarios passed" in message and "not passed" in message
     assert "dead zone: forward +" in message
