@@ -30,7 +30,7 @@ from torch import Tensor
 from npmp.core import geometry
 from npmp.core.tree import Tree
 from npmp.deploy import external_policy
-from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs import RobotBatch, RobotBatchConfig, TaskEnv
 from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.rollout import Transition, rollout
 from npmp.experiments import suite
@@ -82,6 +82,27 @@ class Punches(NamedTuple):
         direction = rng.normal(size=(n, WAYPOINTS, 3))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         return Punches(rng.integers(0, joints, (n, WAYPOINTS)), size[..., None] * direction)
+
+    def apply(self, robots: RobotBatch, data: mujoco.MjData, time_s: float, alive: Tensor) -> None:
+        """Set the wrenches of the next control step: forces at the joints' anchors.
+
+        data: for kinematics. time_s: since the start. alive: (n,) bool, robots to punch.
+        """
+        model = robots.model
+        for body in range(1, model.nbody):
+            robots.sim.wrench(body)[:] = 0.0
+        index, since = divmod(time_s + 1e-9, WAYPOINT_S)
+        if not PUNCH_DELAY_S <= since < PUNCH_DELAY_S + PUNCH_S or index >= WAYPOINTS:
+            return
+        joints = [model.joint(name).id for name in robots.robot.joint_names]
+        for i in torch.nonzero(alive).flatten().tolist():
+            joint = joints[self.joint[i, int(index)]]
+            force = self.force[i, int(index)]
+            data.qpos[:] = robots.scene_qpos[i].numpy()
+            mujoco.mj_kinematics(model, data)
+            body = int(model.jnt_bodyid[joint])
+            arm = data.xanchor[joint] - data.xipos[body]
+            robots.set_wrench(i, body, np.concatenate((force, np.cross(arm, force))))
 
 
 def sample_waypoints(n: int, rng: np.random.Generator) -> Tensor:
@@ -223,8 +244,7 @@ def run_tours(
     rng = np.random.default_rng(seed)
     waypoints = sample_waypoints(n, rng)
     model = env.robots.model
-    joints = [model.joint(name).id for name in robot.joint_names]
-    punches = Punches.sample(n, len(joints), force_n, rng)
+    punches = Punches.sample(n, len(robot.joint_names), force_n, rng)
     policy = subject.policy
     if random_arms:
         ids = arm_joints(robot)
@@ -237,28 +257,12 @@ def run_tours(
     alive = torch.ones(n, dtype=torch.bool)
     errors: list[Tensor] = []
 
-    def punch(time_s: float) -> None:
-        """Apply the forces of the next control step at the joints' anchors."""
-        index, since = divmod(time_s + 1e-9, WAYPOINT_S)
-        for body in range(1, model.nbody):
-            env.robots.sim.wrench(body)[:] = 0.0
-        if not PUNCH_DELAY_S <= since < PUNCH_DELAY_S + PUNCH_S or index >= WAYPOINTS:
-            return
-        for i in torch.nonzero(alive).flatten().tolist():
-            joint = joints[punches.joint[i, int(index)]]
-            force = punches.force[i, int(index)]
-            data.qpos[:] = env.robots.scene_qpos[i].numpy()
-            mujoco.mj_kinematics(model, data)
-            body = int(model.jnt_bodyid[joint])
-            arm = data.xanchor[joint] - data.xipos[body]
-            env.robots.set_wrench(i, body, np.concatenate((force, np.cross(arm, force))))
-
     def record(transition: Transition) -> bool:
         time_s = len(errors) * env.dt
         command, error = guide.command(time_s, _pose(env))
         errors.append(torch.where(alive[:, None], error, math.nan))
         env.task.commands.fix(command[None])
-        punch(time_s)
+        punches.apply(env.robots, data, time_s, alive)
         fallen = alive & ((env.state.root_pos[:, 2] < FALL_M) | env.robots.broken)
         fell_at[fallen] = time_s
         alive[fallen] = False
