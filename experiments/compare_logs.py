@@ -61,7 +61,7 @@ def log_of(path: Path) -> DeployLog:
     """A log of npmp or of ROS. Raises InputError."""
     if not is_joint_states(path):
         return read_log(path)
-    joints = read_joint_states(path)
+    joints = read_joint_states(path, all_states=True)
     names = tuple(map(str, joints["actuators"]))
     shapes = {name: (len(joints["time_s"]), n) for name, n in layout(len(names), 0).items()}
     columns = {name: np.full(shape, np.nan) for name, shape in shapes.items()}

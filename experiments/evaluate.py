@@ -124,6 +124,7 @@ def run_module(config: Evaluate, run: Run) -> None:
         raise InputError(f"actuator={config.actuator}: expected one kind of drives")
     motions = motions_of(config.data, robot, split=split, max_speed=config.max_speed)
     assert motions is not None and config.data is not None  # for the type checker
+    meter = FeasibilityMeter(robot)
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
     if config.max_speed is not None:
@@ -140,7 +141,6 @@ def run_module(config: Evaluate, run: Run) -> None:
         threads=run.threads,
         engine=run.engine,
     )
-    meter = FeasibilityMeter(robot)
     for clip, motion in zip(result["clips"], motions.motions, strict=True):
         feasibility = meter(motion)
         clip |= {"least_deviation_m": feasibility.deviation_m, "infeasible_by": feasibility.reason}

@@ -68,28 +68,33 @@ def run(config: ExportPolicy, run: Run) -> None:
     )
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, **run.place)
     is_bundle = config.format == "bundle"
-    run.begin()
-    bundle = export(
-        run.folder if is_bundle else run.folder / "bundle",
-        policy,
-        skill,
-        env,
-        sha256=sha256(folder / "policy.safetensors"),
-        steps=config.steps,
-        about={"randomization": run.chosen["randomization"], "seed": run.seed},
-    )
-    golden = bundle.golden()
-    off = check_parity(bundle.policy(), golden).difference
-    if config.format == "mjlab":
-        mjlab.write(run.folder, bundle)
     if config.format == "web":
-        size = web.write(run.folder, bundle, robot, folder.name)
-        say(f"{1e-6 * size:.0f} MB to host: python -m http.server --directory {run.folder}")
-    if not is_bundle:
-        shutil.rmtree(bundle.folder)
-    # a bundle is shared, but settings contain paths of this machine
-    (run.folder / CONFIG).unlink()
-    shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
+        web.npm()
+    run.begin()
+    place = run.folder if is_bundle else run.folder / "bundle"
+    try:
+        bundle = export(
+            place,
+            policy,
+            skill,
+            env,
+            sha256=sha256(folder / "policy.safetensors"),
+            steps=config.steps,
+            about={"randomization": run.chosen["randomization"], "seed": run.seed},
+        )
+        golden = bundle.golden()
+        off = check_parity(bundle.policy(), golden).difference
+        if config.format == "mjlab":
+            mjlab.write(run.folder, bundle)
+        if config.format == "web":
+            size = web.write(run.folder, bundle, robot, folder.name)
+            say(f"{1e-6 * size:.0f} MB to host: python -m http.server --directory {run.folder}")
+    finally:
+        if not is_bundle:
+            shutil.rmtree(place, ignore_errors=True)
+        # a bundle is shared, but settings contain paths of this machine
+        (run.folder / CONFIG).unlink(missing_ok=True)
+        shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
     names = f"{folder.name} through {module.name}"
     say(f"{names}: {run.folder}, {off:.1e} from torch over {len(golden.reset):,} steps")
 

@@ -418,9 +418,11 @@ def longer(mask: Bools, seconds: float, rate_hz: float) -> Bools:
 
 def falling(mask: Bools, height: Array, rate_hz: float) -> Bools:
     """The stretches of a mask (T,) in which heights (T,) [m] fall freely: they are on a parabola
-    whose acceleration is within `FALLING`."""
+    whose acceleration is within `FALLING`. Stretches of less than four frames do not tell."""
     out = np.zeros_like(mask)
     for start, stop in runs(mask):
+        if stop - start < 4:
+            continue
         time = np.arange(stop - start) / rate_hz
         parabola = np.polyfit(time, height[start:stop], 2)
         off = (height[start:stop] - np.polyval(parabola, time)).std()

@@ -26,6 +26,7 @@ from scipy.ndimage import uniform_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
+from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion, velocities
 from npmp.robots import Robot
 from retarget import kinematics
@@ -97,10 +98,15 @@ class FeasibilityMeter:
         return math.sqrt(inertia / (3.0 * model.body_subtreemass[1]))
 
     def _friction(self, body: int) -> float:
-        """The sliding friction of a foot."""
+        """The sliding friction of a foot. Raises InputError if nothing of it collides."""
         model = self._model
         collides = (model.geom_contype | model.geom_conaffinity) != 0
-        return float(model.geom_friction[collides & (model.geom_bodyid == body), 0].max())
+        geoms = collides & (model.geom_bodyid == body)
+        if not geoms.any():
+            raise InputError(
+                f"robot '{self.robot.name}': foot '{model.body(body).name}': no geom of it collides"
+            )
+        return float(model.geom_friction[geoms, 0].max())
 
     def __call__(self, motion: ReferenceMotion) -> Feasibility:
         """The worst stretch of a motion in each respect."""
@@ -202,8 +208,11 @@ def _largest_deviation(residual: Array, count: int) -> float:
 
 
 def _derivatives(qpos: Array, rate_hz: float) -> tuple[Array, Array]:
-    """Velocities and accelerations (T, 6 + J): central differences, these smoothed."""
+    """Velocities and accelerations (T, 6 + J): central differences, these smoothed. They are zero
+    for a single frame."""
     backward = velocities(qpos, rate_hz)
+    if len(qpos) < 2:
+        return backward, np.zeros_like(backward)
     forward = np.concatenate((backward[1:], backward[-1:]))
     acceleration = (forward - backward) * rate_hz
     # a velocity at either end appears twice

@@ -40,6 +40,12 @@ def read_runs(policies: Path, folders: Sequence[Path]) -> dict[str, list[dict[st
         if not isinstance(about, Mapping) or set(about) != set(COLUMNS):
             raise InputError(f"{policies}: {folder.name}: expected keys {', '.join(COLUMNS)}")
         run = read_json_object(folder / "suite.json") | {"about": about}
+        scenarios = run.get("scenarios")
+        if "robot" not in run or not scenarios or any("gait" not in row for row in scenarios):
+            raise InputError(
+                f"{folder / 'suite.json'}: expected robot, and scenarios with their gait; run "
+                "npmp evaluate suite again"
+            )
         others = robots.setdefault(Path(run["robot"]).name, [])
         if others and _conditions(run) != _conditions(others[0]):
             raise InputError(

@@ -320,6 +320,10 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--read-arms", action="store_true", help="the policy reads random arms")
     options.add_argument("--force-n", type=float, default=500.0, help="largest punch; 0: none")
     args = options.parse_intermixed_args(arguments)
+    if args.tours < 1:
+        options.error(f"--tours {args.tours}: must be at least 1")
+    if args.read_arms and not args.random_arms:
+        options.error("--read-arms needs --random-arms")
     keys = ["robot=unitree_g1", "randomization.physics.physics_rate_hz=500", *args.keys]
     config, run = settings(suite.main, keys, [])
     external = Path(config.policy).suffix in external_policy.SUFFIXES

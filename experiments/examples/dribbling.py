@@ -47,8 +47,9 @@ class PlannerConfig:
     samples: int = 64
     # steps of the model during which noise is constant
     noise_steps: int = 4
-    # standard deviation of the noise (forward, lateral, yaw rate)
+    # standard deviation of the noise, forward, lateral, yaw rate [m/s, m/s, rad/s]
     noise: tuple[float, float, float] = (0.35, 0.2, 0.8)
+    # of the weights exp(-cost / temperature) of sequences
     temperature: float = 0.05
     # weight of the way from the end of a sequence to the position behind the ball
     place_weight: float = 0.25
@@ -56,18 +57,21 @@ class PlannerConfig:
     lag_s: tuple[float, float] = (0.099, 0.076)
     # achieved share of commands (forward, lateral, yaw rate)
     gain: tuple[float, float, float] = (0.957, 0.927, 0.843)
-    # distance of the legs from the root, forward and lateral
+    # distance of the legs from the root, forward and lateral [m]
     legs_m: tuple[float, float] = (0.408, 0.275)
-    # radius of a leg with its swing
+    # radius of a leg with its swing [m]
     leg_m: float = 0.090
     # speed of a ball after contact, relative to the leg's
     kick: float = 1.43
     # deceleration of the ball [m/s^2]
     rolling: float = 2.18
+    # of the noise
     seed: int = 0
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "horizon", "samples", "noise_steps")
+        ranges.at_least_one(self, "samples", "noise_steps")
+        if self.horizon < 2:
+            raise ValueError(f"horizon={self.horizon}: must be at least 2 [steps]")
         ranges.above_zero(self, "temperature", "lag_s", "legs_m", "leg_m", "kick", "rolling")
         ranges.not_negative(self, "noise", "place_weight")
 

@@ -41,13 +41,17 @@ def is_joint_states(path: Path) -> bool:
         return TIME in next(_rows(path), [])
 
 
-def read_joint_states(path: Path) -> dict[str, Any]:
+def read_joint_states(path: Path, *, all_states: bool = False) -> dict[str, Any]:
     """The joints with states and, if there are commands, with these: time_s (T,) from the first
     sample; actuators (n,); position, velocity, torque, command (T, n) as far as recorded.
 
     Times are those of the messages' headers if all are set, else the recorder's. A sample has the
-    command in force half a period after it, as it is sent after the reading. Samples before the
-    first command, and those that repeat a time, are left out.
+    command in force half a period after it, as it is sent after the reading. Samples that repeat a
+    time are left out.
+
+    Args:
+      all_states: whether to keep states before the first command, and joints without one, with NaN
+        as command; several topics of commands then count as none.
 
     Raises:
       InputError: for a file that is absent, damaged, or without such topics.
@@ -55,20 +59,30 @@ def read_joint_states(path: Path) -> dict[str, Any]:
     with reading(path):
         topics = _plotjuggler(path) if path.suffix == ".csv" else _bag(path)
     states = topics.pop(_chosen(path, topics, STATES))
+    candidates = [name for name in topics if name.rpartition("/")[2] in COMMANDS]
+    if all_states and len(candidates) != 1 and len(topics) != 1:
+        topics = {}
     commands = topics[_chosen(path, topics, *COMMANDS)] if topics else states
     unset = any(message[0] <= 0 for message in (*states, *commands))
     time, sent = (np.array([message[unset] for message in of]) for of in (states, commands))
-    joints = [name for name in states[0][2] if name in commands[0][2]]
+    commanded = [name for name in states[0][2] if name in commands[0][2]]
+    joints = list(states[0][2]) if all_states else commanded
     columns = _columns(path, states, joints)
     keep = np.concatenate(([True], np.diff(np.maximum.accumulate(time)) > 0))
     if topics:
-        targets = _columns(path, commands, joints).get("position")
-        if targets is None or not joints:
+        targets = _columns(path, commands, commanded).get("position")
+        if targets is None or not commanded:
             raise InputError(f"{path}: expected positions of the states' joints as commands")
         half = int(np.median(np.diff(time[keep]))) // 2 if keep.sum() > 1 else 0
         last = np.searchsorted(np.maximum.accumulate(sent), time + half, side="right") - 1
-        keep &= last >= 0
-        columns["command"] = targets[np.maximum(last, 0)]
+        sent_before = last >= 0
+        columns["command"] = np.full((len(time), len(joints)), np.nan)
+        places = np.array([joints.index(joint) for joint in commanded])
+        columns["command"][np.flatnonzero(sent_before)[:, None], places] = targets[
+            last[sent_before]
+        ]
+        if not all_states:
+            keep &= sent_before
     if not keep.any():
         raise InputError(f"{path}: no state after a command")
     seconds = (time[keep] - time[keep][0]) / 1e9
@@ -135,8 +149,22 @@ def _rows(path: Path) -> Iterator[list[str]]:
 def _plotjuggler(path: Path) -> dict[str, list[Message]]:
     """The topics of a CSV; cells are empty where a topic has no message at a time."""
     header, *cells = _rows(path)
-    table = np.array([[float(cell or "nan") for cell in row] for row in cells])
-    time_ns = np.round(1e9 * table[:, header.index(TIME)]).astype(int).tolist()
+    if not cells:
+        raise InputError(f"{path}: no row below the header")
+    ends = [TIME, *FIELDS.values()]
+    used = [i for i, name in enumerate(header) if name.strip().rpartition("/")[2] in ends]
+    table = np.full((len(cells), len(header)), np.nan)
+    for k, line in enumerate(cells):
+        if len(line) != len(header):
+            raise InputError(
+                f"{path}: row {k + 2} has {len(line)} columns, expected {len(header)} as in row 1"
+            )
+        table[k, used] = [float(line[i] or "nan") for i in used]
+    seconds = table[:, header.index(TIME)]
+    if not np.isfinite(seconds).all():
+        row_number = int(np.isfinite(seconds).argmin()) + 2
+        raise InputError(f"{path}: row {row_number}: {TIME}: expected a time [s]")
+    time_ns: list[int] = np.round(1e9 * seconds).astype(int).tolist()
     # columns of the joints by topic and field
     places: dict[str, dict[str, dict[str, int]]] = {}
     for column, name in enumerate(header):
@@ -149,7 +177,7 @@ def _plotjuggler(path: Path) -> dict[str, list[Message]]:
         joints = tuple(dict.fromkeys(joint for of in fields.values() for joint in of))
         columns = [[of[joint] for joint in joints if joint in of] for of in fields.values()]
         for time, row in zip(time_ns, table):
-            rows = [row[indices] for indices in columns]
+            rows: list[Any] = [row[indices] for indices in columns]
             if np.isfinite(np.concatenate(rows)).all():
                 topics.setdefault(topic, []).append((0, time, joints, rows))
     return topics

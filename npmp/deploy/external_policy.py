@@ -157,20 +157,25 @@ def call_network(
 def batch_axis(network: Network, observations: Tensor) -> int | None:
     """The axis with which `call_network` equals a call per robot, to rounding; None: no axis.
 
-    observations: (n, w) of robots that differ, for two steps.
+    observations: (n, w) of robots that differ, for three steps; before the third, all robots but
+      the first start again.
     """
+    count = len(observations)
 
-    def two_steps(axis: int | None) -> list[Tensor]:
-        states = stack_trees([network.initial_state()] * len(observations))
+    def three_steps(axis: int | None) -> list[Tensor]:
+        states = stack_trees([network.initial_state()] * count)
         first, states = call_network(network, observations, states, axis)
         second, states = call_network(network, observations.flip(0), states, axis)
-        return [first, second, *leaves(states)]
+        advanced = map_tree(lambda leaf: leaf[0], states)
+        states = stack_trees([advanced, *[network.initial_state()] * (count - 1)])
+        third, states = call_network(network, observations, states, axis)
+        return [first, second, third, *leaves(states)]
 
-    expected = two_steps(None)
+    expected = three_steps(None)
     for axis in (0, 1):
         # most graphs and some modules refuse a batch
         with suppress(InputError), reading("a batch"):
-            pairs = zip(expected, two_steps(axis), strict=True)
+            pairs = zip(expected, three_steps(axis), strict=True)
             if all(
                 a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs
             ):

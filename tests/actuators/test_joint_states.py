@@ -12,6 +12,7 @@ import pytest
 from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
+from mocap_data.errors import InputError
 from npmp.actuators import read_log
 from npmp.actuators.actuator_log import read_stand_log
 from npmp.actuators.joint_states import CONTROLLER_STATE, JOINT_STATE, read_joint_states
@@ -164,6 +165,38 @@ def test_a_sample_has_the_command_in_force_half_a_period_later(tmp_path: Path) -
     assert result["command"][:, 0].tolist() == [1.0, 1.0, 3.0, 3.0]
     assert result["position"][:, 0].tolist() == [0.1, 0.2, 0.3, 0.4]
     assert "torque" not in result
+
+
+def test_all_states_are_read_without_a_command(tmp_path: Path) -> None:
+    """Of two joints the hip is commanded from 10 ms on."""
+    header = "__time,/joint_states/hip/position,/joint_states/knee/position,/c/hip/position,/note"
+    rows = [
+        ("0.000", "0.1", "1.1", "", "walk"),
+        ("0.010", "0.2", "1.2", "", ""),
+        ("0.011", "", "", "5", ""),
+        ("0.020", "0.3", "1.3", "", "stand"),
+    ]
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join([header, *map(",".join, rows)]))
+    result = read_joint_states(path, all_states=True)
+    assert result["actuators"].tolist() == ["hip", "knee"]
+    assert result["position"].tolist() == [[0.1, 1.1], [0.2, 1.2], [0.3, 1.3]]
+    nan = np.nan
+    np.testing.assert_array_equal(result["command"], [[nan, nan], [5.0, nan], [5.0, nan]])
+    commanded = read_joint_states(path)
+    assert commanded["actuators"].tolist() == ["hip"]
+    assert commanded["position"].tolist() == [[0.2], [0.3]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "part"),
+    [([], "no row"), (["0.0,0.1", ",0.2"], "row 3"), (["0.0,0.1", "0.1"], "row 3")],
+)
+def test_a_damaged_csv_is_refused(rows: list[str], part: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join(["__time,/joint_states/hip/position", *rows]))
+    with pytest.raises(InputError, match=part):
+        read_joint_states(path)
 
 
 def test_a_controllers_state_is_the_command(tables: Tables, tmp_path: Path) -> None:

@@ -406,10 +406,26 @@ class Mean(torch.nn.Module):
         return x + x.mean()
 
 
+class Filled(torch.nn.Module):
+    """A history that the first observation fills, if it is zero for all robots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("history", torch.zeros(1, 3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        frame = x.unsqueeze(1)
+        if bool((self.history == 0.0).all()):
+            self.history = frame.repeat(1, 3, 1)
+        else:
+            self.history = torch.cat((self.history[:, 1:], frame), 1)
+        return self.history.sum(1)
+
+
 def test_batches(tmp_path: Path) -> None:
     """One call has all robots where it equals a call per robot; each has its own state."""
     path = tmp_path / "policy.pt"
-    for module, axis in ((Counter(), 0), (Layers(), 1), (Mean(), None)):
+    for module, axis in ((Counter(), 0), (Layers(), 1), (Mean(), None), (Filled(), None)):
         torch.jit.script(module).save(str(path))
         assert batch_axis(TorchScriptNetwork(path), ROBOTS) == axis
 

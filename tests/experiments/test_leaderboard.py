@@ -79,3 +79,12 @@ def test_refusals(policies: str, tmp_path: Path, capsys: CaptureFixture[str]) ->
     ):
         assert leaderboard.main([policies, first, folder]) == 2
         assert key in capsys.readouterr().err
+
+
+def test_a_suite_without_gait_is_refused(
+    policies: str, tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    row = scenario("flat_forward", 1.0)
+    del row["gait"]
+    assert leaderboard.main([policies, write_suite(tmp_path / "a", row)]) == 2
+    assert "gait" in capsys.readouterr().err

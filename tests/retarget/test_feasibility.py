@@ -141,6 +141,13 @@ def test_a_joint_above_its_speed_limit(
     assert "joint speed" in result.reason
 
 
+def test_a_single_frame_is_feasible(
+    robot: Robot, meter: FeasibilityMeter, make: SimpleNamespace
+) -> None:
+    result = meter(make.motion_of(robot, make.standing(robot, 1)))
+    assert not result.reason
+
+
 def test_the_second_difference_of_a_constant_acceleration() -> None:
     """x'' = 1: x = t^2 / 2 at t = h, then at most 4 max|x| = h^2."""
     bound = feasibility.least_deviation(np.ones((40, 1)), 10)[:, 0]

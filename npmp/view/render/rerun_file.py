@@ -35,49 +35,56 @@ def write_rrd(out: Path, shot: Shot, images: Frames | None = None) -> int:
     """Write a shot, and images of the robot's camera, atomically. Returns the file's size [bytes].
     Raises InputError if rerun is absent."""
     rr = load_rerun()
-    clip = shot.clip
-    time = rr.TimeColumn("time", duration=np.arange(len(shot.qpos)) / clip.rate_hz)
     with atomic_path(out) as path:
         stream = rr.RecordingStream("npmp")
-        stream.save(path)
-        stream.send_recording_name(shot.title or clip.name)
-        stream.log("world", rr.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-
-        def send(entity: str, columns: Iterable[Any], times: Any = time) -> None:
-            stream.send_columns(entity, indexes=[times], columns=columns)
-
-        model = shot.robot.model(visuals=True)
-        parts = shapes(model, shot.robot.foot_bodies)
-        for name, qpos in (("robot", clip.qpos), ("ghost", clip.reference)):
-            if qpos is None or not shot.has(name):
-                continue
-            poses = body_poses(model, qpos)
-            for i, body in enumerate(moving_bodies(model)):
-                entity = f"world/{name}/{model.body(body).name}"
-                place = {"translation": poses[:, i, :3], "quaternion": poses[:, i, [4, 5, 6, 3]]}
-                send(entity, rr.Transform3D.columns(**place))
-                for k, part in enumerate(part for part in parts if part["b"] == i):
-                    colour = GHOST if name == "ghost" else COLOURS[part["c"]]
-                    stream.log(f"{entity}/{k}", _shape(rr, part, colour), static=True)
-
-        if (figure := shot.figure) is not None and clip.bones is not None:
-            strips = rr.LineStrips3D.columns(strips=figure[:, clip.bones].reshape(-1, 2, 3))
-            send("world/recording", strips.partition([len(clip.bones)] * len(figure)))
-        if clip.ball is not None:
-            radii = np.full(len(clip.ball), clip.ball_m)
-            send("world/ball", rr.Points3D.columns(positions=clip.ball, radii=radii))
-        for name, values in (dict(shot.curves) or _curves(shot)).items():
-            send(name, rr.Scalars.columns(scalars=values))
-        if images is not None:
-            files = [io.BytesIO() for _ in images.pictures]
-            for picture, file in zip(images.pictures, files):
-                Image.fromarray(picture).save(file, "JPEG")
-            seconds = rr.TimeColumn("time", duration=np.arange(len(files)) / images.fps)
-            blobs = [file.getvalue() for file in files]
-            kinds = ["image/jpeg"] * len(files)
-            send("camera", rr.EncodedImage.columns(blob=blobs, media_type=kinds), seconds)
-        stream.disconnect()
+        try:
+            _send(rr, stream, path, shot, images)
+        finally:
+            stream.disconnect()
         return path.stat().st_size
+
+
+def _send(rr: Any, stream: Any, path: Path, shot: Shot, images: Frames | None) -> None:
+    """Log a shot to a stream that saves to `path`."""
+    clip = shot.clip
+    time = rr.TimeColumn("time", duration=np.arange(len(shot.qpos)) / clip.rate_hz)
+    stream.save(path)
+    stream.send_recording_name(shot.title or clip.name)
+    stream.log("world", rr.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
+
+    def send(entity: str, columns: Iterable[Any], times: Any = time) -> None:
+        stream.send_columns(entity, indexes=[times], columns=columns)
+
+    model = shot.robot.model(visuals=True)
+    parts = shapes(model, shot.robot.foot_bodies)
+    for name, qpos in (("robot", clip.qpos), ("ghost", clip.reference)):
+        if qpos is None or not shot.has(name):
+            continue
+        poses = body_poses(model, qpos)
+        for i, body in enumerate(moving_bodies(model)):
+            entity = f"world/{name}/{model.body(body).name}"
+            place = {"translation": poses[:, i, :3], "quaternion": poses[:, i, [4, 5, 6, 3]]}
+            send(entity, rr.Transform3D.columns(**place))
+            for k, part in enumerate(part for part in parts if part["b"] == i):
+                colour = GHOST if name == "ghost" else COLOURS[part["c"]]
+                stream.log(f"{entity}/{k}", _shape(rr, part, colour), static=True)
+
+    if (figure := shot.figure) is not None and clip.bones is not None:
+        strips = rr.LineStrips3D.columns(strips=figure[:, clip.bones].reshape(-1, 2, 3))
+        send("world/recording", strips.partition([len(clip.bones)] * len(figure)))
+    if clip.ball is not None:
+        radii = np.full(len(clip.ball), clip.ball_m)
+        send("world/ball", rr.Points3D.columns(positions=clip.ball, radii=radii))
+    for name, values in (dict(shot.curves) or _curves(shot)).items():
+        send(name, rr.Scalars.columns(scalars=values))
+    if images is not None:
+        files = [io.BytesIO() for _ in images.pictures]
+        for picture, file in zip(images.pictures, files):
+            Image.fromarray(picture).save(file, "JPEG")
+        seconds = rr.TimeColumn("time", duration=np.arange(len(files)) / images.fps)
+        blobs = [file.getvalue() for file in files]
+        kinds = ["image/jpeg"] * len(files)
+        send("camera", rr.EncodedImage.columns(blob=blobs, media_type=kinds), seconds)
 
 
 def _curves(shot: Shot) -> dict[str, Array]:

@@ -27,6 +27,8 @@ from npmp.robots import Robot
 from npmp.view.robot_shapes import COLOURS, moving_bodies, shapes
 
 ASSETS = Path(__file__).with_name("assets")
+# longest time in which npm may fetch a library
+TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -105,20 +107,33 @@ def write(folder: Path, bundle: Bundle, robot: Robot, name: str) -> int:
     return sum(len(data) for data in content.values())
 
 
+def npm() -> str:
+    """The path of npm. Raises InputError if it is absent."""
+    path = shutil.which("npm")
+    if path is None:
+        raise InputError("format=web needs npm to fetch its libraries: install Node.js, with npm")
+    return path
+
+
 def fetch(library: Library) -> dict[str, bytes]:
     """A library's files by their names in vendor/, from npm's registry or its cache.
 
     Raises:
       InputError: if npm is absent or fails, or the archive differs from `sha512`.
     """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise InputError("format=web needs npm to fetch its libraries: install Node.js, with npm")
     with tempfile.TemporaryDirectory() as folder:
         # no script of the package is run
-        options = ("--ignore-scripts", "--prefer-offline", "--silent")
-        command = [npm, "pack", library.spec, *options, f"--pack-destination={folder}"]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        flags = ("--ignore-scripts", "--prefer-offline", "--silent")
+        command = [npm(), "pack", library.spec, *flags, f"--pack-destination={folder}"]
+        try:
+            result = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            raise InputError(
+                f"npm pack {library.spec}: no answer within {TIMEOUT_S} s; can npm reach its "
+                "registry?"
+            ) from None
         archives = [path.read_bytes() for path in Path(folder).glob("*.tgz")]
     if result.returncode or not archives:
         reason = " ".join(result.stderr.split()) or "failed"

@@ -38,9 +38,10 @@ function steer(dt) {
 function listen() {
   const key = (event) => {
     if (event.code === "KeyR") resetDue = true; // a control step may be under way
+    if (event.type === "keyup") held.delete(event.code);
     if (event.ctrlKey || event.metaKey || event.altKey || !(event.code in KEYS)) return;
     event.preventDefault(); // arrows would scroll
-    held[event.type === "keydown" ? "add" : "delete"](event.code);
+    if (event.type === "keydown") held.add(event.code);
   };
   addEventListener("keydown", key);
   addEventListener("keyup", key);
