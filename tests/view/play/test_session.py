@@ -50,12 +50,12 @@ def test_no_command_is_none(cast: Cast, axes: Any) -> None:
 
 def test_a_push_moves_it_as_long_as_it_lasts(cast: Cast) -> None:
     session, still = Session(cast), Session(cast)
-    session.push("base", session.snapshot().bodies[0, :3], (0.0, 0.5, 0.0))
+    session.push("base", session.snapshot().bodies[0, :3], (0.0, 1.0, 0.0))
     steps(session, 0.3)
     steps(still, 0.3)
     point, force = session.snapshot().push or (None, None)
-    # 0.5 m at 4 N/kg per metre
-    assert force == pytest.approx([0.0, 2.0 * session.mass, 0.0])
+    # 1 m at 4 N/kg per metre
+    assert force == pytest.approx([0.0, 4.0 * session.mass, 0.0])
     assert point == pytest.approx(session.snapshot().bodies[0, :3])
     assert session.snapshot().bodies[0, 1] > still.snapshot().bodies[0, 1] + 0.02
     session.release()
