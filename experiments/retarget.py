@@ -27,6 +27,7 @@ from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
 from retarget.motion_summary import LEGEND, LEGEND_OF_MARKS, is_marked, summary_table
 from retarget.sources import GENERATED, RATE_KEY, Recordings, assumptions, excerpts, failure_line
+from retarget.stairs import require_risers
 
 AUTO = "auto"
 # style of the tables
@@ -47,6 +48,7 @@ class Retarget(Reading, Options, CleanOptions):
     npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
     npmp retarget source='[a.bvh@800:1400,b.bvh@0:600]' out=two.h5
     npmp retarget robot=op3 source=recordings/cmu out=people.h5
+    npmp retarget robot=unitree_go2 source=gaits stairs=[0.05,0.1] out=stairs.h5
     npmp retarget out=motions.h5
     """
 
@@ -75,9 +77,15 @@ class Retarget(Reading, Options, CleanOptions):
     up: str | None = None
     # false: write whole recordings without cleaning
     clean: bool = True
+    # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: flat ground only
+    stairs: list[float] | None = None
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "start")
+        if self.stairs is not None:
+            require_risers(self.stairs)
+            if not self.clean:
+                raise InputError("stairs= needs clean=true, which drops steps out of reach")
         if not self.source:
             raise InputError("source=[]: expected a file, a folder or a glob")
         Reading.__post_init__(self)
@@ -107,7 +115,12 @@ def run(config: Retarget, run: Run) -> None:
     warned = [name for name, warning in warnings.items() if "rate?" in warning]
     assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
-    cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning)
+    if config.stairs is None:
+        cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning)
+    else:
+        assert cleaning is not None  # for the type checker
+        risers_m = require_risers(config.stairs)
+        cleaned = dataset.clean_with_stairs(whole, robot, gathered, cleaning, risers_m)
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
@@ -117,6 +130,8 @@ def run(config: Retarget, run: Run) -> None:
         for name, reasons in dataset.dropped_recordings(whole, cleaned).items()
     ]
     settings = {"source": config.source, **part_of(config, Options)}
+    if config.stairs is not None:
+        settings["stairs"] = config.stairs
     if warnings:
         settings["warnings"] = json.dumps(warnings)
     cleaned = dataset.with_provenance(cleaned, gathered, failures, settings)

@@ -14,6 +14,7 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, frame_range
+from mocap_data.ground_profile import GroundProfile
 
 # range of a weight other than 0: beyond it sums of weights overflow or vanish in 32 bits
 WEIGHTS = (1e-9, 1e9)
@@ -59,6 +60,8 @@ class ReferenceMotion:
     split: str = ""
     # sampling weight per second of motion
     weight: float = 1.0
+    # the ground under the motion; None: flat, at 0
+    ground: GroundProfile | None = None
 
     def __post_init__(self) -> None:
         motion = f"motion {self.name!r}:"
@@ -119,6 +122,10 @@ class ReferenceMotion:
     def qvel(self) -> Array:
         """Velocities of the poses (T, 6 + J), see `velocities`."""
         return velocities(self.qpos, self.rate_hz)
+
+    def ground_at(self, x: Array, radius: float = 0.0) -> Array:
+        """Height of the ground (...) [m] at x (...) [m]; arguments as `GroundProfile.height_at`."""
+        return np.zeros(x.shape) if self.ground is None else self.ground.height_at(x, radius)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
         """Frames [start, stop), stop by default the end; `quality` does not change.

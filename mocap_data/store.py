@@ -1,6 +1,6 @@
 """The dataset of reference motions: HDF5, versioned.
 
-Layout (schema "npmp-motion", version 3):
+Layout (schema "npmp-motion", version 4):
 
     /                attributes schema, version, robot, model_sha256, joint_names, body_names;
                      provenance: a JSON object of strings, how the file was made (optional)
@@ -8,7 +8,10 @@ Layout (schema "npmp-motion", version 3):
                      and every quality figure under its own name
     /CLIP/qpos       (T, nq)         float64, MuJoCo's order and conventions; see `ReferenceMotion`
     /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
+    /CLIP/ground     (P,)            float64, heights along x [m]; see `GroundProfile` (optional)
     /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
+
+Version 3, without grounds, is read as well.
 
 Arrays are compressed without loss and carry checksums. Clips keep their order. The same motions
 give the same bytes.
@@ -29,14 +32,17 @@ import h5py
 import numpy as np
 
 from mocap_data import hdf5
-from mocap_data.arrays import set_fields, unique
+from mocap_data.arrays import read_only, set_fields, unique
 from mocap_data.errors import InputError, check_available
 from mocap_data.files import new_hdf5
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.input_files import parse_json, require_memory
 from mocap_data.motion import ReferenceMotion
 
 SCHEMA = "npmp-motion"
-VERSION = 3
+VERSION = 4
+# versions that are read
+READABLE = (3, VERSION)
 # characters of an attribute but the provenance
 MAX_TEXT = 10_000
 
@@ -152,6 +158,8 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
             _write_array(group, "qpos", motion.qpos)
             if motion.contacts is not None:
                 _write_array(group, "contacts", motion.contacts.view(np.uint8))
+            if motion.ground is not None:
+                _write_array(group, "ground", motion.ground.heights)
             for key, values in motion.frame_quality.items():
                 _write_array(group.require_group("frame_quality"), key, values)
 
@@ -281,7 +289,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, A
         if not isinstance(schema, str) or schema != SCHEMA:
             raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA!r}")
         version = _attribute(path, attrs, "version", int)
-        if version != VERSION:
+        if version not in READABLE:
             step = "update npmp" if version > VERSION else "retarget again"
             raise InputError(f"{path}: version is {version}, expected {VERSION}; {step}")
         kinds = {"robot": str, "model_sha256": str, "joint_names": tuple, "body_names": tuple}
@@ -345,9 +353,10 @@ def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
         if key not in _FIELDS and isinstance(value, np.floating | np.integer)
     }
     arrays = {"qpos": hdf5.member(group, "qpos")}
-    contacts = hdf5.member(group, "contacts")
-    if contacts is not None:
-        arrays["contacts"] = contacts
+    for key in ("contacts", "ground"):
+        array = hdf5.member(group, key)
+        if array is not None:
+            arrays[key] = array
     inner = hdf5.member(group, "frame_quality")
     if not isinstance(inner, h5py.Group | None):
         raise InputError(f"{location}: frame_quality is an array, expected a group of arrays")
@@ -369,6 +378,10 @@ def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
 
     arrays: dict[str, Any] = {key: values(key, array) for key, array in clip.arrays.items()}
     figures = {key: values(key, array) for key, array in clip.figures.items()}
+    if "ground" in arrays:
+        label = f"motion {clip.name!r} ground"
+        heights = read_only(arrays["ground"], shape="(P,)", label=label)
+        arrays["ground"] = GroundProfile(heights)
     return ReferenceMotion(
         name=clip.name, quality=clip.quality, frame_quality=figures, **clip.fields, **arrays
     )

@@ -31,13 +31,14 @@ from npmp.robots.self_collision import Pair, SelfCollision
 from retarget import mirror, split, weights
 from retarget.ground import runs
 from retarget.options import from_mapping
-from retarget.quality import QualityMeter, beyond_positions, beyond_speed
+from retarget.quality import FOOT_ERROR, QualityMeter, beyond_positions, beyond_speed
 from retarget.split import recording_of
 
 POSITION = "joint position limits"
 VELOCITY = "joint velocity limits"
 FEET_FAR = "feet far from the ground"
 ERROR = "far from the recording"
+FOOTHOLD = "no foothold"
 SELF_COLLISION = "self-collision"
 LYING = "trunk or legs in the ground"
 STANDING = "standing around"
@@ -48,6 +49,7 @@ OPTION_OF = {
     VELOCITY: "velocity_limits",
     FEET_FAR: "feet_far_m",
     ERROR: "max_error_m",
+    FOOTHOLD: "max_error_m",
     SELF_COLLISION: "self_collision_m",
     LYING: "body_penetration_m",
     STANDING: "standing_s",
@@ -88,7 +90,8 @@ class CleanOptions:
     velocity_limits: bool = True
     # drop frames with all feet higher than this above the floor [m], except in jumps: platforms
     feet_far_m: float | None = 0.06
-    # drop frames with a larger RMS marker error over half a second [m]
+    # drop frames with a larger RMS marker error over half a second, or, on stairs, with a foot
+    # further from its place [m]
     max_error_m: float | None = 0.035
     # drop frames with deeper self-collision [m]
     self_collision_m: float | None = 0.001
@@ -250,8 +253,10 @@ class Cleaner:
         if options.max_error_m is not None and "marker_rms_m" in motion.frame_quality:
             mean_square = smoothed(np.square(motion.frame_quality["marker_rms_m"]), rate)
             yield ERROR, np.sqrt(mean_square) > options.max_error_m
+        if options.max_error_m is not None and FOOT_ERROR in motion.frame_quality:
+            yield FOOTHOLD, motion.frame_quality[FOOT_ERROR] > options.max_error_m
         if options.self_collision_m is not None or options.body_penetration_m is not None:
-            self_depth, below = self._collision.depths(motion.qpos)
+            self_depth, below = self._collision.depths(motion.qpos, motion.ground)
             if options.self_collision_m is not None:
                 deep = self_depth > options.self_collision_m
                 self._count_pairs(motion.qpos[deep], options.self_collision_m, rate)

@@ -24,6 +24,7 @@ from retarget.recording_checks import motion_warnings, recording_warnings, retar
 from retarget.resampling import resample
 from retarget.sources import Failure, Recordings, failure_line
 from retarget.split import recording_of
+from retarget.stairs import over_stairs
 from retarget.subjects import Refused, subjects_of
 
 
@@ -124,6 +125,33 @@ def clean_recordings(
         name: f"{file}: {recordings.entries[name]}" for name, file in recordings.files.items()
     }
     return clean(motions, robot, origins=origins, **options)
+
+
+def clean_with_stairs(
+    motions: MotionSet,
+    robot: Robot,
+    recordings: Recordings,
+    options: Mapping[str, Any],
+    risers_m: tuple[float, float],
+) -> Cleaned:
+    """As `clean_recordings`, with the walks and trots also over stairs, cleaned again.
+
+    risers_m: the lowest and the highest [m].
+
+    Raises:
+      InputError: as `clean` and `over_ground`.
+    """
+    only_cut = {"mirrors": "none", "validation": 0.0, "validation_recordings": (), "flatten": False}
+    flat = clean_recordings(motions, robot, recordings, {**options, **only_cut})
+    on_stairs = over_stairs(flat.motions, robot, risers_m, options["seed"])
+    both = replace(flat.motions, motions=(*flat.motions.motions, *on_stairs))
+    cleaned = clean_recordings(both, robot, recordings, options)
+    return replace(
+        cleaned,
+        dropped=(*flat.dropped, *cleaned.dropped),
+        seconds_in=flat.seconds_in + sum(motion.duration_s for motion in on_stairs),
+        collisions=flat.collisions,
+    )
 
 
 def nothing_kept(motions: MotionSet, cleaned: Cleaned) -> InputError:

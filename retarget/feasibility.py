@@ -59,7 +59,7 @@ class Feasibility(NamedTuple):
 
 
 class FeasibilityMeter:
-    """The feasibility of a robot's motions on a flat floor. Not to be shared between threads."""
+    """The feasibility of a robot's motions on level treads. Not to be shared between threads."""
 
     def __init__(self, robot: Robot) -> None:
         self.robot = robot
@@ -156,7 +156,8 @@ class FeasibilityMeter:
         # (T, C, 3) lowest points of the contact spheres
         world = kinematics.positions_of(self._points, *bodies)
         world[..., 2] -= self.robot.foot_radius
-        near = world[..., 2] < OFF_FLOOR * self._leg_m
+        ground = motion.ground_at(world[..., 0], self.robot.foot_radius)
+        near = world[..., 2] - ground < OFF_FLOOR * self._leg_m
         jacobian = kinematics.jacobian_of(self._tree, self._points, *bodies, world)
         edges = near[..., None, None] * self._edges
         arms = (world - centre[:, None])[:, :, None]

@@ -53,7 +53,10 @@ def mirror(
         )
     qpos = motion.qpos
     contacts = motion.contacts
+    ground = motion.ground
     for each in names:
+        if ground is not None and robot.symmetries[each].normal[0]:
+            ground = ground.reversed()
         qpos = robot.symmetries[each].mirror_qpos(qpos)
         if contacts is not None:
             contacts = contacts[:, robot.symmetries[each].foot_permutation]
@@ -64,5 +67,6 @@ def mirror(
         name=motion.name + suffix(mirrors) if name is None else name,
         qpos=qpos,
         contacts=contacts,
+        ground=ground,
         mirror=JOIN.join(each for each in robot.symmetries if each in applied),
     )

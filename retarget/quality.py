@@ -1,7 +1,7 @@
 """Figures of the quality of a robot's motion.
 
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
-0, SI units.
+0, or the motion's ground, SI units.
 
     rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at its size
                                 (people: its proportions) with offsets: RMS, largest [m]
@@ -51,6 +51,9 @@ _OF_FLOOR = ("foot_slide_mps", "foot_slide_share", "near_floor_mps", "float_m")
 # tolerance of limits, for joints at their bounds
 _TOLERANCE = 1e-9
 
+# figure of frames of a motion that was laid over other ground, see `retarget.over_ground`
+FOOT_ERROR = "foot_error_m"
+
 # bad values of each figure
 BAD = {
     "rms_marker_m": 0.05,
@@ -82,10 +85,12 @@ class QualityMeter:
         self.size_m = float(np.linalg.norm(np.ptp(home, axis=0)))
 
     def feet(self, motion: ReferenceMotion) -> Array:
-        """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
+        """Centres (T, F, K, 3) [m] of the feet's contact spheres, heights above the ground."""
         position, rotation = forward(self._tree, motion.qpos)
         turned = np.einsum("tfij,fkj->tfki", rotation[:, self._feet], self.robot.foot_points)
-        return np.asarray(position[:, self._feet, None] + turned)
+        feet = position[:, self._feet, None] + turned
+        feet[..., 2] -= motion.ground_at(feet[..., 0], self.robot.foot_radius)
+        return np.asarray(feet)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
         """The stances (T, F): the motion's contacts, else by speed and height."""
@@ -117,7 +122,7 @@ class QualityMeter:
             of_stances["foot_slide_share"] = float((slides > SLIDING).mean())
         if low.size:
             of_stances["near_floor_mps"] = float(low.mean())
-        self_depth, below = self._collision.depths(motion.qpos)
+        self_depth, below = self._collision.depths(motion.qpos, motion.ground)
         beyond = beyond_positions(joints, robot.joint_lower, robot.joint_upper)
         fast = beyond_speed(motion.qvel[:, 6:], robot.velocity_limit)
         return {

@@ -1,4 +1,4 @@
-"""Penetration of a robot's collision geoms into each other, and of all but the feet into the floor.
+"""Penetration of a robot's collision geoms into each other, of all but the feet into the ground.
 
 Pairs of bodies that a joint connects and those of `SelfCollision.ignored` do not count. A foot that
 is welded to its shank is part of it. Geoms need not collide in physics (ANYmal's do not, to save
@@ -15,6 +15,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
+from mocap_data.ground_profile import CELL_M, GroundProfile
 from npmp.robots.model import touching
 from npmp.robots.robot import Robot
 
@@ -36,6 +37,10 @@ _DEEP = 1e-3
 _POSES = 64
 # share of these poses from which an overlap within one limb is by design
 _MOST = 0.5
+# [m] ground before and after a period, further than a robot reaches
+_BESIDE_M = 2.0
+# [m] half width of a ground
+_FAR_M = 1000.0
 # largest mass of a body that only carries a hinge [kg]
 _NO_MASS = 1e-9
 
@@ -53,23 +58,45 @@ class SelfCollision:
         self._data = mujoco.MjData(self._model)
         self._robot = robot
         self.ignored = self._mirrored(self._to_ignore())
-        spec = _collidable(robot)
+        self._model = self._spec().compile()
+        self._data = mujoco.MjData(self._model)
+        self._floor = self._model.geom(_FLOOR).id
+
+    def _spec(self) -> mujoco.MjSpec:
+        """The robot on a floor, without the ignored pairs."""
+        spec = _collidable(self._robot)
         for pair in self.ignored:
             for a, b in itertools.product(*map(self._members, pair)):
                 spec.add_exclude(bodyname1=a, bodyname2=b)
         # feet have their own figures
-        for foot in robot.foot_bodies:
+        for foot in self._robot.foot_bodies:
             spec.add_exclude(bodyname1="world", bodyname2=foot)
-        self._model = spec.compile()
-        self._data = mujoco.MjData(self._model)
-        self._floor = self._model.geom(_FLOOR).id
+        return spec
+
+    def _on(self, ground: GroundProfile) -> mujoco.MjModel:
+        """The robot on one period of a ground, and `_BESIDE_M` beyond it."""
+        spec = self._spec()
+        around = round(_BESIDE_M / CELL_M)
+        row = np.pad(ground.heights, (around, around + 1), "wrap")
+        low = float(row.min())
+        half = 0.5 * CELL_M * (len(row) - 1)
+        size = [half, _FAR_M, max(float(np.ptp(row)), 1e-3), 1.0]
+        heights = np.tile(row, 2)
+        spec.add_hfield(name=_FLOOR, nrow=2, ncol=len(row), size=size, userdata=heights)
+        floor = spec.geom(_FLOOR)
+        floor.type = mujoco.mjtGeom.mjGEOM_HFIELD
+        floor.hfieldname = _FLOOR
+        floor.pos = [half - _BESIDE_M, 0.0, low]
+        return spec.compile()
 
     def depth(self, qpos: Array) -> Array:
         """Deepest penetration (T,) [m] of the parts into each other at poses (T, 7 + J)."""
         return self.depths(qpos)[0]
 
-    def depths(self, qpos: Array) -> tuple[Array, Array]:
-        """`depth`, and that of all but the feet into the floor z = 0, (T,) [m] each.
+    def depths(self, qpos: Array, ground: GroundProfile | None = None) -> tuple[Array, Array]:
+        """`depth`, and that of all but the feet into the ground, (T,) [m] each.
+
+        ground: None: the floor z = 0.
 
         Raises:
           InputError: for poses of another robot.
@@ -77,6 +104,11 @@ class SelfCollision:
         model = self._model
         data = self._data
         floor = self._floor
+        if ground is not None:
+            model = self._on(ground)
+            data = mujoco.MjData(model)
+            qpos = qpos.copy()
+            qpos[:, 0] %= ground.period_m
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:
             raise InputError(f"poses are {qpos.shape}, expected (T, {model.nq})")
         of_parts = np.zeros(len(qpos))

@@ -29,6 +29,7 @@ from npmp.tasks.commands import CommandRange
 from npmp.tasks.path import SampledPath
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.view.render import Mount, ReplayClip, Shot
+from npmp.view.render.clip import ground_of
 from npmp.view.report.policy_page import clip_of
 from retarget.keypoint_overlay import bones, keypoints_of
 
@@ -142,8 +143,8 @@ def of_motion(
 ) -> Shot:
     """A motion beside its recording. qpos: (T, nq) of a robot that tracks the motion, which is then
     its ghost."""
-    extras: dict[str, Any] = {}
-    if recording is not None:
+    extras: dict[str, Any] = ground_of(motion)
+    if recording is not None and motion.ground is None:
         scale = motion.quality.get("body_scale", 1.0)
         extras["keypoints"] = keypoints_of(motion, recording, scale)
         extras["bones"] = bones(recording)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -10,6 +11,7 @@ import pytest
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 from tests.refusals import refusal
@@ -80,7 +82,7 @@ def test_layout(path: Path) -> None:
     """The file as other programs see it."""
     with h5py.File(path) as file:
         assert file.attrs["schema"] == "npmp-motion"
-        assert file.attrs["version"] == 3
+        assert file.attrs["version"] == 4
         assert file.attrs["robot"] == "biped"
         assert list(file.attrs["joint_names"]) == list(JOINTS)
         assert list(file.attrs["body_names"]) == list(BODIES)
@@ -88,6 +90,30 @@ def test_layout(path: Path) -> None:
         assert list(file["walk"]) == ["qpos"]  # nothing that follows from the poses
         assert file["walk"].attrs["rate_hz"] == 60.0
         assert file["walk"].attrs["rms_marker_m"] == 0.0123
+
+
+def test_grounds_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "stairs.h5"
+    flat, other = make_set("walk", "trot").motions
+    ground = GroundProfile(np.repeat([0.0, 0.1], 5))
+    write_motions(file, replace(make_set(), motions=(replace(flat, ground=ground), other)))
+    motions = read_motions(file)
+    np.testing.assert_array_equal(motions["walk"].ground.heights, ground.heights)
+    assert motions["trot"].ground is None
+    assert motions["walk"].crop(1, 5).ground is motions["walk"].ground
+    with h5py.File(file, "a") as damaged:
+        damaged["walk/ground"][0] = np.nan
+    assert "'walk'" in refusal("ground", read_motions, file)
+
+
+def test_files_of_version_3_are_read(path: Path) -> None:
+    """They differ only in that no motion has a ground."""
+    with h5py.File(path, "a") as file:
+        file.attrs["version"] = 3
+    assert read_motions(path).names == make_set().names
+    with h5py.File(path, "a") as file:
+        file.attrs["version"] = 2
+    assert "retarget again" in refusal("version is 2, expected 4", read_motions, path)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +140,7 @@ def put(key: str, value: np.ndarray) -> Callable[[h5py.File], None]:
 
 
 SPOILT: dict[str, tuple[Callable[[h5py.File], object], str]] = {
-    "version": (lambda file: file.attrs.__setitem__("version", 4), "version"),
+    "version": (lambda file: file.attrs.__setitem__("version", 5), "version"),
     "nan": (lambda file: file["walk/qpos"].__setitem__((3, 2), np.nan), "'walk': qpos .* frame 3"),
     "array": (lambda file: file.pop("a trot/qpos"), "clip 'a trot': qpos"),
     "columns": (put("walk/qpos", np.eye(10)[[3] * 50]), "'walk': qpos has 3 joints"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from mocap_data.ground_profile import GroundProfile
 from npmp import robots
 from npmp.robots import Robot
 from npmp.robots.self_collision import (
@@ -58,6 +59,17 @@ def test_only_feet_may_be_near_the_floor(tmp_path: Path) -> None:
     for height, deep in ((0.3, 0.0), (0.1, 0.0), (0.01, 0.01)):
         itself, below = collision.depths(poses(height, 0.0))
         np.testing.assert_allclose([itself[0], below[0]], [0.0, deep], atol=1e-9)
+
+
+def test_depth_in_a_ground_along_x(tmp_path: Path) -> None:
+    """A platform of 0.1 from 0.5 to 3 m, again after 8 m. The plank reaches 0.2 to either side."""
+    heights = np.zeros(160)
+    heights[10:61] = 0.1
+    qpos = poses(0.11, *6 * [0.0])
+    qpos[:, 0] = [0.2, 1.0, 9.0, -7.0, 3.4, 2.9]
+    qpos[5, 2] = 0.13
+    _, below = SelfCollision(plank(tmp_path)).depths(qpos, GroundProfile(heights))
+    np.testing.assert_allclose(below, [0.0, 0.01, 0.01, 0.01, 0.0, 0.0], atol=1e-4)
 
 
 def test_home_is_free_and_foreign_poses_are_refused(robot: Robot) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data.arrays import Array
+from mocap_data.ground_profile import CELL_M
+from mocap_data.motion import ReferenceMotion
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ class ReplayClip:
         for name in ("qpos", "reference", "command", "achieved", "ball", "target"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, np.asarray(values, dtype=np.float64))
+
+
+def ground_of(motion: ReferenceMotion) -> dict[str, Any]:
+    """The ground of a motion as fields of `ReplayClip`; {} for flat ground."""
+    if motion.ground is None:
+        return {}
+    heights = motion.ground.heights
+    return {"ground": np.tile(heights, (len(heights), 1)), "ground_m": CELL_M}
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:

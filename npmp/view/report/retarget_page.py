@@ -18,6 +18,7 @@ from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
+from npmp.view.render.clip import ground_of
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import FloatArray
 from npmp.view.report.motion_table import motion_table, overall
@@ -177,19 +178,22 @@ def _replay(data: RetargetReport) -> parts.Section | None:
     for title, motion in chosen:
         recording = motion.recording or motion.name
         whole = wholes.get(recording, motion)
-        recorded = dict[str, Any]()
-        if (clip := data.clips.get(recording)) is not None:
+        recorded = ground_of(motion)
+        clip = data.clips.get(recording)
+        if clip is not None and motion.ground is None:
             slowdown = whole.duration_s / clip.duration_s
             slowdown = slowdown if slowdown > 1.05 else 1.0
             scale = whole.quality.get("body_scale", 1.0)
             points = keypoints_of(motion, clip, scale, slowdown)
             recorded = {"keypoints": points, "bones": bones(clip)}
+        feet = data.meter.feet(motion).mean(axis=2)
+        feet[..., 2] += motion.ground_at(feet[..., 0], robot.foot_radius)
         clips.append(
             ReplayClip(
                 title,
                 motion.qpos,
                 motion.rate_hz,
-                feet=data.meter.feet(motion).mean(axis=2),
+                feet=feet,
                 contacts=data.meter.contacts(motion),
                 sole_m=sole_m,
                 **recorded,
