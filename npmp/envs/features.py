@@ -59,6 +59,7 @@ class ReferenceFeatures(nn.Module):
     _vectors: Tensor
     _joints: Tensor
     _is_point: Tensor
+    ground: Tensor  # (frames,) `Reference.ground`
 
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()
@@ -72,6 +73,7 @@ class ReferenceFeatures(nn.Module):
         vectors = torch.cat((f.body_pos[:, points], axes, *motion), 1)
         self.register_buffer("_vectors", vectors, persistent=False)
         self.register_buffer("_joints", f.joint_pos, persistent=False)
+        self.register_buffer("ground", reference.ground, persistent=False)
         # 1 for points, which are relative to the root, 0 for directions
         is_point = (torch.arange(vectors.shape[1]) < len(points)).to(vectors)
         self.register_buffer("_is_point", is_point.unsqueeze(-1), persistent=False)
@@ -99,5 +101,7 @@ def context_size(robot: Robot, horizon: int) -> int:
 def encoder_context(
     features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor
 ) -> Tensor:
-    """The encoder's input (n, context_size): reference features and the true state."""
-    return torch.cat((features(state, frame, last), true_state(state, home)), -1)
+    """The encoder's input (n, context_size): reference features and the true state, its height
+    above the ground under the reference's feet."""
+    above = state.above(features.ground[torch.minimum(frame, last)])
+    return torch.cat((features(state, frame, last), true_state(above, home)), -1)

@@ -351,8 +351,10 @@ class RoughGround(Ground):
             setattr(self, name, state[key].to(self.field.device, copy=True))
 
 
-def make_ground(config: GroundConfig) -> Ground:
+def make_ground(config: Ground | GroundConfig) -> Ground:
     """Make the ground of a task. Raises InputError for more fields than memory holds."""
+    if isinstance(config, Ground):
+        return config
     if config.terrain == "flat":
         return Ground()
     return RoughGround(

@@ -39,8 +39,14 @@ class Reference:
     Frame indices are global: clip c's frames are `start[c] ... start[c] + length[c] - 1`.
     """
 
-    def __init__(self, robot: Robot, motions: MotionSet, device: torch.device | str = "cpu"):
-        """device: of the table.
+    def __init__(
+        self,
+        robot: Robot,
+        motions: MotionSet,
+        device: torch.device | str = "cpu",
+        origins: np.ndarray | None = None,
+    ):
+        """device: of the table. origins: (clips, 3) [m] of the motions' frames in the world; None: 0.
 
         Raises:
           InputError: for an empty dataset, a clip that is too short or not at the robot's control
@@ -70,7 +76,13 @@ class Reference:
         self.start = start.to(device)
         self.weight = weight.to(device)  # (clips,) per frame
         self.dt = 1.0 / robot.control_rate_hz
+        self.origin = torch.zeros(len(length), 3, dtype=torch.float64)
+        if origins is not None:
+            self.origin = torch.from_numpy(origins)
         qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions]))
+        qpos[:, :3] += self.origin.repeat_interleave(length, 0)
+        # (frames, 7 + nu) in the world, float64
+        self.qpos = qpos.to(device)
         pos, rot, joints = pose_from_qpos(qpos)
         previous = torch.arange(len(qpos)) - 1
         # a clip's first frame has the velocity of its second
@@ -91,14 +103,33 @@ class Reference:
             center_of_mass=poses.center_of_mass,
             feet=in_root_frame(poses, feet),
         )
+        # (frames,) mean height of the ground under the feet [m]
+        self.ground = self._ground(poses.position[:, feet, 0], motions).to(device)
+        self.origin = self.origin.to(device)
         # one row per frame, so that a gather serves all fields
         self._shapes = [f.shape[1:] for f in frames]
         self._table = torch.cat([f.flatten(1) for f in frames], -1).to(device)
+
+    def _ground(self, x: Tensor, motions: MotionSet) -> Tensor:
+        """Mean height of the ground at x of the feet, (frames, F) [m]: (frames,) [m]."""
+        lengths = [len(m.qpos) for m in motions.motions]
+        heights = []
+        for m, origin, feet in zip(motions.motions, self.origin, x.split(lengths), strict=True):
+            under = m.ground_at((feet - origin[0]).double().numpy())
+            heights.append(torch.from_numpy(under.mean(-1)) + origin[2])
+        return torch.cat(heights).float()
 
     @property
     def frames(self) -> ReferenceFrames:
         """All frames, as views of one table."""
         return self._split(self._table)
+
+    @property
+    def above_ground(self) -> ReferenceFrames:
+        """All frames, the root's heights above the ground under the feet."""
+        frames = self.frames
+        up = frames.root_pos[:, 2] - self.ground
+        return frames._replace(root_pos=torch.cat((frames.root_pos[:, :2], up.unsqueeze(-1)), -1))
 
     def _split(self, rows: Tensor) -> ReferenceFrames:
         fields = rows.split([shape.numel() for shape in self._shapes], -1)

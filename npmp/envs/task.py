@@ -20,7 +20,7 @@ from torch import Tensor
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp.envs.features import true_state
-from npmp.envs.ground import GroundConfig
+from npmp.envs.ground import Ground, GroundConfig
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
 
@@ -284,8 +284,8 @@ class Parts:
     planner: Part | None = None
     # the goals, if they differ from the commands
     goals: Goals | None = None
-    # the terrain
-    ground: GroundConfig = field(default_factory=GroundConfig)
+    # the terrain, or its settings
+    ground: Ground | GroundConfig = field(default_factory=GroundConfig)
     # (n, c) further inputs of a critic
     privileged: Sequence[Callable[[], Tensor]] = ()
     # duration of episodes [s]; None: until the task ends. `TaskEnv` may end them before
@@ -556,7 +556,8 @@ class Task:
     @final
     def observe(self) -> Tensor:
         """The policy's current inputs (n, c): `inputs_of` the true state, then sensors."""
-        inputs = self.inputs_of(self.env.state, self.goal())
+        state = self.env.ground.integrated(self.env.state)
+        inputs = self.inputs_of(state, self.goal())
         return torch.cat((inputs, *(extra.read() for extra in self.extras)), -1)
 
     @final

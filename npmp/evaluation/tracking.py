@@ -18,7 +18,8 @@ class Tracking(NamedTuple):
 
     steps: Tensor  # (n,) control steps tracked before a failure, or to the clip's end
     remaining: Tensor  # (n,) control steps from the start to the clip's end
-    qpos: Tensor  # (T + 1, n, nq) float64, including the start
+    # (T + 1, n, nq) float64 in the frames of the motions, including the start
+    qpos: Tensor
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
     latents: Tensor  # (T, n, d) inputs of the decoder
@@ -40,11 +41,10 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     """
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
     task = env.task
-    robots = env.robots
     remaining = task.tracking.last_frame - task.tracking.frame
     steps = torch.zeros_like(remaining)
     alive = torch.ones_like(remaining, dtype=torch.bool)
-    qpos = [robots.qpos.clone()]
+    qpos = [task.tracking.qpos()]
     frames = [task.tracking.frame.clone()]
     errors: list[Tensor] = []
     latents: list[Tensor] = []
@@ -53,7 +53,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
         """Record the step, and end the rollout when all episodes are over."""
         alive.logical_and_(~transition.step.terminated & (steps < remaining))
         steps.add_(alive)
-        qpos.append(robots.qpos.clone())
+        qpos.append(task.tracking.qpos())
         frames.append(task.tracking.frame.clone())
         errors.append(transition.step.error)
         latents.append(transition.next_state.z)

@@ -266,7 +266,7 @@ class ModelBasedTrainer(Trainer):
         if self.guided:
             reference = env.task.tracking.reference
         # without recordings, set by `warm_up`
-        postures = PostureRange(env.state if reference is None else reference.frames)
+        postures = PostureRange(env.state if reference is None else reference.above_ground)
         self.postures = postures.to(env.device)
         wasserstein = None
         if c.wasserstein and reference is not None:

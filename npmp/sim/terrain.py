@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,9 +253,12 @@ class Terrain:
     `heights` (R, C) [m] of all points. Tensors are float32.
     """
 
-    def __init__(self, config: TerrainConfig):
+    def __init__(self, config: TerrainConfig, profiles: Sequence[FloatArray] = ()):
         """Generate the fields, deterministically from the settings. Raises InputError for more
-        fields than memory holds."""
+        fields than memory holds.
+
+        profiles: heights (points,) along x of each field, in place of generated ones.
+        """
         self.config = config
         names = KINDS if config.kind == "mixed" else tuple(config.kind.split("+"))
         self.cell = _COARSE if set(names) <= set(_SMOOTH) else _FINE
@@ -278,7 +281,10 @@ class Terrain:
         starts = []
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
-            field = height_field(kind, grid, level, config, rng)
+            if profiles:
+                field = np.tile(profiles[i], (grid.points, 1))
+            else:
+                field = height_field(kind, grid, level, config, rng)
             # equal maxima: MuJoCo skips geoms above the highest point of the whole height field
             field = field - field.max()
             row, column = divmod(i, across)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.core.host_waits import rows_of
 from npmp.envs.features import ReferenceFeatures, encoder_context
+from npmp.envs.ground import Ground
 from npmp.envs.kinematics import BodyPoses, Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
+from npmp.envs.reference_ground import ReferenceGround
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sampling import StartSampler
 from npmp.envs.state import RobotState
@@ -100,20 +102,20 @@ class Tracking(Goals):
         self.robot = robot
         self.config = config
         self._motions = motions
-        self.reference = Reference(robot, motions)
+        self.ground = ground_of(motions.motions)
+        self._origins = None if self.ground is None else self.ground.origins
+        self.reference = Reference(robot, motions, origins=self._origins)
         self._measured: tuple[RobotState, tuple[ReferenceFrames, BodyPoses, Tensor]] | None = None
 
     def bind(self, env: TaskEnv[Any]) -> None:
         super().bind(env)
         device = env.device
-        motions = self._motions.motions
         if device.type != "cpu":
-            self.reference = Reference(self.robot, self._motions, device)
+            self.reference = Reference(self.robot, self._motions, device, self._origins)
         self.kinematics = Kinematics(self.robot.model()).to(device)
         self.sampler = StartSampler(
             self.reference, tail=self.config.start_tail, uniform_share=self.config.uniform_starts
         )
-        self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions])).to(device)
         bodies = self.robot.body_names
         feet = [bodies.index(body) for body in self.robot.foot_bodies]
         self._appendages = torch.tensor(feet, device=device)
@@ -144,7 +146,7 @@ class Tracking(Goals):
         target = self.reference.at(frame)
         state = self.reference.tracked(target)
         qvel = torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1)
-        return Start(self._qpos[frame], qvel, state)
+        return Start(self.reference.qpos[frame], qvel, state)
 
     def _track(self, ids: Tensor, clip: Tensor, frame: Tensor) -> None:
         self.clip[ids] = clip
@@ -156,8 +158,8 @@ class Tracking(Goals):
         """Let robots track another random frame from their current posture.
 
         They are moved and turned in the horizontal plane onto the new frame, which does not affect
-        physics on flat ground. Tracking from other postures than the reference's teaches recovery
-        (as in ControlVAE). mask: (n,) bool.
+        physics on flat ground; on other ground they are put down on it. Tracking from other
+        postures than the reference's teaches recovery (as in ControlVAE). mask: (n,) bool.
         """
         ids, rejoins = rows_of(mask)
         if len(ids) == 0:
@@ -175,6 +177,17 @@ class Tracking(Goals):
             rejoins.unsqueeze(-1), target.root_pos[:, :2], state.root_pos[ids, :2]
         )
         self.env.robots.carry(ids, position, geometry.yaw_matrix(turn))
+        if self.ground is not None:
+            self.ground.put_down(ids[rejoins])
+
+    def qpos(self) -> Tensor:
+        """Poses of the robots (n, 7 + nu) in the frames of their motions."""
+        state = self.env.state
+        origin = self.reference.origin[self.clip]
+        moved = self.env.ground.integrated(state).root_pos - state.root_pos
+        qpos: Tensor = self.env.robots.qpos.clone()
+        qpos[:, :3] += moved.to(qpos) - origin.to(qpos)
+        return qpos
 
     def advance(self, result: StepResult, generator: torch.Generator) -> None:
         """Advance to the next frame, and record failures of tracking robots for the sampling of
@@ -227,7 +240,8 @@ class Tracking(Goals):
         step."""
         if self._measured is None or self._measured[0] is not state:
             reference = self.reference.at(torch.minimum(self.frame + 1, self.last_frame))
-            poses = self.kinematics(state.root_pos, state.root_rot, state.joint_pos)
+            root_pos = self.env.ground.integrated(state).root_pos
+            poses = self.kinematics(root_pos, state.root_rot, state.joint_pos)
             factor = self.config.reward.termination_factor
             error = rew.tracking_error(poses, state.joint_pos, reference, factor)
             self._measured = state, (reference, poses, error)
@@ -348,7 +362,7 @@ class CurrentPenalty(Part):
 
 
 class Imitation(Task):
-    """Track reference motions on flat ground, to the end of a clip.
+    """Track reference motions on their ground, to the end of a clip.
 
     Terminations are those of eq. 2, rewards those of eq. 9 and 14.
     """
@@ -380,11 +394,19 @@ class Imitation(Task):
             rewards=rewards,
             terminations=[tracking.lost],
             ends={"finished": tracking.finished},
+            ground=tracking.ground or Ground(),
             loss=TrackingLoss(tracking),
             error=tracking.error,
             current_weight=c.reward.current_weight,
         )
         super().__init__(robot, c, parts)
+
+
+def ground_of(motions: Sequence[ReferenceMotion]) -> ReferenceGround | None:
+    """The ground of motions; None if it is flat for all."""
+    if all(motion.ground is None for motion in motions):
+        return None
+    return ReferenceGround(motions)
 
 
 def _column(tracking: Tracking, k: int) -> Measure:

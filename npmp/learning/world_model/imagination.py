@@ -208,10 +208,11 @@ class Imagination:
 
         effort, smoothness = setpoint_costs(after, before)
         kl, behavior = self._divergence(trajectory, start)
-        away = self.postures(above_ground(after, self.ground, start.patch))
+        above = above_ground(after, self.ground, start.patch)
+        away = self.postures(above)
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
-            on_prior = RobotState(*(part[:, start.free] for part in after))
+            on_prior = RobotState(*(part[:, start.free] for part in above))
             wasserstein = self.wasserstein(on_prior, generator)
         current = torch.zeros_like(effort)
         if self.model.currents is not None:

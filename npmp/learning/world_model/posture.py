@@ -69,7 +69,7 @@ class SlicedWasserstein(nn.Module):
         """reference: frames are sampled by their clips' weights; directions: projections per
         call."""
         super().__init__()
-        states = _motion(reference.tracked(reference.frames))
+        states = _motion(reference.tracked(reference.above_ground))
         weight = reference.weight.repeat_interleave(reference.length)
         self.scale = Normalizer(states.shape[-1]).to(states.device)
         self.scale.fit(states[weight > 0], 0.01)
