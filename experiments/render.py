@@ -40,6 +40,7 @@ from npmp.tasks import Imitation, ImitationConfig
 from npmp.view import films
 from npmp.view.log_replay import shot_of_log
 from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
+from npmp.view.render.clip import ground_of
 from npmp.view.render.rerun_file import SUFFIX, load_rerun, write_rrd
 from retarget.sources import excerpts, read_recordings
 
@@ -253,7 +254,8 @@ def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     first, last = cut(config, len(clip.qpos), clip.rate_hz)
     part = slice(first, max(first + 1, min(last, clip.tracked_frames)))
     reference = clip.reference_qpos[part]
-    replay = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=reference)
+    ground = ground_of(clip.ground)
+    replay = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=reference, **ground)
     return Shot(robots.load(rollouts.robot), replay), clip.name
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mocap_data.ground_profile import GroundProfile
 from npmp.core import geometry, ranges
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
@@ -92,10 +93,15 @@ class Feet(nn.Module):
         position, moved = (v.view(shape).movedim((0, 1), (-3, -2)) for v in (position, moved))
         return position, moved
 
-    def heights(self, qpos: np.ndarray) -> np.ndarray:
-        """Heights above 0 of the lowest points of the feet in poses (T, 7 + nu): (T, F) [m]."""
+    def heights(self, qpos: np.ndarray, ground: GroundProfile | None = None) -> np.ndarray:
+        """Heights above the ground of the lowest points of the feet in poses (T, 7 + nu): (T, F)
+        [m]. ground: None: flat, at 0."""
         poses = pose_from_qpos(torch.tensor(qpos).to(self._point.device))
-        return (self(*poses)[..., 2].amin(-1) - self.radius).cpu().numpy()
+        points = self(*poses)
+        if ground is not None:
+            x = points[..., 0].double().cpu().numpy()
+            points[..., 2] -= torch.from_numpy(ground.height_at(x, self.radius)).to(points)
+        return (points[..., 2].amin(-1) - self.radius).cpu().numpy()
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:

@@ -46,7 +46,7 @@ class Reference:
         device: torch.device | str = "cpu",
         origins: np.ndarray | None = None,
     ):
-        """device: of the table. origins: (clips, 3) [m] of the motions' frames in the world; None: 0.
+        """device: of the table. origins: (clips, 3) [m] of the motions' frames in the world.
 
         Raises:
           InputError: for an empty dataset, a clip that is too short or not at the robot's control

@@ -70,4 +70,6 @@ class ReferenceGround(RoughGround):
         self.env.robots.shift(ids, lift)
 
     def patch(self, state: RobotState) -> Tensor:
-        return torch.stack((torch.zeros_like(state.root_pos[:, 0]), self.field.to(state.root_pos)), -1)
+        return torch.stack(
+            (torch.zeros_like(state.root_pos[:, 0]), self.field.to(state.root_pos)), -1
+        )

@@ -17,7 +17,7 @@ from npmp.core import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
-from npmp.evaluation.rollouts import ARRAYS
+from npmp.evaluation.rollouts import ARRAYS, GROUND
 from npmp.evaluation.tracking import Tracking, track
 from npmp.robots import Robot
 from npmp.skills.skill_module import SkillModule
@@ -131,7 +131,7 @@ def write_rollouts(
             frames = min(len(result.qpos), motion.num_frames)
             qpos = result.qpos[:frames, i].numpy()
             steps = int(result.steps[i])
-            heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
+            heights = [env.feet.heights(q, motion.ground) for q in (qpos, motion.qpos[:frames])]
             tracked = slice(1, max(steps, 1) + 1)
             error = qpos[tracked] - motion.qpos[:frames][tracked]
             deviation = np.linalg.norm(error[:, :3], axis=-1)
@@ -157,6 +157,8 @@ def write_rollouts(
             group.attrs["tracked_frames"] = steps + 1
             for name, value in zip(ARRAYS, (qpos, motion.qpos[:frames], *heights), strict=True):
                 group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
+            if motion.ground is not None:
+                group.create_dataset(GROUND, data=motion.ground.heights)
     return clips
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from mocap_data.arrays import Array
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.hdf5 import open_hdf5
 
 ARRAYS = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
+GROUND = "ground"
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,10 @@ class ClipRollout:
 
     Attributes:
         qpos, reference_qpos: (T, nq) root position [m], root quaternion (w, x, y, z), joints [rad].
-        foot_height, reference_foot_height: (T, F) [m].
+        foot_height, reference_foot_height: (T, F) above the ground [m].
         rate_hz: frames per second.
         tracked_frames: frames before tracking failed, T if it never did.
+        ground: of the motion; None: flat, at 0.
     """
 
     name: str
@@ -31,6 +34,7 @@ class ClipRollout:
     tracked_frames: int
     foot_height: Array
     reference_foot_height: Array
+    ground: GroundProfile | None = None
 
     @property
     def time_s(self) -> Array:
@@ -68,8 +72,8 @@ class Rollouts:
 
 def read_rollouts(path: Path | str) -> Rollouts:
     """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`,
-    `reference_foot_height` and attributes `rate_hz`, `tracked_frames`; root attributes `robot`,
-    `joint_names`, `foot_names`.
+    `reference_foot_height`, optional `ground` and attributes `rate_hz`, `tracked_frames`; root
+    attributes `robot`, `joint_names`, `foot_names`.
 
     Raises:
       InputError: if the file is missing, not HDF5, or incomplete.
@@ -85,6 +89,7 @@ def read_rollouts(path: Path | str) -> Rollouts:
                     rate_hz=float(group.attrs["rate_hz"]),
                     tracked_frames=int(group.attrs["tracked_frames"]),
                     **{key: np.asarray(group[key][()], dtype=np.float64) for key in ARRAYS},
+                    ground=GroundProfile(group[GROUND][()]) if GROUND in group else None,
                 )
                 for name, group in file.items()
             ),

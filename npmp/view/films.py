@@ -143,7 +143,7 @@ def of_motion(
 ) -> Shot:
     """A motion beside its recording. qpos: (T, nq) of a robot that tracks the motion, which is then
     its ghost."""
-    extras: dict[str, Any] = ground_of(motion)
+    extras: dict[str, Any] = ground_of(motion.ground)
     if recording is not None and motion.ground is None:
         scale = motion.quality.get("body_scale", 1.0)
         extras["keypoints"] = keypoints_of(motion, recording, scale)

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data.arrays import Array
-from mocap_data.ground_profile import CELL_M
-from mocap_data.motion import ReferenceMotion
+from mocap_data.ground_profile import CELL_M, GroundProfile
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,11 @@ class ReplayClip:
                 object.__setattr__(self, name, np.asarray(values, dtype=np.float64))
 
 
-def ground_of(motion: ReferenceMotion) -> dict[str, Any]:
+def ground_of(ground: GroundProfile | None) -> dict[str, Any]:
     """The ground of a motion as fields of `ReplayClip`; {} for flat ground."""
-    if motion.ground is None:
+    if ground is None:
         return {}
-    heights = motion.ground.heights
+    heights = ground.heights
     return {"ground": np.tile(heights, (len(heights), 1)), "ground_m": CELL_M}
 
 

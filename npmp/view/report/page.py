@@ -17,6 +17,7 @@ from npmp.core.tables import read_metrics
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import ClipRollout, Rollouts, read_rollouts
 from npmp.tasks.rewards import RewardConfig
+from npmp.view.render.clip import ground_of
 from npmp.view.report import figures, parts, policy_page
 from npmp.view.report.figures import FloatArray, Line
 from npmp.view.report.motion_table import motion_table
@@ -80,7 +81,10 @@ def build(
         clips = sorted(read.clips, key=lambda clip: order.get(clip.name, len(order)))
         read = replace(read, clips=tuple(clips))
         replay_clips = [
-            ReplayClip(c.name, c.qpos, c.rate_hz, c.reference_qpos, c.tracked_frames) for c in clips
+            ReplayClip(
+                c.name, c.qpos, c.rate_hz, c.reference_qpos, c.tracked_frames, **ground_of(c.ground)
+            )
+            for c in clips
         ]
     if walking is not None:
         replay_clips.append(policy_page.clip_of(walking.task, walking.trial, WALKING))

@@ -178,7 +178,7 @@ def _replay(data: RetargetReport) -> parts.Section | None:
     for title, motion in chosen:
         recording = motion.recording or motion.name
         whole = wholes.get(recording, motion)
-        recorded = ground_of(motion)
+        recorded = ground_of(motion.ground)
         clip = data.clips.get(recording)
         if clip is not None and motion.ground is None:
             slowdown = whole.duration_s / clip.duration_s
