@@ -26,6 +26,8 @@ _TREADS_M = (0.25, 0.4)
 _MOST_STEPS = 4
 # [m/s] mean speeds of walks and trots
 _SPEEDS_MPS = (0.25, 1.6)
+# random places on its stairs from which a motion's start is chosen
+_PLACES = 4
 SUFFIX = "_stairs"
 
 
@@ -59,8 +61,8 @@ def over_stairs(
 ) -> list[ReferenceMotion]:
     """The walks and trots among the motions over stairs, called NAME_stairs, not cleaned.
 
-    Each is turned so that it moves along x, and begins anywhere on its stairs. risers_m: the lowest
-    and the highest [m].
+    Each is turned so that it moves along x, and begins where it climbs most, of some random places
+    on its stairs. risers_m: the lowest and the highest [m].
 
     Raises:
       InputError: as `over_ground`.
@@ -74,21 +76,23 @@ def over_stairs(
     results = []
     for i, motion in enumerate(walks):
         contacts = meter.contacts(motion)
-        qpos = _along_x(motion.qpos, rng.uniform(0.0, PERIOD_M))
+        ground = grounds[i % _GROUNDS]
+        qpos = _along_x(motion.qpos)
+        places = rng.uniform(0.0, PERIOD_M, _PLACES)
+        climbs = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)
+        qpos[:, 0] += places[climbs.argmax()]
         begun = replace(motion, name=motion.name + SUFFIX, qpos=qpos, contacts=contacts)
-        result = over_ground(begun, grounds[i % _GROUNDS], prepared)
-        results.append(meter.measured(result))
+        results.append(meter.measured(over_ground(begun, ground, prepared)))
     return results
 
 
-def _along_x(qpos: Array, start_m: float) -> Array:
-    """Poses (T, 7 + J) turned to move along x in total, from x = `start_m` and y = 0."""
+def _along_x(qpos: Array) -> Array:
+    """Poses (T, 7 + J) turned to move along x in total, from the origin."""
     path = qpos[-1, :2] - qpos[0, :2]
     angle = -np.arctan2(path[1], path[0])
     turn = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), float(angle))
     out = qpos.copy()
     out[:, :2] -= qpos[0, :2]
     out[:, :3] = rotations.rotate(turn, out[:, :3])
-    out[:, 0] += start_m
     out[:, 3:7] = rotations.multiply(turn, qpos[:, 3:7])
     return out

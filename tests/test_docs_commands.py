@@ -39,6 +39,7 @@ LEFT_OUT = {
     "make install": "installs packages",
     "make test": "is what runs this",
     "npmp imitate module=anymal_b_dog": "needs the module's own sizes, not those of debug=tiny",
+    "npmp imitate module=go2_dog": "as the line above",
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
     "npmp evaluate suite policy=go2_mjlab": "takes minutes: a call per robot at 200 Hz",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",

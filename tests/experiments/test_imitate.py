@@ -14,9 +14,11 @@ import torch
 import yaml
 from pytest import CaptureFixture, MonkeyPatch
 
+from mocap_data import read_motions
 from npmp import SkillModule
 from npmp.evaluation.module import TrackingTrial
-from npmp.experiments import imitate
+from npmp.evaluation.rollouts import read_rollouts
+from npmp.experiments import evaluate, imitate, retarget
 from npmp.learning import guard
 from npmp.learning import run as training_run
 from npmp.learning.model_based import ModelBasedTrainer
@@ -213,3 +215,27 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     log = rows(tmp_path / "imagined")
     assert all(float(row["imagined_current"]) > 0.0 for row in log)
     assert float(log[-1]["model_current"]) < float(log[0]["model_current"])
+
+
+def test_recordings_over_stairs(tmp_path: Path) -> None:
+    """Laid, imitated and evaluated on their ground, which the rollouts keep."""
+    lay = ["source=synthetic", "stop=240", "stairs=[0.04,0.06]", "report=null", "out=stairs.h5"]
+    assert retarget.main(lay) == 0
+    motions = read_motions("stairs.h5")
+    grounds = {motion.name: motion.ground for motion in motions.motions if motion.ground}
+    assert grounds and len(grounds) < len(motions.motions)
+    assert all("_stairs" in name for name in grounds)
+    assert json.loads(motions.provenance["stairs"]) == [0.04, 0.06]
+    assert npmp_imitate(Path("stairs.h5"), tmp_path / "run", "randomization=paper") == 0
+    assert all(float(row["imagined_task"]) < 1e3 for row in rows(tmp_path / "run"))
+
+    out = tmp_path / "evaluation"
+    tried = ["module=run/module", "data=stairs.h5", f"out={out}", "debug=tiny", "threads=1"]
+    assert evaluate.main(tried) == 0
+    for clip in read_rollouts(out / "rollouts.h5").clips:
+        ground = grounds.get(clip.name)
+        assert (clip.ground is None) == (ground is None)
+        if ground is not None:
+            assert (clip.ground.heights == ground.heights).all()
+            # a foot of the reference stands at any time, also on the steps
+            assert abs(clip.reference_foot_height.min(axis=1)).max() < 0.03
