@@ -4,6 +4,7 @@ heading."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,14 +114,16 @@ def disturbed(
 
 
 def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
-    """The home pose at rest, then every frame of the motions with its lowest foot on the floor:
-    qpos (S, nq) float64, qvel (S, nv), packed states."""
+    """The home pose at rest, then every frame of the motions of flat ground with its lowest foot on
+    the floor: qpos (S, nq) float64, qvel (S, nv), packed states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
     pos, rot, joints = pose_from_qpos(qpos)
     home = RobotState.still(pos, rot, joints)
     qvel = torch.zeros(1, 6 + joints.shape[-1], dtype=torch.float64)
-    if motions is None:
+    flat = () if motions is None else tuple(m for m in motions.motions if m.ground is None)
+    if motions is None or (motions.motions and not flat):
         return qpos, qvel, home.pack()
+    motions = replace(motions, motions=flat)
     reference = Reference(robot, motions)
     state = reference.state(torch.arange(reference.num_frames))
     feet = Feet(robot)

@@ -287,7 +287,7 @@ def recorded_foot_motion(robot: Robot, motions: MotionSet) -> tuple[FootMotion, 
         if motion.num_frames < 2:
             continue
         points = feet(*pose_from_qpos(torch.tensor(motion.qpos)))
-        height = (points[..., 2].amin(-1) - feet.radius).double().numpy()
+        height = feet.heights(motion.qpos, motion.ground).astype(np.float64)
         center = points[..., :2].mean(-2).double().numpy()
         speed = np.linalg.norm(np.diff(center, axis=0), axis=-1) * motion.rate_hz
         valid = np.ones(len(speed), bool)

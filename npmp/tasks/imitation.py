@@ -15,7 +15,7 @@ from mocap_data.store import MotionSet
 from npmp.core import geometry, ranges
 from npmp.core.host_waits import rows_of
 from npmp.envs.features import ReferenceFeatures, encoder_context
-from npmp.envs.ground import Ground
+from npmp.envs.ground import GroundConfig
 from npmp.envs.kinematics import BodyPoses, Kinematics
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.reference_ground import ReferenceGround
@@ -394,7 +394,7 @@ class Imitation(Task):
             rewards=rewards,
             terminations=[tracking.lost],
             ends={"finished": tracking.finished},
-            ground=tracking.ground or Ground(),
+            ground=tracking.ground or GroundConfig(),
             loss=TrackingLoss(tracking),
             error=tracking.error,
             current_weight=c.reward.current_weight,

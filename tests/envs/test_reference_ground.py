@@ -13,6 +13,7 @@ from mocap_data.errors import InputError
 from mocap_data.ground_profile import CELL_M, GroundProfile
 from mocap_data.store import MotionSet
 from npmp.envs.reference_ground import ReferenceGround
+from npmp.envs.starts import StartPoses
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
 from retarget.over_ground import over_ground
@@ -141,3 +142,15 @@ def test_a_ground_of_another_period_is_refused(on_stairs: MotionSet) -> None:
     other = replace(on_stairs.motions[1], ground=GroundProfile(np.zeros(100)))
     with pytest.raises(InputError, match=f"after {100 * CELL_M:g} m, expected 8 m"):
         ReferenceGround([other])
+
+
+def test_walks_start_on_motions_of_flat_ground_only(robot: Robot, on_stairs: MotionSet) -> None:
+    """The home pose, and the 100 frames of the one motion on a floor."""
+    generator = torch.Generator().manual_seed(0)
+    stairs_only = replace(on_stairs, motions=on_stairs.motions[1:])
+    start = StartPoses(robot, stairs_only, share=1.0).sample(50, generator)
+    home = torch.tensor(robot.home_joints)
+    assert (start.qpos[:, 7:] == home).all()
+    both = StartPoses(robot, on_stairs, share=1.0).sample(50, generator)
+    recorded = torch.tensor(on_stairs.motions[0].qpos[:, 7:])
+    assert (both.qpos[:, None, 7:] == recorded).all(-1).any(-1).all()

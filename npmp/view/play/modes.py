@@ -226,7 +226,7 @@ class Mode:
     @property
     def has_rooms(self) -> bool:
         """Whether the terrain is rooms."""
-        return self.env.task.parts.ground.terrain == "rooms"
+        return getattr(self.env.task.parts.ground, "terrain", None) == "rooms"
 
     @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
@@ -382,10 +382,15 @@ class Imitate(Mode):
         # for the type checker
         assert skill is not None
         skill.check_encoder(cast.robot)
-        self.clips = cast.motions.names
+        # the page shows one field
+        flat = tuple(motion for motion in cast.motions.motions if motion.ground is None)
+        if not flat:
+            raise InputError("all motions of data= are over stairs, which the page does not show")
+        self.motions = replace(cast.motions, motions=flat)
+        self.clips = self.motions.names
         self.policy = tracking(skill)
         config = ImitationConfig(future_frames=skill.contract.context_horizon)
-        task = Imitation(cast.robot, config, cast.motions)
+        task = Imitation(cast.robot, config, self.motions)
         super().__init__(cast, world, seed, task, skill)
         self.again()
 
@@ -413,7 +418,7 @@ class Imitate(Mode):
     @property
     def ghost(self) -> Floats:  # type: ignore[override]
         """The clip's current pose, `BESIDE_M` to the left of its start."""
-        motion = self.cast.motions.motions[self.clip]
+        motion = self.motions.motions[self.clip]
         pose = np.array(
             motion.qpos[
                 int(self.task.tracking.frame[0] - self.task.tracking.reference.start[self.clip])
