@@ -146,6 +146,11 @@ class Ground:
         """
         return patch[:, :0]
 
+    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
+        """Gradient (B, 2) along x and y of the plane through the ground at `ABOUT_FEET` of all
+        feet, by least squares; the patch as of `about_feet`."""
+        return torch.zeros_like(state.root_pos[:, :2])
+
     def figures(self) -> dict[str, float]:
         """Figures for the logs of a training run."""
         return {}
@@ -324,9 +329,22 @@ class RoughGround(Ground):
 
     @torch.no_grad()
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        points = points_around(state, self._about_feet, feet)
+        points = self._points_about_feet(state)
         return self.above(points, patch).transpose(-1, -2).flatten(-2)
+
+    @torch.no_grad()
+    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
+        points = self._points_about_feet(state)
+        height = self.above(points, patch).flatten(1).unsqueeze(-1)
+        offset = points.flatten(1, 2)
+        offset = offset - offset.mean(1, keepdim=True)
+        across = offset.transpose(-1, -2)
+        return torch.linalg.solve(across @ offset, across @ height).squeeze(-1)
+
+    def _points_about_feet(self, state: RobotState) -> Tensor:
+        """Positions of `ABOUT_FEET`, (B, F, 5, 2) [m]."""
+        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
+        return points_around(state, self._about_feet, feet)
 
     def figures(self) -> dict[str, float]:
         """With a curriculum `terrain_level`, the mean level of the robots' fields."""

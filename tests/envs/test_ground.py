@@ -3,6 +3,7 @@ what critics see."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mujoco
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from npmp import robots
+from npmp.core.geometry import levelled
 from npmp.core.settings import changed
 from npmp.envs.ground import RoughGround
 from npmp.envs.policy import Observation, PolicyOutput
@@ -128,6 +130,28 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     owed = walk.imagined_loss(states, states, torch.zeros(2, 7, 3), patch)
     torch.testing.assert_close(owed.style, 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
+
+
+def test_postures_count_from_the_slope_of_the_ground(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a plane that rises by 0.3 along x and falls by 0.2 along y, a robot that stands level is
+    tilted by that, and one that stands along its normal is upright."""
+    env = rough_env(robot, 3, "slopes")
+    gradient = torch.tensor([0.3, -0.2])
+    monkeypatch.setattr(env.ground, "above", lambda points, patch: points[..., :2] @ gradient)
+    state = env.ground.integrated(env.state)
+    patch = env.ground.patch(env.state)
+    slope = env.ground.slope(state, patch)
+    torch.testing.assert_close(slope, gradient.expand(3, 2), atol=1e-3, rtol=0.0)
+
+    normal = torch.tensor([-0.3, 0.2, 1.0]) / math.sqrt(1.13)
+    flat = state._replace(root_rot=torch.eye(3).repeat(3, 1, 1))
+    along = state._replace(root_rot=levelled(gradient).T.repeat(3, 1, 1))
+    for posture, up in ((flat, normal), (along, torch.tensor([0.0, 0.0, 1.0]))):
+        one = RobotState(*(part.unsqueeze(0) for part in posture))
+        vertical = above_ground(one, env.ground, patch).root_rot[0, :, 2]
+        torch.testing.assert_close(vertical, up.expand(3, 3), atol=1e-3, rtol=0.0)
 
 
 def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
