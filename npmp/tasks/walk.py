@@ -131,8 +131,7 @@ class FilteredVelocity(Part):
 
 
 class WalkingLoss(Part):
-    """`velocity_loss` of the velocities, `stand_still` at command zero, and rates of roll and pitch;
-    `stepping`."""
+    """`velocity_loss`, `stand_still` at command zero, rates of roll and pitch; `stepping`."""
 
     def __init__(self, config: WalkConfig):
         self.config = config
