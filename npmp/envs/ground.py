@@ -173,9 +173,9 @@ class RoughGround(Ground):
     """A terrain, and which of its fields each robot is on.
 
     Without a curriculum each episode is on a random field. With a curriculum the field has the
-    robot's level, `row`, as in legged_gym (Rudin et al. 2021). A robot moves up if the last episode
-    did not fail and covered at least half of the commanded distance, otherwise down; from the top
-    it moves to a random level.
+    robot's level, `row`, at first spread over all levels, as in legged_gym (Rudin et al. 2021). A
+    robot moves up if the last episode did not fail and covered at least half of the commanded
+    distance, otherwise down; from the top it moves to a random level.
 
     `field`, `row`: (n,) long. `moved`: (n, 2) [m] whole periods by which a robot was moved since
     the start of its episode.
@@ -212,7 +212,9 @@ class RoughGround(Ground):
         self._rows = len(self.terrain.first) - 1
         self._grid = AROUND.to(device)
         self._about_feet = ABOUT_FEET.to(device)
-        self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
+        self.field = torch.zeros(n, dtype=torch.long, device=device)
+        # spread over all levels: a run has few episodes per robot
+        self.row = torch.arange(n, device=device) % self._rows
         self.moved = torch.zeros(n, 2, device=device)
         # current episode: commanded distance, distance along the command, and failure
         self.commanded_m = torch.zeros(n, device=device)
