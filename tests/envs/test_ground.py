@@ -241,7 +241,7 @@ def test_a_robot_stays_on_its_kind_and_each_kind_has_its_levels(robot: robots.Ro
     figures = ground.figures()
     assert figures["terrain_level_stairs"] == pytest.approx(0.2)
     assert figures["terrain_level_gaps"] == pytest.approx(0.9)
-    assert list(figures)[0] == "terrain_level" and len(figures) == 4
+    assert next(iter(figures)) == "terrain_level" and len(figures) == 4
 
 
 def test_a_curriculum_resumes_to_the_bit(robot: robots.Robot) -> None:

@@ -270,7 +270,7 @@ def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
             if any(row["terrain"] == name for row in rows)
         ]
         if lines:
-            look = {"x_label": x_label, "y_range": (0.0, 1.02)}
+            look: Any = {"x_label": x_label, "y_range": (0.0, 1.02)}
             charts.append(figures.wide("Success", "(share of robots)", *lines, **look))
     table = parts.Table(*ground_table(rows))
     return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), *charts, table])
