@@ -259,10 +259,11 @@ def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     )
     leg_m = leg_length(task.robot, tree_of(task.robot.model(visuals=False)))
     charts = []
-    for names, unit_m, x_label in (
-        (CLIMBS, leg_m, f"height in leg lengths ({leg_m:.2f} m)"),
-        (OTHERS, leg_m, f"height or width in leg lengths ({leg_m:.2f} m)"),
-        (SLOPED, 1.0, "slope (deg)"),
+    legs = f"leg lengths ({leg_m:.2f} m)"
+    for title, names, unit_m, x_label in (
+        ("Success by height", CLIMBS, leg_m, f"height in {legs}"),
+        ("Success by width and height", OTHERS, leg_m, f"width, of perlin height, in {legs}"),
+        ("Success by slope", SLOPED, 1.0, "slope (deg)"),
     ):
         lines = [
             Line(name.replace("_", " "), *_success(rows, name, unit_m), css)
@@ -271,7 +272,7 @@ def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
         ]
         if lines:
             look: Any = {"x_label": x_label, "y_range": (0.0, 1.02)}
-            charts.append(figures.wide("Success", "(share of robots)", *lines, **look))
+            charts.append(figures.wide(title, "(share of robots)", *lines, **look))
     table = parts.Table(*ground_table(rows))
     return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), *charts, table])
 
