@@ -204,6 +204,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
         f"{name} {result[name]:.3f}" for name in evaluation.task.logged_figures if name in result
     )
     say(f"{evaluation.task.name}: {figures}; {run.folder / 'report.html'}")
+    if result.get("grounds"):
+        show_table(*policy_page.ground_table(result["grounds"]), right=("size",), box=None)
     if "grid" in result:
         say(grid_line(result["grid"]))
     if result.get("transitions"):

@@ -54,7 +54,8 @@ class PolicyEvaluationConfig:
     grid: bool = False
     # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()
-    # also trials on slopes, stairs and Perlin noise of many sizes
+    # also trials on stairs, slopes, gaps and other ground of many sizes; task.terrain restricts the
+    # kinds
     grounds: bool = False
     # duration of those trials [s]
     short_s: float = 10.0
