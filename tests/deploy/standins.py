@@ -120,9 +120,8 @@ def toy_graph(described: BundleContract) -> bytes:
     matrix = np.zeros((observed, 2), np.float32)
     matrix[0, 0] = matrix[1, 1] = matrix[9, 0] = matrix[4, 1] = 1.0
     matrix[2, 0] = matrix[3, 1] = 0.5
-    commanded = (
-        ("Sum", ["sensed", "asked"]) if described.command_width else ("Identity", ["sensed"])
-    )
+    width = described.command_width
+    commanded = ("Sum", ["sensed", "asked"]) if width else ("Identity", ["sensed"])
     nodes = [
         helper.make_node("MatMul", ["obs", "matrix"], ["sensed"]),
         helper.make_node("ReduceSum", ["command"], ["asked"]),
