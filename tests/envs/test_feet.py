@@ -130,7 +130,7 @@ def test_stand_still_by_hand() -> None:
     assert position.grad[:, 1, 2].sum().item() == pytest.approx(30.0, abs=1e-3)
 
 
-def test_feet_swing_over_the_highest_ground_within_reach(robot: Robot) -> None:
+def test_feet_swing_over_the_highest_ground_within_reach() -> None:
     """Before a step of 5 cm at x = 0 feet rise from 0.1 m on, behind it they have reached it."""
     position = torch.tensor([[[-0.11, 0.3, 0.0], [-0.09, 0.3, 0.0], [0.2, -1.0, 0.0]]])
 
