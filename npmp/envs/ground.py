@@ -200,7 +200,8 @@ class RoughGround(Ground):
     def bind(self, env: Any) -> None:
         n = env.num_envs
         device = env.device
-        self.env, self.terrain = env, self.terrain.to(device)
+        self.env = env
+        self.terrain = self.terrain.to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
         climbs = [self.uphill and kind in CLIMBED for kind in self.terrain.kinds]
         self._climbs = torch.tensor(climbs, device=device)

@@ -121,8 +121,8 @@ def read_content(
         raise InputError(f"{file}: split= and rate_hz= need a dataset of motions")
     with hdf5.open_hdf5(file) as content:
         check_available(f"rollout in {file}", clips or [], list(content))
-        names = clips or list(content)
-        if not names or not all("setpoints" in content[name] for name in names):
+        names = list(dict.fromkeys(clips or content))
+        if not names or not all(f"{name}/setpoints" in content for name in names):
             raise InputError(
                 f"{file}: expected a dataset of motions, or a rollouts.h5 with setpoints; write it "
                 "with npmp evaluate module=... or npmp skill wander"
@@ -170,7 +170,7 @@ def of_rollouts(file: Any, names: Sequence[str]) -> Iterator[Episode]:
 
 
 def content_of(robot: str, joint_names: Sequence[str], episodes: Iterable[Episode]) -> Content:
-    """Collect episodes, those of a split together. Those without frames are left out.
+    """Collect episodes; those without frames are left out. Those of a split come one after another.
 
     Raises:
       InputError: rates that differ or are no whole number of frames per second, or no frames.
