@@ -348,7 +348,8 @@ def _write_meta(pa: Any, meta: Path, content: Content) -> None:
 def _write_card(folder: Path, content: Content) -> None:
     """Write README.md, the card for the Hub: licence, sources, names and units."""
     rows = content.rows
-    licences = sorted({row["licence"] for row in rows})
+    # a rollout's are joined
+    licences = sorted({part for row in rows for part in row["licence"].split("; ")})
     metadata = hub.licence_metadata(licences) | {
         "task_categories": ["robotics"],
         "tags": ["LeRobot", "npmp", content.robot],

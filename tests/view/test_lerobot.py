@@ -103,6 +103,18 @@ def test_the_card_names_licence_and_sources(motions: MotionSet, tmp_path: Path) 
     assert b"| action | 0 | LF_HAA.pos | rad |" in text
 
 
+def test_the_card_of_rollouts_names_every_licence(
+    motions: MotionSet, robot: Robot, tmp_path: Path
+) -> None:
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
+        file["trot"].attrs["licence"] = "Apache-2.0 (generated); CC BY-NC 4.0"
+    export_lerobot(tmp_path / "rollouts.h5", tmp_path / "out")
+    metadata, _ = hub.read_card(tmp_path / "out")
+    assert metadata["license"] == "other"
+    assert metadata["license_name"] == "apache-2.0-cc-by-nc-4.0"
+
+
 def test_statistics() -> None:
     """Of 0, 1, ..., 4: mean 2, variance 2, first decile 0.4; a constant has no deviation."""
     stats = lerobot.statistics(np.stack([np.arange(5.0), np.full(5, 7.0)], axis=1))
