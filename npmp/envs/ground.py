@@ -221,7 +221,8 @@ class RoughGround(Ground):
     def bind(self, env: Any) -> None:
         n = env.num_envs
         device = env.device
-        self.env, self.terrain = env, self.terrain.to(device)
+        self.env = env
+        self.terrain = self.terrain.to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
         facing = self.begin != "gentle"
         climbs = [facing and kind in CLIMBED for kind in self.terrain.kinds]
