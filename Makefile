@@ -9,7 +9,7 @@ SHELL := /bin/bash
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
   $(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,menagerie,wandb,ray,deploy,unitree,render,rerun,ros,warp,hub,docs
+EXTRAS ?= dev,menagerie,wandb,ray,deploy,unitree,render,rerun,lerobot,ros,warp,hub,docs
 PIP_ARGS ?=
 WORKERS ?= 2
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, printable
 from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import ranges
-from npmp.core.signals import OTHERS, Stopped, signals_noted
+from npmp.core.signals import OTHERS, Stopped, signals_noted, write_aside
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.connection import SimulatedConfig, SimulatedConnection, simulated_connection
 from npmp.deploy.contract import BundleContract
@@ -38,6 +38,7 @@ from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.simulated import check_limits
+from npmp.deploy.terrain_input import TerrainInput
 from npmp.deploy.unitree import MOTORS, STICK_COMMANDS, observe, stick_command, unitree_robot
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import NOW, Keys, Run, Verb, refuse_idle
@@ -130,7 +131,10 @@ def run(config: Deploy, run: Run) -> int:
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
             lines, reason = observe(robot, Watchdog(contract, config.safety))
-            say(*lines, f"the robot would be damped: {reason}" if reason else "no problems")
+            terrain = TerrainInput(contract)
+            terrain.connect(robot)
+            say(*lines, *terrain.take_messages())
+            say(f"the robot would be damped: {reason}" if reason else "no problems")
             return NOT_PASSED if reason else OK
         sticks = partial(stick_command, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
@@ -193,6 +197,7 @@ def _drive(
                 command=command,
                 record=logger.record,
                 stop_reason=lambda: signals[0].name if signals else "",
+                report=lambda message: write_aside(f"npmp: {printable(message)}\n"),
                 deadman=deadman,
             )
     # also after a failure
@@ -345,7 +350,7 @@ def report(ended: RunEnd, folder: Path) -> None:
     late = figures["deadlines"]["late_ms"]
     work = figures["work_us"]
     say(f"{figures['policy_s']:.1f} s of policy; ended in damping: {figures['ended']}")
-    if work["max"] > 0.0:  # only in real time
+    if work and work["max"] > 0.0:  # only in real time, and after a step
         say(
             f"{figures['deadlines']['missed']} of {figures['steps']} deadlines missed; a step "
             f"begins {late['p50']:.2f} ms late (99 %: {late['p99']:.2f}) and takes "

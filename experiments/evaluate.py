@@ -150,9 +150,9 @@ def run_module(config: Evaluate, run: Run) -> None:
         "randomization": run.chosen["randomization"],
         "actuator": config.actuator,
     }
-    if (seen := result["seen_in_training"]) and split == "validation":
+    if (overlap := result["seen_in_training"]) and split == "validation":
         warn(
-            f"warning: the module was trained on recordings of {seen} of {len(motions.motions)} "
+            f"warning: the module was trained on recordings of {overlap} of {len(motions.motions)} "
             "validation clips, so these are not held-out scores; train with npmp imitate "
             "split=train"
         )
@@ -204,6 +204,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
         f"{name} {result[name]:.3f}" for name in evaluation.task.logged_figures if name in result
     )
     say(f"{evaluation.task.name}: {figures}; {run.folder / 'report.html'}")
+    if result.get("grounds"):
+        show_table(*policy_page.ground_table(result["grounds"]), right=("size",), box=None)
     if "grid" in result:
         say(grid_line(result["grid"]))
     if result.get("transitions"):
@@ -214,12 +216,12 @@ def write_page(
     run: Run, skill: SkillModule, motions: MotionSet, result: dict[str, Any], metrics: Path
 ) -> None:
     """Write OUT/report.html. metrics: the learning curve of the module, if it exists."""
-    seen = result["seen_in_training"]
+    overlap = result["seen_in_training"]
     report.build(
         run.folder / "report.html",
         title=f"Imitation by {skill.robot}",
         subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
-        + (f"; {seen} of recordings that the module was trained on" if seen else ""),
+        + (f"; {overlap} of recordings that the module was trained on" if overlap else ""),
         motions=motions.motions,
         evaluation=result,
         rollouts=run.folder / "rollouts.h5",

@@ -81,7 +81,7 @@ def run(config: Play, run: Run) -> int:
     cast, mode = cast_of(config, run.chosen["task"])
     session = Session(cast, mode, seed=run.seed)
     run.begin()
-    player = Player(session, lambda seen: server.show(seen))
+    player = Player(session, lambda snapshot: server.show(snapshot))
     scene = Scene(cast.robot, lambda event, args: server.on_pointer(event, args))
     try:
         server = Server(player, scene, config.host, config.port)

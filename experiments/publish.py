@@ -30,11 +30,6 @@ from npmp.skills.skill_module import SkillModule
 MODULE = ("module.json", "module.safetensors")
 POLICY = ("policy.json", "policy.safetensors", *(f"module/{name}" for name in MODULE))
 DATASET = "motions.h5"
-# names of licences on the Hub; others are "other" with a name
-HUB_LICENCES = (
-    *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0"),
-    *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-nc-nd-4.0"),
-)
 UNKNOWN = "unknown"
 # in a licence's name in lower case
 NON_COMMERCIAL = re.compile(r"(?<![a-z])(by)?nc(?![a-z])|non[\s_-]*commercial|research")
@@ -265,15 +260,10 @@ def _licences(content: Content, config: Push) -> list[str]:
 
 def _metadata(kind: Kind, robot: str, licences: list[str]) -> dict[str, Any]:
     """The Hub's metadata of a card."""
-    # "CC BY-NC 4.0" is cc-by-nc-4.0, "Apache-2.0 (generated)" apache-2.0
-    name = "; ".join(licence.partition(" (")[0] for licence in licences)
-    name = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
-    licence = {"license": name}
-    if name not in HUB_LICENCES:
-        licence = {"license": "other", "license_name": name}
     purpose: dict[str, Any] = {"library_name": "npmp", "pipeline_tag": "robotics"}
     if kind.repo_type == "dataset":
         purpose = {"task_categories": ["robotics"]}
+    licence = hub.licence_metadata(licences)
     return {**licence, **purpose, "tags": ["npmp", kind.name.replace(" ", "-"), robot]}
 
 

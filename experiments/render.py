@@ -29,7 +29,7 @@ from npmp.experiments.backend import (
     policy_of,
     report_other_drives,
 )
-from npmp.experiments.command import NOW, Run, Verb
+from npmp.experiments.command import NOW, Run, Verb, refuse_idle
 from npmp.experiments.compose import compose
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
 from npmp.experiments.store import group
@@ -132,6 +132,10 @@ def run(config: Render, run: Run) -> None:
     suffix = run.folder.suffix.lower()
     if suffix == SUFFIX:
         load_rerun()
+        refuse_idle(run, "needs a film or a still, not a .rrd", "max_mb", "at", "caption", "note")
+        if config.camera != "robot":
+            why = "needs camera=robot in a .rrd"
+            refuse_idle(run, why, "fps", "size", "azimuth", "elevation", "distance")
     else:
         check_format(run.folder)
     began = time.perf_counter()
@@ -155,7 +159,8 @@ def run(config: Render, run: Run) -> None:
             progress=lambda done, count: bar.update(task, completed=done, total=count),
         )
     if suffix == SUFFIX:
-        size_bytes, quality = write_rrd(run.folder, shots[0], film), None
+        size_bytes = write_rrd(run.folder, shots[0], film)
+        quality = None
     else:
         size_bytes, quality = write(run.folder, film, max_mb=config.max_mb)
     count = len(film.pictures)

@@ -111,10 +111,10 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     if (source := policy or teacher or walker) is not None:
         own = HighLevelPolicy.load(source).contract
         inputs = own.input_settings
-        names = list(SETTINGS)
-        if (
-            teacher is not None or policy is None
-        ):  # the teacher's output is commands, for a walking policy
+        # a policy without sensors may have the task's added
+        names = list(SETTINGS) if own.extra_inputs else []
+        # the teacher's output is commands, for a walking policy
+        if teacher is not None or policy is None:
             names = [*inputs] if teacher else ["command_range"]
         inherited |= {name: inputs[name] for name in names}
         clock_s = to_plain(config.task).get("clock_s")

@@ -17,6 +17,7 @@ from npmp.experiments.backend import Simulating, module_of, motions_of
 from npmp.experiments.command import Run, Verb, provenance_of
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import say
+from npmp.skills.skill_module import SkillModule
 from npmp.view.report import skill_page
 
 
@@ -81,18 +82,21 @@ class WanderModule(_OfModule):
         ranges.above_zero(self, "seconds")
 
 
-def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | None, dict[str, Any]]:
-    """The motions of data=, and the shared arguments of both analyses."""
+def _set_up(
+    config: ModuleInfo | WanderModule, run: Run
+) -> tuple[SkillModule, MotionSet | None, dict[str, Any]]:
+    """The module, the motions of data=, and the shared arguments of both analyses."""
     robot = robots.load(config.robot)
-    _, _, like = module_of(config, run, robot)
+    _, skill, like = module_of(config, run, robot)
     setup = {"robot": robot, "num_robots": config.envs, "seed": run.seed}
     motions = motions_of(config.data, robot, split=config.split)
-    return motions, setup | {"robots_config": like, "threads": run.threads, "engine": run.engine}
+    setup |= {"robots_config": like, "threads": run.threads, "engine": run.engine}
+    return skill, motions, setup
 
 
 def run_info(config: ModuleInfo, run: Run) -> None:
     """Print the module's description, and with data= the use of its latents."""
-    motions, setup = _set_up(config, run)
+    _, motions, setup = _set_up(config, run)
     figures = {"module": Path(config.module).name} | analysis.describe(config.module)
     if config.data is not None and motions is not None:
         use = analysis.latent_use(config.module, motions, steps=config.steps, **setup)
@@ -117,7 +121,7 @@ def run_info(config: ModuleInfo, run: Run) -> None:
 
 def run_wander(config: WanderModule, run: Run) -> None:
     """Roll out robots on latents of the prior."""
-    motions, setup = _set_up(config, run)
+    skill, motions, setup = _set_up(config, run)
     trial = analysis.wander(
         config.module, motions, seconds=config.seconds, kept=config.shown, **setup
     )
@@ -135,7 +139,9 @@ def run_wander(config: WanderModule, run: Run) -> None:
     }
     if run.out is not None:
         write_json(run.out / "wander.json", figures)
-        write_motions(run.out / "rollouts.h5", robot, trial)
+        licence = "; ".join(skill.contract.training.get("licences", [])) or "unknown"
+        source = f"the prior of module {figures['module']}"
+        write_motions(run.out / "rollouts.h5", robot, trial, source=source, licence=licence)
         if config.report:
             skill_page.write(run.out / "report.html", robot, figures, trial, provenance_of(run))
     show(figures)

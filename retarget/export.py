@@ -10,6 +10,7 @@ from typing import Any
 from mocap_data.errors import InputError, check_available
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
+from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
 from npmp.robots import Robot
@@ -61,6 +62,24 @@ CONVENTIONS = {
 }
 
 
+def at_rate(
+    motion: ReferenceMotion, rate_hz: float | None, robot: Robot | None, name: str
+) -> ReferenceMotion:
+    """A motion at a frame rate; None: its own. name: of the robot.
+
+    Raises:
+      InputError: another rate without the robot's model.
+    """
+    if rate_hz is None or float(rate_hz) == motion.rate_hz:
+        return motion
+    if robot is None:
+        raise InputError(
+            f"rate_hz={rate_hz}: resampling needs the model of robot {name!r},"
+            f" which is not installed; expected the data's {motion.rate_hz:g}"
+        )
+    return resample(motion, robot, float(rate_hz))
+
+
 def export(
     folder: Path,
     kind: str,
@@ -82,13 +101,7 @@ def export(
         body_names = robot.body_names if robot is not None and kind == MJLAB else None
         motions = read_motions(data, clips=[name], body_names=body_names)
         motion = motions.motions[0]
-        if rate_hz is not None and float(rate_hz) != motion.rate_hz:
-            if robot is None:
-                raise InputError(
-                    f"rate_hz={rate_hz}: resampling needs the model of robot {motions.robot!r},"
-                    f" which is not installed; expected the data's {motion.rate_hz:g}"
-                )
-            motion = resample(motion, robot, float(rate_hz))
+        motion = at_rate(motion, rate_hz, robot, motions.robot)
         if kind == MJLAB:
             assert robot is not None  # by `robot_of_dataset`
             path = folder / f"{name}.npz"

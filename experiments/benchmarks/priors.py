@@ -156,7 +156,8 @@ def run_cell(
     data = f"data={options.data}"
     own_seed = f"seed={seed}"
     imitating = (*LEARNING, *size.imitate, *options.keys, data, own_seed, f"net.prior={prior}")
-    pilot = folder / "pilot"
+    # one for all seeds, so that their modules take as many steps
+    pilot = options.out / f"pilot_{prior}"
     run_once(imitate.main, pilot, "summary.json", *imitating, f"steps={size.pilot_steps}")
     steps = steps_within(pilot, options.cpu_s)
     run_once(imitate.main, folder / "imitate", "summary.json", *imitating, f"steps={steps}")

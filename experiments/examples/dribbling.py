@@ -86,7 +86,7 @@ class Scene(NamedTuple):
     ball: Tensor  # complex [m]
     ball_velocity: Tensor  # complex [m/s]
 
-    def seen(self, point: Tensor) -> Tensor:
+    def to_heading(self, point: Tensor) -> Tensor:
         """A complex point in the heading frame, (..., 2) [m]."""
         return torch.view_as_real((point - self.root) * self.heading.conj())
 
@@ -157,7 +157,7 @@ def plan(
     commands = []
     for t in range(c.horizon):
         first = Scene(*(part[:, :half] for part in sampled))
-        ball, goal = (first.seen(point).flatten(0, 1) for point in (first.ball, target))
+        ball, goal = (first.to_heading(point).flatten(0, 1) for point in (first.ball, target))
         scripted = dribble_command(ball, goal, script).unflatten(0, (n, half))
         planned = before[:, None, t].expand(n, c.samples - half, 3)
         command = torch.cat((scripted, planned), 1) + noise[:, :, t]

@@ -43,7 +43,7 @@ class Display:
         self.on_terminal = sys.stderr.isatty()
         self.live = Live(console=console(stderr=True), auto_refresh=False)
 
-    def shown(self) -> AbstractContextManager[object]:
+    def live_table(self) -> AbstractContextManager[object]:
         """Keeps the table in the terminal up to date."""
         return self.live if self.on_terminal else nullcontext()
 

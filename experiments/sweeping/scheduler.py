@@ -35,7 +35,7 @@ def run_jobs(sweep: Sweep, workers: Workers, first: int = 0) -> int:
     Returns: the exit code: 0 if all finished, 2 if some failed, 130 or 143 after a signal.
     """
     display = Display(sweep)
-    with display.shown():
+    with display.live_table():
         stopped = SweepRun(sweep, workers, display).run(first)
     if stopped is not None:
         warn(f"{stopped.name}: to resume: npmp sweeps resume {sweep.folder}")
@@ -73,7 +73,8 @@ class SweepRun:
             while self.running or (waiting and not stopping):
                 while waiting and not stopping and len(self.running) < workers.slots:
                     i = waiting.pop(0)
-                    jobs[i].state, jobs[i].attempts = RUNNING, jobs[i].attempts + 1
+                    jobs[i].state = RUNNING
+                    jobs[i].attempts += 1
                     self.tries[i] += 1
                     self.running[i] = time.monotonic()
                     workers.start(i, self.sweep.log(i))

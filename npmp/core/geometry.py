@@ -127,6 +127,16 @@ def yaw_matrix(yaw: Tensor) -> Tensor:
     return exp_so3(torch.stack((torch.zeros_like(yaw), torch.zeros_like(yaw), yaw), -1))
 
 
+def levelled(gradient: Tensor) -> Tensor:
+    """Smallest rotation (..., 3, 3) that turns the normal of a plane with gradient (..., 2) along x
+    and y to the z axis."""
+    steepness = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+    # about the horizontal axis across the gradient
+    across = torch.stack((-gradient[..., 1], gradient[..., 0]), -1)
+    turn = across * torch.atan(steepness) / steepness.clamp(min=1e-9)
+    return exp_so3(torch.nn.functional.pad(turn, (0, 1)))
+
+
 def angle_between(a: Tensor, b: Tensor) -> Tensor:
     """Angle of the rotation that takes a to b [rad], in [0, pi]. (..., 3, 3) twice -> (...)."""
     cosine = 0.5 * ((a * b).sum((-1, -2)) - 1.0)

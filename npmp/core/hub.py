@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from huggingface_hub import HfUri
 
 CARD = "README.md"
+# names of licences on the Hub; others are "other" with a name
+LICENCES = (
+    *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0"),
+    *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-nc-nd-4.0"),
+)
 _METADATA = re.compile(rb"---\r?\n(.*?)\r?\n---[ \t]*\r?\n(?:\r?\n)?(.*)", re.DOTALL)
 
 
@@ -79,6 +84,14 @@ def download(uri: HfUri, names: Sequence[str]) -> Path:
             f"{uri.to_uri()} lacks {', '.join(missing)}; expected the files of npmp skill push"
         )
     return folder
+
+
+def licence_metadata(licences: Sequence[str]) -> dict[str, str]:
+    """The Hub's metadata of licences: "CC BY-NC 4.0" is cc-by-nc-4.0, "Apache-2.0 (generated)"
+    apache-2.0."""
+    name = "; ".join(licences).replace(" (generated)", "")
+    name = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+    return {"license": name} if name in LICENCES else {"license": "other", "license_name": name}
 
 
 def write_card(folder: Path, metadata: Mapping[str, Any], text: bytes) -> None:

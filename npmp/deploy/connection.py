@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.core import ranges
 from npmp.deploy.contract import BundleContract
-from npmp.deploy.robot import FloatArray, RobotStopped, State
-from npmp.deploy.simulated import SimulatedRobot, check_model
+from npmp.deploy.robot import FloatArray, RobotStopped, State, TerrainReading
+from npmp.deploy.simulated import FloorCamera, SimulatedRobot, check_model
 
 # age at which a message is rejected [s] [D]
 STALE_S = 0.2
@@ -95,14 +96,32 @@ class SimulatedConnection:
     so the seed determines the run.
     """
 
-    def __init__(self, simulated: SimulatedRobot, config: SimulatedConfig, seed: int = 0):
+    def __init__(
+        self,
+        simulated: SimulatedRobot,
+        config: SimulatedConfig,
+        seed: int = 0,
+        contract: BundleContract | None = None,
+    ):
+        """contract: for the terrain sensors that its policy observes; None for none."""
         self.simulated = simulated
         self.config = config
+        self.heights = 0 if contract is None else len(contract.height_names)
+        camera = None if contract is None else contract.camera
+        self.camera = None if camera is None else FloorCamera(camera)
+        # [s]
+        self.image_period_s = 1.0 / camera["rate_hz"] if camera else math.inf
+        self.image_delay_s = camera["delay_s"] if camera else 0.0
+        # images not yet delivered, and the newest readings at the controller
+        self.images: deque[TerrainReading] = deque()
+        self.height_map: TerrainReading | None = None
+        self.image: TerrainReading | None = None
         command_rng, state_rng = np.random.default_rng(seed).spawn(2)
         self.commands = LossyChannel(config, command_rng)
         self.states = LossyChannel(config, state_rng)
         self.start = time.monotonic()
         self.ticks = 0
+        self.next_image_s = 0.0
         # newest state at the controller, and whether the robot had stopped then
         self.arrived: tuple[State, bool] | None = None
         # arrival of the last valid command [s]
@@ -138,6 +157,18 @@ class SimulatedConnection:
             raise RobotStopped(f"the simulated robot damped itself: {reason}")
         return state
 
+    def read_heights(self) -> TerrainReading | None:
+        """Of the flat floor, without noise."""
+        reading = self.height_map
+        self.height_map = None
+        return reading
+
+    def read_depths(self) -> TerrainReading | None:
+        """Of the flat floor, without noise, at the camera's rate and delay."""
+        reading = self.image
+        self.image = None
+        return reading
+
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         self.commands.send((target, kp, kd, duration_s), self.now())
 
@@ -165,9 +196,26 @@ class SimulatedConnection:
         self.most_torque_share = max(self.most_torque_share, float(torque_share.max()))
         if self.stopped is None:
             self.least_upright = min(self.least_upright, float(data.xmat[1, 8]))
-        self.states.send((self.simulated.sense(now), self.stopped is not None), now)
-        for arrived in self.states.receive(now):
-            self.arrived = arrived
+        message = (self.simulated.sense(now), self.stopped is not None, *self._terrain(now))
+        self.states.send(message, now)
+        for state, stopped, heights, image in self.states.receive(now):
+            self.arrived = state, stopped
+            self.height_map = heights
+            self.image = image or self.image
+
+    def _terrain(self, now: float) -> tuple[TerrainReading | None, TerrainReading | None]:
+        """The height map, and the image that the camera delivers in this physics step."""
+        data = self.simulated.data
+        heights = None
+        if self.heights:
+            height = self.simulated.robot.home_qpos[2] - data.xpos[1, 2]
+            heights = TerrainReading(now, np.full(self.heights, height))
+        if self.camera is not None and now >= self.next_image_s:
+            self.next_image_s = now + self.image_period_s
+            self.images.append(TerrainReading(now, self.camera.depths(data)))
+        if self.images and now - self.images[0].time_s >= self.image_delay_s:
+            return heights, self.images.popleft()
+        return heights, None
 
     def _damp(self, now: float, reason: str) -> None:
         if self.stopped is None:
@@ -208,4 +256,4 @@ def simulated_connection(
             f"sim.deadman_ms={config.deadman_ms:g}: must be above two physics steps, {least:g} [ms]"
         )
     simulated = SimulatedRobot(robot, accelerometer=contract.accelerometer)
-    return SimulatedConnection(simulated, config, seed)
+    return SimulatedConnection(simulated, config, seed, contract)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 # recurrent inputs of the graph; the outputs are NAME_next
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")
 CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
+# lowest and highest height of the ground in training [m], as `npmp.tasks.inputs` has it
+HEIGHT_RANGE = (-0.5, 0.5)
+# ground_FOOT_X_Y_m: X ahead and Y left of a foot [m]
+HEIGHT_NAME = re.compile(r"ground_.+_([+-]\d+\.\d+)_([+-]\d+\.\d+)_m")
 # Bounds for every robot [D]
 # lowest control rate and highest physics rate [Hz]
 RATES_HZ = (10.0, 1e5)
@@ -35,8 +40,22 @@ MAX_DAMPING_S = 1.0
 MAX_SPEED = 10.0
 # largest absolute value of other commands, in their units
 MAX_COMMAND = 100.0
+# largest absolute number of a camera, in its units
+MAX_CAMERA = 1000.0
 # units by the last part of a command's name
 UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
+
+
+# shapes of the numbers of a camera, as `npmp.envs.camera.CameraConfig` has them
+CAMERA: dict[str, tuple[int, ...]] = {
+    "size": (2,),
+    "range_m": (2,),
+    "fov_deg": (2,),
+    "place_m": (3,),
+    "pitch_deg": (),
+    "rate_hz": (),
+    "delay_s": (),
+}
 
 
 def observation_layout(joints: int) -> list[tuple[str, int, str, str]]:
@@ -261,15 +280,42 @@ class BundleContract:
         if len(self.imu_position) != 3:
             raise ValueError(f"imu_position={self.imu_position}: expected three numbers")
         clock = [] if self.clock_s is None else CLOCK
-        first = self.extra_inputs[: len(clock)]
-        rest = self.extra_inputs[len(clock) :]
-        heights = [name for name in rest if name.startswith("ground_")]
-        depths = rest[len(heights) :]
-        valid = first == clock and rest[: len(heights)] == heights
-        valid &= all(name.startswith("depth_") for name in depths)
-        valid &= len(depths) == len(self.level_depths_m) and bool(depths) == bool(self.camera)
+        valid = self.extra_inputs == [*clock, *self.height_names, *self.depth_names]
+        valid &= all(HEIGHT_NAME.fullmatch(name) for name in self.height_names)
         if not valid or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
             raise ValueError("extra_inputs or clock_s: not supported by this version of npmp")
+        low, high = HEIGHT_RANGE
+        if not low <= self.level_m <= high:
+            raise ValueError(f"level_m={self.level_m:g}: must be from {low:g} to {high:g} [m]")
+        self._check_camera()
+
+    def _check_camera(self) -> None:
+        """Raises ValueError for a camera that does not fit the depths that the policy observes."""
+        depths = self.depth_names
+        if not depths and self.camera is None and not self.level_depths_m:
+            return
+        for name, width in CAMERA.items():
+            values = np.asarray((self.camera or {}).get(name))
+            if values.shape != width or values.dtype.kind not in ("i" if name == "size" else "if"):
+                raise ValueError(f"camera.{name}={values!s:.40}: expected numbers {width}")
+            if not (np.abs(values) <= MAX_CAMERA).all():
+                raise ValueError(f"camera.{name}={values}: must be within +-{MAX_CAMERA:g}")
+
+        camera = self.camera or {}
+        columns, rows = camera["size"]
+        near, far = camera["range_m"]
+        expected = [f"depth_{row}_{column}_m" for row in range(rows) for column in range(columns)]
+        if depths != expected or not depths or len(depths) != len(self.level_depths_m):
+            raise ValueError(
+                f"extra_inputs: {len(depths)} depths and {len(self.level_depths_m)} "
+                f"level_depths_m, expected {columns} x {rows} as of camera.size"
+            )
+        if not 0.0 < near < far:
+            raise ValueError(f"camera.range_m={[near, far]}: expected [nearest, farthest], above 0")
+        if not (camera["rate_hz"] > 0.0 and camera["delay_s"] >= 0.0):
+            raise ValueError("camera: rate_hz must be above 0, delay_s at least 0")
+        if not all(near - 1e-3 <= depth <= far + 1e-3 for depth in self.level_depths_m):
+            raise ValueError(f"level_depths_m: must be within camera.range_m={[near, far]}")
 
     @property
     def joint_names(self) -> list[str]:
@@ -278,6 +324,16 @@ class BundleContract:
     @property
     def command_names(self) -> list[str]:
         return [command.name for command in self.commands]
+
+    @property
+    def height_names(self) -> list[str]:
+        """The heights of the ground among the extra inputs."""
+        return [name for name in self.extra_inputs if name.startswith("ground_")]
+
+    @property
+    def depth_names(self) -> list[str]:
+        """The depths of the camera among the extra inputs."""
+        return [name for name in self.extra_inputs if name.startswith("depth_")]
 
     @property
     def command_width(self) -> int:

@@ -24,7 +24,15 @@ from npmp.deploy.contract import BundleContract
 from npmp.deploy.deadman import Deadman
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
-from npmp.deploy.safety import SafetyConfig, Watchdog, clip_command, ramp_command, safe_drive
+from npmp.deploy.safety import (
+    SafetyConfig,
+    Watchdog,
+    clip_command,
+    ramp_command,
+    safe_drive,
+    slow_command,
+)
+from npmp.deploy.terrain_input import TerrainInput
 
 TIME_IS_OVER = "the time is over"
 # time after `stand_s` in which the joints must reach the home pose [s] [D]
@@ -75,7 +83,8 @@ class ActingPolicy(Protocol):
 
     def reset(self) -> None: ...
 
-    def act(self, readings: Readings, command: FloatArray) -> FloatArray: ...
+    def act(self, readings: Readings, command: FloatArray) -> FloatArray:
+        """command: (c + t,), then the heights and depths of the terrain."""
 
 
 class Output(NamedTuple):
@@ -119,6 +128,7 @@ class Controller:
         self.config = config
         self.watchdog = Watchdog(contract, safety)
         self.limits = self.watchdog.limits
+        self.terrain = TerrainInput(contract)
         self.dt = 1.0 / contract.control_rate_hz
         self.home = contract.home_pose
         self.mode = ControlMode.PASSIVE
@@ -134,6 +144,8 @@ class Controller:
         self.start_pose = self.home
         self.target = self.home
         self.history: list[tuple[float, ControlMode, str]] = []
+        # times [s] and messages on terrain sensors
+        self.messages: list[tuple[float, str]] = []
 
     def _zero_command(self) -> FloatArray:
         return clip_command(np.zeros(len(self.contract.commands)), self.limits)
@@ -197,6 +209,7 @@ class Controller:
             self.start_pose = self.state.joint_pos
         if mode is ControlMode.POLICY:
             self.policy.reset()
+            self.terrain.reset()
             self.command = self._zero_command()
 
     def _is_standing(self, now: float) -> bool:
@@ -214,15 +227,22 @@ class Controller:
                 share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
                 proposed = self.start_pose + share * (self.home - self.start_pose)
             elif self.mode is ControlMode.POLICY and (state := self.state) is not None:
-                self.command = ramp_command(self.command, self.requested, self.limits, self.dt)
-                readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
-                proposed = self.policy.act(readings, self.command)
+                proposed = self._act(now, state)
             self.target, _ = self.safe(proposed)
         except Exception as error:  # onnxruntime's are RuntimeErrors
             message = str(error) if isinstance(error, ValueError) else repr(error)
             self.transition(now, f"the policy or its command: {message}")
             proposed = self.target
         return Output(self.mode, self.target, proposed, self.command)
+
+    def _act(self, now: float, state: State) -> FloatArray:
+        """The policy's target (nu,) at a state; ramps the command."""
+        terrain = self.terrain.observe(now, state.joint_pos)
+        slow = self.terrain.slow
+        requested = slow_command(self.requested, self.limits) if slow else self.requested
+        self.command = ramp_command(self.command, requested, self.limits, self.dt)
+        readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
+        return self.policy.act(readings, np.concatenate((self.command, terrain)))
 
     def safe(self, proposed: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Target and kd, (nu,) each, within the limits at the newest state. Raises ValueError as
@@ -278,6 +298,7 @@ def drive(
     command: Callable[[float], FloatArray],
     record: Callable[[ControlStep], None],
     stop_reason: Callable[[], str] = str,
+    report: Callable[[str], None] = lambda message: None,
     deadman: Deadman | None = None,
 ) -> BaseException | None:
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or by `stop_reason`.
@@ -289,14 +310,15 @@ def drive(
 
     Args:
       command: (c,) at a time since the start [s]. record: called with every control step.
-        stop_reason: why to end the run, "" to go on. deadman: damps the robot if the loop falls
-        silent; released once the robot is damped.
+        stop_reason: why to end the run, "" to go on. report: called with messages on terrain
+        sensors; must not block. deadman: damps the robot if the loop falls silent; released once
+        the robot is damped.
 
     Returns: the first exception, None for none. Exceptions of the robot's driver damp the robot by
-      those of its methods that still work; exceptions of `command`, `record` and `stop_reason` damp
-      it as well.
+      those of its methods that still work; exceptions of `command`, `record`, `stop_reason` and
+      `report` damp it as well.
     """
-    loop = _Loop(robot, controller, seconds, clock, command, record, stop_reason, deadman)
+    loop = _Loop(robot, controller, seconds, clock, command, record, stop_reason, report, deadman)
     config = controller.config
     writes = config.writes
     dt = controller.dt
@@ -348,12 +370,14 @@ class _Loop:
     command: Callable[[float], FloatArray]
     record: Callable[[ControlStep], None]
     stop_reason: Callable[[], str]
+    report: Callable[[str], None]
     deadman: Deadman | None = None
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.start = self.clock.now()
         self.output: Output | None = None
+        self.controller.terrain.connect(self.robot)
 
     def tick(
         self, now: float, late: float, missed: int, *, step_begins: bool, step_ends: float
@@ -363,7 +387,7 @@ class _Loop:
         clock = self.clock
         # before it reads the deadman's own commands as another program's
         taken_over = "" if controller.mode is ControlMode.PASSIVE else self.beat()
-        state, stopped = self.read()
+        state, stopped = self.read(terrain=step_begins)
         stopped = taken_over or stopped
         acted = controller.mode is ControlMode.POLICY and now - controller.began >= self.seconds
         finished = TIME_IS_OVER if acted else self.stop_reason()
@@ -381,11 +405,16 @@ class _Loop:
             work = clock.now() - now
             step = ControlStep(now, late, work, controller.state, controller.requested, self.output)
             self.record(step)
+            for message in controller.terrain.take_messages():
+                controller.messages.append((now, message))
+                self.report(message)
 
-    def read(self) -> tuple[State | None, str]:
+    def read(self, *, terrain: bool) -> tuple[State | None, str]:
         """A copy of the newest state, as the driver may reuse its arrays, and why the robot cannot
-        go on."""
+        go on. terrain: whether to read the terrain sensors as well."""
         try:
+            if terrain:
+                self.controller.terrain.poll(self.robot)
             state = self.robot.read()
             if state is None:
                 return None, ""

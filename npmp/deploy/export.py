@@ -140,7 +140,8 @@ def contract_of(
     for name, pair in zip(own.command, own.command_range, strict=True):
         unit = UNITS.get(name.rpartition("_")[2], "")
         commands.append(Command(name, unit, list(pair), MEANINGS.get(name, "")))
-    high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
+    high = policy.net.config.lstm_width
+    low = skill.decoder.lstm_width
     return BundleContract(
         robot=module.robot,
         model_sha256=module.model_sha256,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError, importing
 from mocap_data.input_files import reading
-from npmp.deploy.contract import GRAVITY, MEMORY, BundleContract
+from npmp.deploy.contract import CLOCK, GRAVITY, MEMORY, BundleContract
 from npmp.deploy.graph import check_graph
 from npmp.deploy.robot import FloatArray
 
@@ -80,16 +80,23 @@ class OnnxPolicy:
         """One control step. The setpoint that the policy observes is its last target.
 
         Args:
-          command: (c,) in the task's units, or (c + e,) with the extra inputs; not clipped here.
-            By default the clock follows the steps since `reset`, and the ground is level.
+          command: (c,) in the task's units; (c + t,) with the terrain's heights and depths; or
+            (c + e,) with all extra inputs. Not clipped here. By default the clock follows the
+            steps since `reset`, and the ground is level.
 
         Returns: joint targets (nu,) [rad], home pose plus action, not clipped.
 
         Raises:
           ValueError: for a wrong width or a value that is not finite; the state is then unchanged.
         """
-        if self.contract.extra_inputs and np.shape(command) == (len(self.contract.commands),):
-            command = np.concatenate((np.asarray(command, np.float64), self._extra_inputs()))
+        extra = self._extra_inputs()
+        count = len(self.contract.commands)
+        clock = 0 if self.contract.clock_s is None else len(CLOCK)
+        if np.shape(command) == (count,):
+            command = np.concatenate((np.asarray(command, np.float64), extra))
+        elif clock and np.shape(command) == (count + len(extra) - clock,):
+            values = np.asarray(command, np.float64)
+            command = np.concatenate((values[:count], extra[:clock], values[count:]))
         self._target, self._memory = self.step(readings, command, self._target, self._memory)
         self._steps += 1
         return self._target.copy()

@@ -310,10 +310,10 @@ def _observations(value: Any, where: str) -> tuple[dict[str, Any], dict[str, Any
             raise InputError(
                 f"{where}: observations.{name}={entry!s:.80}: expected keys {', '.join(TERM_KEYS)}"
             )
-    known = [*OBSERVATIONS, *ALIASES]
-    if unknown := [name for name in terms if name not in known]:
+    available = [*OBSERVATIONS, *ALIASES]
+    if unknown := [name for name in terms if name not in available]:
         raise InputError(
-            f"{where}: observations.{unknown[0]}: not known to npmp; available: {', '.join(known)}"
+            f"{where}: observations.{unknown[0]}: unknown; available: {', '.join(available)}"
         )
     switches = {name: bool(value[name]) for name in SWITCHES if name in value}
     lengths = {_history_length(name, entry, where) for name, entry in terms.items()}

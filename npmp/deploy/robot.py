@@ -42,12 +42,25 @@ class State(NamedTuple):
     temperature: FloatArray | None = None
 
 
+class TerrainReading(NamedTuple):
+    """A reading of a height map or a depth camera, as measured: NaN where there is no reading."""
+
+    # measurement time, on the controller's clock (time.monotonic)
+    time_s: float
+    # (t,) [m] in the order of the bundle's extra inputs
+    values: FloatArray
+
+
 class RobotStopped(Exception):
     """The robot has stopped by itself and accepts no more targets; the message is the reason."""
 
 
 class RobotInterface(Protocol):
     """A real or simulated robot. No method may block.
+
+    It may also have the methods `read_heights` and `read_depths`, which return the newest
+    `TerrainReading` of a height map and of a depth camera, None for no new one. Without them a
+    policy observes level ground.
 
     Its class may also have a static method `damper(contract)`, which a second process calls
     (`npmp.deploy.deadman`): it opens another connection to the robot, sends nothing, and returns a

@@ -251,6 +251,7 @@ def summary(log: DeployLog, controller: Controller) -> dict[str, Any]:
         "source": log.source,
         "ended": controller.reason,
         "modes": [[at - start, mode.name.lower(), why] for at, mode, why in controller.history],
+        "terrain": [[at - start, message] for at, message in controller.messages],
         "policy_s": float(acting.sum() / log.rate_hz),
         "steps": len(late),
         "deadlines": {

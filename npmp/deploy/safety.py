@@ -5,7 +5,7 @@ They run in the controller, in addition to the robot's own protection:
 - `safe_drive`: limits targets so that the drive's torque stays below a share of its limit and the
   joint within its range.
 - `clip_command`, `ramp_command`: keep commands in the range of training, and velocity commands
-  continuous.
+  continuous; `slow_command`: limits velocity commands without terrain readings.
 - `Watchdog.trip`: all conditions that damp the robot.
 
 Units: rad, rad/s, Nm, s, degrees Celsius. Arrays (nu,) in the order of the bundle's joints.
@@ -42,6 +42,9 @@ JUMP_S = 0.002
 WARMER = 15.0
 # time of this rise [s] [D]
 WARMER_S = 5.0
+# largest velocity command without terrain readings, relative to its range: without its map
+# anymal_b_trot survives 10 s of stairs of 0.1 m in 0.69 of trials at 0.3 m/s, in 0.56 at 0.5 m/s
+BLIND_SHARE = 0.25
 # time between two samples of the temperature [s] [D]
 WARMTH_EVERY_S = 0.5
 # multiple of a joint's velocity or torque limit that trips at once [D]
@@ -169,6 +172,13 @@ def ramp_command(
     """The command (c,) after a control step of dt [s] towards the requested one."""
     step = limits.command_rate * dt
     return command + np.clip(requested - command, -step, step)
+
+
+def slow_command(command: FloatArray, limits: Limits) -> FloatArray:
+    """A command (c,) for walking without terrain readings: velocities are at most `BLIND_SHARE` of
+    their range."""
+    share = np.where(np.isfinite(limits.command_rate), BLIND_SHARE, 1.0)
+    return np.clip(np.clip(command, *(share * limits.command)), *limits.command)
 
 
 class Watchdog:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -150,6 +153,34 @@ class SimulatedRobot:
             accelerometer=to_root @ change / period + GRAVITY * up,
             up=up,
         )
+
+
+class FloorCamera:
+    """A bundle's depth camera over the flat floor, without noise."""
+
+    def __init__(self, camera: Mapping[str, Any]):
+        """camera: of the contract."""
+        self.place = np.array(camera["place_m"], np.float64)
+        self.range_m = camera["range_m"]
+        tangents = np.tan(np.radians(camera["fov_deg"]) / 2.0)
+        left, up = (
+            tangent * np.linspace(1.0 - 1.0 / count, 1.0 / count - 1.0, count)
+            for count, tangent in zip(camera["size"], tangents)
+        )
+        up, left = (part.ravel() for part in np.meshgrid(up, left, indexing="ij"))
+        pitch = math.radians(camera["pitch_deg"])
+        cos = math.cos(pitch)
+        sin = math.sin(pitch)
+        # (pixels, 3) in the root frame, 1 along the optical axis
+        self.rays = np.stack((cos + up * sin, left, up * cos - sin), -1)
+
+    def depths(self, data: mujoco.MjData) -> FloatArray:
+        """Depths (pixels,) along the optical axis [m], from the top left."""
+        rotation = data.xmat[1].reshape(3, 3)
+        height = data.xpos[1, 2] + rotation[2] @ self.place
+        down = -self.rays @ rotation[2]
+        depth = height / np.where(down > 0.0, down, math.nan)
+        return np.clip(np.nan_to_num(depth, nan=math.inf), *self.range_m)
 
 
 def check_model(contract: BundleContract, robot: Robot) -> None:

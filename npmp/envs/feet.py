@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from mocap_data.ground_profile import GroundProfile
 from npmp.core import geometry, ranges
+from npmp.core.host_waits import constant
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 from npmp.robots.model import hinges_to, in_world, posed
@@ -19,9 +22,13 @@ from npmp.robots.model import hinges_to, in_world, posed
 SOFT_M = 0.01
 # mean speed of the feet above which a robot must lift them [m/s]
 WALKING_MPS = 0.15
+# distance over which a swinging foot rises onto a step [m]
+SWING_REACH_M = 0.1
+# a point and eight directions around it
+AROUND = ((0.0, 0.0), *((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8)))
 # time in which a standing robot puts down a raised foot [s]
 LANDING_S = 0.1
-# height of the ground at positions (B, ..., 3) [m]
+# height of the ground at positions (B, ..., 2 or 3) [m]
 GroundHeight = Callable[[Tensor], Tensor]
 
 
@@ -157,6 +164,8 @@ def stepping(
 ) -> Tensor:
     """The loss on the feet (B,) over H control steps, states (H, B, ...) dt [s] apart.
 
+    Feet swing over the highest ground within `SWING_REACH_M`, so that they rise before a step.
+
     Args:
       ground: its height [m] at positions (B, ..., 3); None: flat, at 0.
     """
@@ -165,8 +174,12 @@ def stepping(
     weighs = c.drag_weight or c.press_weight or c.lift_weight
     if not weighs or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
-    position, height = _soles(feet, states, ground)
-    dragged = dragging(position[:-1], position[1:], height, free, dt)
+    position, middle = _soles(feet, states)
+    height = _above(middle, feet.radius, ground)
+    clearance = height
+    if ground is not None:
+        clearance = _above(middle, feet.radius, partial(highest, ground=ground))
+    dragged = dragging(position[:-1], position[1:], clearance, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     # the worst foot, as a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
@@ -175,8 +188,15 @@ def stepping(
         # distance of the feet, not of the root, which does not move while a robot turns
         moved = (position[-1] - position[0])[..., :2].mean(-2)
         travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
-        loss = loss + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
+        loss = loss + c.lift_weight * unlifted(clearance, travelled, free, dt * len(height))
     return loss
+
+
+def highest(position: Tensor, *, ground: GroundHeight) -> Tensor:
+    """The highest ground within `SWING_REACH_M` of positions (B, ..., 3), (B, ...) [m]: at the
+    position and in eight directions."""
+    offsets = SWING_REACH_M * constant(AROUND, position.device)
+    return ground(position[..., None, :2] + offsets).amax(-1)
 
 
 def stand_still(
@@ -189,19 +209,24 @@ def stand_still(
     Args:
       states: (H, B, ...) dt [s] apart. ground: as of `stepping`.
     """
-    position, height = _soles(feet, states, ground)
+    position, middle = _soles(feet, states)
+    height = _above(middle, feet.radius, ground)
     # the norm has no gradient at zero
     speed = torch.sqrt((position[1:] - position[:-1]).square().sum(-1) + 1e-10) / dt
     raised = torch.relu(height.amin(-1))
     return (speed.mean(-1) + raised / LANDING_S).mean(-1)
 
 
-def _soles(feet: Feet, states: RobotState, ground: GroundHeight | None) -> tuple[Tensor, Tensor]:
-    """Centres of the feet's points (H, B, F, K, 3), and their height above the ground half-way
-    between control steps (H - 1, B, F, K) [m]."""
+def _soles(feet: Feet, states: RobotState) -> tuple[Tensor, Tensor]:
+    """Centres of the feet's points (H, B, F, K, 3), and half-way between control steps (H - 1, B,
+    F, K, 3) [m]."""
     position = feet(states.root_pos, states.root_rot, states.joint_pos)
-    middle = 0.5 * (position[1:] + position[:-1])
-    height = middle[..., 2] - feet.radius
+    return position, 0.5 * (position[1:] + position[:-1])
+
+
+def _above(centers: Tensor, radius: float, ground: GroundHeight | None) -> Tensor:
+    """Height of spheres at (H, B, F, K, 3) above the ground, (H, B, F, K) [m]."""
+    height = centers[..., 2] - radius
     if ground is not None:
-        height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
-    return position, height
+        height = height - ground(centers.transpose(0, 1)).transpose(0, 1)
+    return height

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, ClassVar
 
 import mujoco
@@ -18,10 +19,20 @@ from torch import Tensor
 from npmp.core import geometry, ranges
 from npmp.core.host_waits import constant, rows_of
 from npmp.envs.state import RobotState
-from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
+from npmp.sim.terrain import (
+    CLIMBED,
+    PERIOD_M,
+    Terrain,
+    TerrainConfig,
+    TerrainLimits,
+    check_kind,
+    kinds_of,
+)
 
-# starts on rough ground: at its gentlest points, or at the foot of a climb
-STARTS = ("gentle", "uphill")
+# starts on rough ground: at its gentlest points, or at the foot or the top of a climb
+STARTS = ("gentle", "uphill", "downhill")
+# levels of a curriculum
+ROWS = 8
 # the critic's height samples, forwards of the robot [m]
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 # the critic's height samples, to the left of the robot [m]
@@ -42,12 +53,13 @@ class GroundConfig:
     terrain_level: float = 1.0
     # height of Perlin noise, from the lowest to the highest point [m]
     terrain_height: float = 0.3
-    # curriculum over 8 levels; the highest is `terrain_level`
+    # curriculum over 8 levels, each kind for an equal share of the robots; the highest level is
+    # `terrain_level`
     terrain_curriculum: bool = False
     # number of fields over which robots are distributed
     terrain_fields: int = 128
     terrain_seed: int = 0
-    # where episodes start: gentle, or uphill (before slopes and stairs)
+    # where episodes start: gentle, or uphill or downhill (facing slopes, stairs and platforms)
     terrain_starts: str = "gentle"
     # sizes of the other kinds at level 1
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
@@ -56,9 +68,10 @@ class GroundConfig:
         ranges.one_of(self, "terrain_starts", STARTS)
         check_kind(self.terrain)
         climbs = {*CLIMBED, "mixed"} & set(self.terrain.split("+"))
-        if self.terrain_starts == "uphill" and not climbs:
+        if self.terrain_starts != "gentle" and not climbs:
             raise ValueError(
-                f"terrain_starts=uphill: needs slopes or stairs, got terrain={self.terrain}"
+                f"terrain_starts={self.terrain_starts}: needs {', '.join(CLIMBED)} or mixed, got "
+                f"terrain={self.terrain}"
             )
         try:
             self.fields()
@@ -66,13 +79,15 @@ class GroundConfig:
             raise ValueError(f"terrain_{error}") from error
 
     def fields(self) -> TerrainConfig:
-        """The terrain's own settings; those of Perlin noise where the ground is flat."""
+        """The terrain's own settings; those of Perlin noise where the ground is flat. A curriculum
+        has every kind at each of its levels."""
+        rows = max(1, min(ROWS, self.terrain_fields // len(kinds_of(self.terrain))))
         return TerrainConfig(
             "perlin" if self.terrain == "flat" else self.terrain,
             self.terrain_level,
             self.terrain_height,
             self.terrain_fields,
-            min(8, self.terrain_fields) if self.terrain_curriculum else 1,
+            rows if self.terrain_curriculum else 1,
             self.terrain_seed,
             self.terrain_limits,
         )
@@ -146,6 +161,11 @@ class Ground:
         """
         return patch[:, :0]
 
+    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
+        """Gradient (B, 2) along x and y of the plane through the ground at `ABOUT_FEET` of all
+        feet, by least squares; the patch as of `about_feet`."""
+        return torch.zeros_like(state.root_pos[:, :2])
+
     def figures(self) -> dict[str, float]:
         """Figures for the logs of a training run."""
         return {}
@@ -167,10 +187,11 @@ class Ground:
 class RoughGround(Ground):
     """A terrain, and which of its fields each robot is on.
 
-    Without a curriculum each episode is on a random field. With a curriculum the field has the
-    robot's level, `row`, as in legged_gym (Rudin et al. 2021). A robot moves up if the last episode
-    did not fail and covered at least half of the commanded distance, otherwise down; from the top
-    it moves to a random level.
+    Without a curriculum each episode is on a random field. With a curriculum, as in legged_gym
+    (Rudin et al. 2021), a robot stays on one kind of ground, and its field has the robot's level,
+    `row`; at first robots are spread over all levels. It moves up if the last episode did not fail
+    and covered at least half of the commanded distance, otherwise down; from the top it moves to a
+    random level.
 
     `field`, `row`: (n,) long. `moved`: (n, 2) [m] whole periods by which a robot was moved since
     the start of its episode.
@@ -187,11 +208,11 @@ class RoughGround(Ground):
         "failed": "failed",
     }
 
-    def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
-        """uphill: start on slopes and stairs at `Terrain.foot`, facing up; otherwise at a gentle
-        position, in any heading."""
+    def __init__(self, terrain: Terrain, *, starts: str = "gentle", curriculum: bool = False):
+        """starts: one of `STARTS`. Those at `Terrain.before_climb` face along x; gentle ones, and
+        all on kinds without climbs, have any heading."""
         self.terrain = terrain
-        self.uphill = uphill
+        self.begin = starts
         self.curriculum = curriculum
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
@@ -200,14 +221,22 @@ class RoughGround(Ground):
     def bind(self, env: Any) -> None:
         n = env.num_envs
         device = env.device
-        self.env, self.terrain = env, self.terrain.to(device)
+        self.env = env
+        self.terrain = self.terrain.to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
-        climbs = [self.uphill and kind in CLIMBED for kind in self.terrain.kinds]
+        facing = self.begin != "gentle"
+        climbs = [facing and kind in CLIMBED for kind in self.terrain.kinds]
         self._climbs = torch.tensor(climbs, device=device)
         self._rows = len(self.terrain.first) - 1
+        # fields in blocks of one kind, and each robot's kind under a curriculum
+        self._by_kind = torch.argsort(self.terrain.column, stable=True)
+        self._kinds = kinds_of(self.terrain.config.kind)
+        self._column = torch.arange(n, device=device) * len(self._kinds) // n
         self._grid = AROUND.to(device)
         self._about_feet = ABOUT_FEET.to(device)
-        self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
+        self.field = torch.zeros(n, dtype=torch.long, device=device)
+        # spread over all levels: a run has few episodes per robot
+        self.row = torch.arange(n, device=device) % self._rows
         self.moved = torch.zeros(n, 2, device=device)
         # current episode: commanded distance, distance along the command, and failure
         self.commanded_m = torch.zeros(n, device=device)
@@ -221,19 +250,20 @@ class RoughGround(Ground):
         draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
         fields = len(self.terrain.starts)
         if self.spread:
-            field = ids * fields // self.env.num_envs
+            field = self._by_kind[ids * fields // self.env.num_envs]
+        elif self.curriculum:
+            self._promote(ids, draw[3])
+            field = self._of_kind_and_level(ids, draw[0])
         else:
-            if self._rows > 1:
-                self._promote(ids, draw[3])
-            low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
-            field = low + (draw[0] * (high - low)).long()
+            field = (draw[0] * fields).long()
         spot = (draw[1] * self.terrain.starts.shape[1]).long()
         position = self.terrain.starts[field, spot]
         yaw = 2.0 * math.pi * draw[2]
-        if self.uphill:
-            up = self._climbs[field]
-            position = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), position)
-            yaw = torch.where(up, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)
+        if self.begin != "gentle":
+            climbs = self._climbs[field]
+            before = self.terrain.before_climb(field, draw[1:3], down=self.begin == "downhill")
+            position = torch.where(climbs.unsqueeze(-1), before, position)
+            yaw = torch.where(climbs, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)
         self.env.robots.carry(ids, position, geometry.yaw_matrix(yaw))
         lift = torch.zeros(len(ids), 3, device=position.device)
         lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
@@ -243,6 +273,14 @@ class RoughGround(Ground):
         self.commanded_m = self.commanded_m.index_fill(0, ids, 0.0)
         self.travelled_m = self.travelled_m.index_fill(0, ids, 0.0)
         self.failed = self.failed.index_fill(0, ids, False)
+
+    def _of_kind_and_level(self, ids: Tensor, uniform: Tensor) -> Tensor:
+        """Random fields (k,) of the kind and level of robots ids (k,). uniform: (k,) in [0, 1)."""
+        low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
+        kinds = len(self._kinds)
+        column = self._column[ids]
+        count = (high - low - column + kinds - 1) // kinds
+        return low + column + kinds * (uniform * count).long()
 
     def _promote(self, ids: Tensor, uniform: Tensor) -> None:
         """Update the levels of robots ids (k,) whose episode ended. uniform: (k,) in [0, 1)."""
@@ -324,13 +362,34 @@ class RoughGround(Ground):
 
     @torch.no_grad()
     def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        points = points_around(state, self._about_feet, feet)
+        points = self._points_about_feet(state)
         return self.above(points, patch).transpose(-1, -2).flatten(-2)
 
+    @torch.no_grad()
+    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
+        points = self._points_about_feet(state)
+        height = self.above(points, patch).flatten(1).unsqueeze(-1)
+        offset = points.flatten(1, 2)
+        offset = offset - offset.mean(1, keepdim=True)
+        across = offset.transpose(-1, -2)
+        return torch.linalg.solve(across @ offset, across @ height).squeeze(-1)
+
+    def _points_about_feet(self, state: RobotState) -> Tensor:
+        """Positions of `ABOUT_FEET`, (B, F, 5, 2) [m]."""
+        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
+        return points_around(state, self._about_feet, feet)
+
     def figures(self) -> dict[str, float]:
-        """With a curriculum `terrain_level`, the mean level of the robots' fields."""
-        return {"terrain_level": self._levels[self.field].mean().item()} if self.curriculum else {}
+        """With a curriculum `terrain_level`, the mean level of the robots' fields, and with several
+        kinds that of each, `terrain_level_KIND`."""
+        if not self.curriculum:
+            return {}
+        levels = self._levels[self.field].tolist()
+        of_kind: dict[str, list[float]] = {}
+        for column, level in zip(self._column.tolist(), levels, strict=True):
+            of_kind.setdefault(f"terrain_level_{self._kinds[column]}", []).append(level)
+        means = {key: fmean(values) for key, values in of_kind.items()}
+        return {"terrain_level": fmean(levels), **(means if len(means) > 1 else {})}
 
     def describe(self, i: int) -> dict[str, Any]:
         return {"field": int(self.field[i])}
@@ -358,9 +417,7 @@ def make_ground(config: Ground | GroundConfig) -> Ground:
     if config.terrain == "flat":
         return Ground()
     return RoughGround(
-        Terrain(config.fields()),
-        uphill=config.terrain_starts == "uphill",
-        curriculum=config.terrain_curriculum,
+        Terrain(config.fields()), starts=config.terrain_starts, curriculum=config.terrain_curriculum
     )
 
 

@@ -307,7 +307,8 @@ class ImageCamera(DepthCamera):
         ]
         first = poses[:, 1, 0].isnan()
         new = first | (torch.linalg.vector_norm(cameras[0] - cameras[1], dim=-1) >= BASE_M)
-        views[first], poses[first] = image[first, None], pose[first, None]
+        views[first] = image[first, None]
+        poses[first] = pose[first, None]
         views[new] = torch.stack((views[new, 1], image[new]), 1)
         poses[new] = torch.stack((poses[new, 1], pose[new]), 1)
         self.views = self.views.index_copy(0, ids, views)

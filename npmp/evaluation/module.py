@@ -102,7 +102,8 @@ def evaluate_module(
     skill.to(env.device)
     clip = torch.arange(env.num_envs, device=env.device)
     result = track(skill, env, clip, env.task.tracking.reference.start[clip])
-    clips = write_rollouts(out / "rollouts.h5", result, env, motions)
+    licences = skill.contract.training.get("licences", [])
+    clips = write_rollouts(out / "rollouts.h5", result, env, motions, licences)
     trial = TrackingTrial(
         robot, motions, like, frames, starts=starts, seed=seed + 1000, **device_options
     )
@@ -119,9 +120,16 @@ def evaluate_module(
 
 
 def write_rollouts(
-    path: Path, result: Tracking, env: TaskEnv[Imitation], motions: MotionSet
+    path: Path,
+    result: Tracking,
+    env: TaskEnv[Imitation],
+    motions: MotionSet,
+    licences: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Write each clip's rollout and reference, for `read_rollouts`; returns the clips' metrics."""
+    """Write each clip's rollout and reference, for `read_rollouts`; returns the clips' metrics.
+
+    licences: of the recordings behind the module.
+    """
     clips: list[dict[str, Any]] = []
     with new_hdf5(path) as file:
         file.attrs["robot"] = env.robot.name
@@ -155,7 +163,13 @@ def write_rollouts(
             group = file.create_group(motion.name)
             group.attrs["rate_hz"] = motion.rate_hz
             group.attrs["tracked_frames"] = steps + 1
-            for name, value in zip(ARRAYS, (qpos, motion.qpos[:frames], *heights), strict=True):
+            group.attrs["source"] = motion.source
+            group.attrs["licence"] = "; ".join(dict.fromkeys([motion.licence, *licences]))
+            values = (qpos, motion.qpos[:frames], *heights)
+            arrays = dict(zip(ARRAYS, values, strict=True))
+            arrays["qvel"] = result.qvel[:frames, i].numpy()
+            arrays["setpoints"] = result.setpoints[: frames - 1, i].numpy()
+            for name, value in arrays.items():
                 group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
             if motion.ground is not None:
                 group.create_dataset(GROUND, data=motion.ground.heights)

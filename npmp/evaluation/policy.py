@@ -54,7 +54,8 @@ class PolicyEvaluationConfig:
     grid: bool = False
     # also trials with pushes of these forces [N], for 0.2 s, from all directions
     pushes: tuple[float, ...] = ()
-    # also trials on slopes, stairs and Perlin noise of many sizes
+    # also trials on stairs, slopes, gaps and other ground of many sizes; task.terrain restricts the
+    # kinds
     grounds: bool = False
     # duration of those trials [s]
     short_s: float = 10.0
@@ -241,9 +242,9 @@ def evaluate_commands(
             "success": (~fell.any(0)).float().mean().item(),
         }
         if valid.any():
-            seen = {name: part[:, robots][valid] for name, part in trial.metrics.items()}
-            achieved = seen["achieved"].mean(0)
-            base = seen["base"]
+            metrics = {name: part[:, robots][valid] for name, part in trial.metrics.items()}
+            achieved = metrics["achieved"].mean(0)
+            base = metrics["base"]
             row |= {
                 "achieved": achieved.tolist(),
                 "dead": bool((achieved * command.sign() < 0.5 * command.abs()).any()),
@@ -251,8 +252,8 @@ def evaluate_commands(
                 "pitch_rad": base[:, 1].mean().item(),
                 "height_m": base[:, 2].mean().item(),
                 "height_std_m": base[:, 2].std(correction=0).item(),
-                "joint_speed_share": _peak(seen["joint_vel"], robot.velocity_limit),
-                "torque_share": _peak(seen["torque"], robot.torque_limit),
+                "joint_speed_share": _peak(metrics["joint_vel"], robot.velocity_limit),
+                "torque_share": _peak(metrics["torque"], robot.torque_limit),
                 **gait.gait_metrics(gait.foot_motion(trial, robots, valid), pairs),
             }
         if not command.any():

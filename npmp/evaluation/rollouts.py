@@ -72,8 +72,9 @@ class Rollouts:
 
 def read_rollouts(path: Path | str) -> Rollouts:
     """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`,
-    `reference_foot_height`, optional `ground` and attributes `rate_hz`, `tracked_frames`; root
-    attributes `robot`, `joint_names`, `foot_names`.
+    `reference_foot_height`, `qvel` (T, nv), `setpoints` (T - 1, J) [rad], optional `ground` (P,),
+    and attributes `rate_hz`, `tracked_frames`, `source`, `licence`; root attributes `robot`,
+    `joint_names`, `foot_names`.
 
     Raises:
       InputError: if the file is missing, not HDF5, or incomplete.

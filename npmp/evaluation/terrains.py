@@ -1,32 +1,65 @@
-"""Terrain trials of a policy: one per slope, stair height and height of Perlin noise."""
+"""Terrain trials of a policy: one per kind of ground and size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from npmp.core.settings import changed
 from npmp.envs.policy import Policy
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.evaluation.trial import run_trial
-from npmp.sim.terrain import TerrainLimits
+from npmp.sim.terrain import KINDS, TerrainLimits
 from npmp.tasks.walk import Walk, WalkConfig
 
 SPEED_MPS = 0.5
-SLOPES_DEG = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
-STAIRS_M = (0.05, 0.1, 0.15, 0.2)
-PERLIN_M = (0.05, 0.1, 0.2, 0.3)
+# share of the commanded distance that a robot must cover
+ACROSS = 0.8
+# added to the terrain's seed, so that the fields differ from those of training
+UNSEEN_SEED = 1000
+# fields of a trial
+FIELDS = 32
+
+
+class Course(NamedTuple):
+    """Trials on one kind of ground."""
+
+    # kind of `terrain.KINDS`
+    kind: str
+    # setting of the size: of TerrainLimits, or terrain_height
+    setting: str
+    # [m], of slopes [deg]
+    sizes: tuple[float, ...]
+    # `terrain_starts`
+    starts: str = "gentle"
+
+
+COURSES = {
+    "flat": Course("flat", "", (0.0,)),
+    "stairs_up": Course("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "uphill"),
+    "stairs_down": Course("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "downhill"),
+    "slopes_up": Course("slopes", "slope_deg", (10.0, 20.0, 30.0), "uphill"),
+    "slopes_down": Course("slopes", "slope_deg", (10.0, 20.0, 30.0), "downhill"),
+    "platforms": Course("platforms", "platform_m", (0.1, 0.2, 0.3, 0.4, 0.5), "uphill"),
+    "gaps": Course("gaps", "gap_m", (0.1, 0.2, 0.4, 0.6)),
+    "obstacles": Course("obstacles", "obstacle_m", (0.05, 0.1, 0.2)),
+    "stepping_stones": Course("stepping_stones", "stone_gap_m", (0.05, 0.1, 0.2)),
+    "perlin": Course("perlin", "terrain_height", (0.1, 0.2, 0.3)),
+}
 
 
 def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
-    """Terrain, its size [deg or m], and the walking task on it: straight ahead at `SPEED_MPS`,
-    clamped to the range of commands."""
+    """Name of `COURSES`, size [m or deg], and the walking task on it: straight ahead at
+    `SPEED_MPS`, clamped to the range of commands. If `terrain` names kinds, only the courses of
+    these and flat ground."""
     command_range = config.command.command_range
     low, high = command_range[0] if command_range else (SPEED_MPS, SPEED_MPS)
     speed_mps = min(max(SPEED_MPS, low), high)
+    ground = config.ground
     straight = changed(
         config,
         commands="uniform",
@@ -34,16 +67,20 @@ def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]
         command_nonzero=(1.0, 0.0, 0.0),
         terrain_level=1.0,
         terrain_curriculum=False,
-        terrain_starts="gentle",
+        terrain_seed=ground.terrain_seed + UNSEEN_SEED,
+        terrain_fields=min(FIELDS, ground.terrain_fields),
     )
-    num_fields = min(16, config.ground.terrain_fields)  # they only differ in up and down
-    stepped = [("slopes", angle, TerrainLimits(slope_deg=angle)) for angle in SLOPES_DEG]
-    stepped += [("stairs", step, TerrainLimits(stair_m=step)) for step in STAIRS_M]
-    for kind, size, limits in stepped:
-        task = changed(straight, terrain=kind, terrain_limits=limits, terrain_fields=num_fields)
-        yield kind, size, task
-    for height in PERLIN_M:
-        yield "perlin", height, changed(straight, terrain="perlin", terrain_height=height)
+    chosen = set(ground.terrain.split("+")) & {course.kind for course in COURSES.values()}
+    if chosen <= {"flat"}:
+        chosen = set(KINDS)
+    for name, course in COURSES.items():
+        for size in course.sizes if course.kind in {*chosen, "flat"} else ():
+            values: dict[str, Any] = {"terrain": course.kind, "terrain_starts": course.starts}
+            if course.setting == "terrain_height":
+                values["terrain_height"] = size
+            elif course.setting:
+                values["terrain_limits"] = TerrainLimits(**{course.setting: size})
+            yield name, size, changed(straight, **values)
 
 
 def evaluate_terrains(
@@ -60,19 +97,38 @@ def evaluate_terrains(
       make_env: e.g. `lambda config: TaskEnv(Walk(robot, config), 64, robots=...)`.
       config: the walking task; its `terrain_seed` gives the fields.
 
-    Returns: rows of `terrain`, `value` [deg or m], `upright`, the share of robots that did not
-      fall, `falls_per_minute`, and `progress` along the command: a robot may stay upright in front
-      of a step.
+    Returns: rows of `terrain`, `value` [m or deg], `success`, the share of robots that got across
+      without a fall, `upright`, the share without a fall, `progress`, the mean of `covered` up to
+      the first fall, and `falls_per_minute`.
     """
     rows = []
     for terrain, value, task in terrain_tasks(config):
         trial = run_trial(policy, make_env(task), seconds=seconds, seed=seed)
+        upright = ~trial.fell.any(0)
+        share = covered(trial)
+        row: dict[str, Any] = {"terrain": terrain, "value": value}
+        row["success"] = (upright & (share >= ACROSS)).float().mean().item()
+        row["upright"] = upright.float().mean().item()
+        row["progress"] = share.mean().item()
         minutes = trial.fell.numel() * trial.dt / 60.0
-        row = {"terrain": terrain, "value": value}
-        row["upright"] = (~trial.fell.any(0)).float().mean().item()
-        row["falls_per_minute"] = trial.fell.sum().item() / minutes
-        rows.append(row | {"progress": progress(trial)})
+        rows.append(row | {"falls_per_minute": trial.fell.sum().item() / minutes})
     return rows
+
+
+def covered(trial: Trial) -> Tensor:
+    """Displacement of each robot until its first fall, along its first heading and as a share of
+    the commanded distance of the whole trial, (n,).
+
+    A robot that walks along a step instead of climbing it does not progress.
+    """
+    steps, n = trial.fell.shape
+    first_fall = torch.where(trial.fell.any(0), trial.fell.int().argmax(0), steps - 1)
+    pose = trial.metrics["pose"]
+    moved = pose[first_fall, torch.arange(n), :2] - pose[0, :, :2]
+    yaw = pose[0, :, 2]
+    along = moved[:, 0] * torch.cos(yaw) + moved[:, 1] * torch.sin(yaw)
+    speed = torch.linalg.vector_norm(trial.metrics["command"][..., :2], dim=-1)
+    return along / (speed.sum(0) * trial.dt).clamp(min=1e-6)
 
 
 def progress(trial: Trial) -> float:

@@ -20,9 +20,11 @@ class Tracking(NamedTuple):
     remaining: Tensor  # (n,) control steps from the start to the clip's end
     # (T + 1, n, nq) float64 in the frames of the motions, including the start
     qpos: Tensor
+    qvel: Tensor  # (T + 1, n, nv), including the start
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
     latents: Tensor  # (T, n, d) inputs of the decoder
+    setpoints: Tensor  # (T, n, nu) joint targets of the step [rad]
 
     @property
     def fraction(self) -> Tensor:
@@ -45,21 +47,26 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     steps = torch.zeros_like(remaining)
     alive = torch.ones_like(remaining, dtype=torch.bool)
     qpos = [task.tracking.qpos()]
+    qvel = [env.robots.qvel.clone()]
     frames = [task.tracking.frame.clone()]
     errors: list[Tensor] = []
     latents: list[Tensor] = []
+    setpoints: list[Tensor] = []
 
     def record(transition: Transition) -> bool:
         """Record the step, and end the rollout when all episodes are over."""
         alive.logical_and_(~transition.step.terminated & (steps < remaining))
         steps.add_(alive)
         qpos.append(task.tracking.qpos())
+        qvel.append(env.robots.qvel.clone())
         frames.append(task.tracking.frame.clone())
         errors.append(transition.step.error)
         latents.append(transition.next_state.z)
+        setpoints.append(transition.step.state.setpoint)
         return not alive.any()
 
     rollout(tracking(skill), env, int(remaining.max()), record, resets=None)
-    kept = (torch.stack(part).cpu() for part in (qpos, frames, errors, latents))
+    recorded = (qpos, qvel, frames, errors, latents, setpoints)
+    kept = (torch.stack(part).cpu() for part in recorded)
     whole = Tracking(steps.cpu(), remaining.cpu(), *kept)
     return whole._replace(qpos=whole.qpos.double())

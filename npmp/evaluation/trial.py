@@ -128,6 +128,9 @@ class _TrialRecorder:
         self.soles = self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
+        yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
+        place = self.env.ground.integrated(state).root_pos[:, :2]
+        own["pose"] = torch.cat((place, yaw), -1).nan_to_num(0.0)
         own["velocity"] = heading_velocity(state).nan_to_num(0.0)
         own["base"] = base_motion(
             state.root_rot, self.env.ground.local(state).root_pos, state.root_vel

@@ -150,13 +150,13 @@ def live_line(
 ) -> str:
     """The text of the line: progress, environment steps/s, time left, then `METRICS`, those of an
     evaluation as first > ... > latest."""
-    shown = {key: [value] for key, value in metrics.items()} | {
+    history = {key: [value] for key, value in metrics.items()} | {
         key: [*values[:1], *values[1:][1 - CURVE :]] for key, values in curves.items() if values
     }
     values = [
-        f"{key} {' > '.join(f'{value:.3g}' for value in shown[key])}"
+        f"{key} {' > '.join(f'{value:.3g}' for value in history[key])}"
         for key in METRICS
-        if key in shown and math.isfinite(shown[key][-1])
+        if key in history and math.isfinite(history[key][-1])
     ]
     pace = [] if speed is None else [f"{speed:,.0f} steps/s"]
     pace += ["estimating time left" if left_s is None else f"{clock(left_s)} left"]

@@ -241,8 +241,9 @@ def train_policy(
       rewards: terms beside the task's own, whose weights are `settings.weights`.
       motions: recordings that the module tracks, to start from, for cloning and the range of
         postures.
-      policy: the folder of a policy to start from, of the same module and inputs, or a walking
-        policy for a task with a script, e.g. dribbling.
+      policy: the folder of a policy to start from, of the same module and commands, without
+        sensors of its own or with the task's; or a walking policy for a task with a script, e.g.
+        dribbling.
       teacher: with algo=clone, the folder of a policy of the same module, or a script, by the
         decoder's joint targets; None: the task's velocity commands, for a policy over a walking
         policy.
@@ -402,9 +403,8 @@ def _networks(
             "joint_space=true and walker= start a new policy; to continue from policy=RUN/policy "
             "set module=RUN/module"
         )
-    return skill, HighLevelPolicy.load(
-        policy, module=module, device=settings.device
-    ).for_other_task(task)
+    start = HighLevelPolicy.load(policy, module=module, device=settings.device)
+    return skill, start.with_sensors_of(task)
 
 
 def _reach(skill: SkillModule, robot: Robot) -> list[float]:

@@ -5,7 +5,7 @@ terrain. A field is periodic with `PERIOD_M` in both directions, and continues b
 its period, further than a robot reaches. A robot that leaves its period is moved back by whole
 periods, so the ground has no edge.
 
-Kinds: Perlin noise, as in robot-NPMP, and six of sim-to-real practice. A level in [0, 1] scales
+Kinds: Perlin noise, as in robot-NPMP, and seven of sim-to-real practice. A level in [0, 1] scales
 each from flat ground to `TerrainLimits`. Vertical faces are one grid cell wide.
 """
 
@@ -31,7 +31,8 @@ from npmp.sim.scene import FLOOR
 FloatArray = NDArray[np.floating[Any]]
 PERIOD_M = 8.0
 MARGIN_M = 1.0
-# grid spacing of terrain with edges [m]
+# grid spacing of terrain with edges [m]; half of it takes 1.5 times as long per physics step on
+# stairs, and four times the memory
 _FINE = 0.05
 # grid spacing of smooth terrain [m]: fewer triangles per foot, less work for the contact solver
 _COARSE = 0.1
@@ -41,6 +42,10 @@ _STARTS = 32
 _START_HALF = 0.6
 # length of floor before and after a slope or stairs [m], half of that between two of them
 _FLAT_M = 0.7
+# distance of a start from the climb that it faces [m]
+_STARTS_BEFORE_M = (0.35, 0.65)
+# lengths of treads [m]
+_TREADS_M = (0.25, 0.3, 0.35, 0.4)
 # depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
@@ -53,11 +58,13 @@ class TerrainLimits:
     noise_m: float = 0.05
     # largest height of a block and depth of a pit
     obstacle_m: float = 0.2
-    # width of gaps around squares of 1.6 m
-    gap_m: float = 0.3
+    # width of gaps, one every 2 m
+    gap_m: float = 0.6
+    # height of raised squares of 2.6 m
+    platform_m: float = 0.5
     # slope of pyramids and pits
-    slope_deg: float = 25.0
-    # height of a step; treads are 0.3 m
+    slope_deg: float = 30.0
+    # height of a step; treads of 0.25 to 0.4 m, one length per field
     stair_m: float = 0.2
     # between stones, whose sides shrink from 0.8 to 0.35 m
     stone_gap_m: float = 0.2
@@ -139,9 +146,19 @@ def obstacles(
 
 
 def gaps(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
-    """Squares every 1.6 m with gaps between them."""
-    in_gap = _trenches(grid, round(PERIOD_M / 1.6), limits.gap_m * level)
+    """Squares every 2 m with gaps between them."""
+    in_gap = _trenches(grid, round(PERIOD_M / 2.0), limits.gap_m * level)
     return np.where(in_gap[:, None] | in_gap[None], -_DEPTH, 0.0)
+
+
+def platforms(
+    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
+) -> FloatArray:
+    """Four raised squares with lanes of 1.4 m between them. One in y is about the middle row."""
+    along = np.arange(grid.points) % (grid.points // 2)
+    raised = (along >= grid.of(_FLAT_M)) & (along <= grid.points // 2 - grid.of(_FLAT_M))
+    both = np.roll(raised, grid.points // 4)[:, None] & raised[None]
+    return limits.platform_m * level * both
 
 
 def stepping_stones(
@@ -175,11 +192,12 @@ def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Gener
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
-    """As `slopes`, in steps."""
-    tread = grid.of(0.3)
-    most = (grid.points // 2 - 2 * grid.of(_FLAT_M)) // grid.of(0.3)
+    """As `slopes`, in steps with treads of one length."""
+    sign = rng.choice((-1.0, 1.0))
+    tread = grid.of(rng.choice(_TREADS_M))
+    most = (grid.points // 2 - 2 * grid.of(_FLAT_M)) // tread
     steps = np.clip((_inwards(grid) - grid.of(_FLAT_M)) // tread + 1, 0, most)
-    return rng.choice((-1.0, 1.0)) * limits.stair_m * level * steps
+    return sign * limits.stair_m * level * steps
 
 
 def _inwards(grid: Grid) -> NDArray[np.int64]:
@@ -189,12 +207,14 @@ def _inwards(grid: Grid) -> NDArray[np.int64]:
 
 
 _KINDS: dict[str, Callable[[Grid, float, TerrainLimits, np.random.Generator], FloatArray]]
-_KINDS = {of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, stepping_stones)}
+_KINDS = {
+    of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, stepping_stones, platforms)
+}
 KINDS = ("perlin", *_KINDS)
 _KINDS["rooms"] = rooms
 TERRAINS = ("flat", *KINDS, "rooms", "mixed")
 # kinds whose fields have a foot and a top
-CLIMBED = ("slopes", "stairs")
+CLIMBED = ("slopes", "stairs", "platforms")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 
@@ -205,6 +225,11 @@ def check_kind(kind: str) -> None:
         raise ValueError(
             f"terrain must be one of {', '.join(TERRAINS)}, or several joined by +; got {kind!r}"
         )
+
+
+def kinds_of(kind: str) -> tuple[str, ...]:
+    """The kinds of a terrain's fields, in turn."""
+    return KINDS if kind == "mixed" else tuple(kind.split("+"))
 
 
 @dataclass(frozen=True)
@@ -230,8 +255,11 @@ class TerrainConfig:
         ranges.not_negative(self, "seed")
         if not 0.0 < self.height <= 1.0:
             raise ValueError(f"height must lie in (0, 1] m, got {self.height}")
-        if self.rows > self.fields:
-            raise ValueError(f"{self.fields} fields cannot have {self.rows} levels")
+        kinds = len(kinds_of(self.kind))
+        if self.rows > 1 and self.rows * kinds > self.fields:
+            raise ValueError(
+                f"{self.fields} fields cannot have {self.rows} levels of {kinds} kinds each"
+            )
 
 
 def height_field(
@@ -248,8 +276,10 @@ def height_field(
 class Terrain:
     """F fields side by side, centred about the origin of the world.
 
-    `kinds` and `levels` are those of each field; `first` (rows + 1,) the first field of each level;
+    `kinds` and `levels` are those of each field; `column` (F,) the place of its kind among
+    `kinds_of`; `first` (rows + 1,) the first field of each level;
     `corner` (F, 2) [m] where a field's period begins; `starts` (F, S, 2) [m] start positions;
+    `climbs` (F, 2) [m] where the starts before a climb and before a descent begin along x;
     `heights` (R, C) [m] of all points. Tensors are float32.
     """
 
@@ -260,7 +290,7 @@ class Terrain:
         profiles: heights (points,) along x of each field, in place of generated ones.
         """
         self.config = config
-        names = KINDS if config.kind == "mixed" else tuple(config.kind.split("+"))
+        names = kinds_of(config.kind)
         self.cell = _COARSE if set(names) <= set(_SMOOTH) else _FINE
         grid = Grid(round(PERIOD_M / self.cell), self.cell)
         margin = grid.of(MARGIN_M)
@@ -271,7 +301,8 @@ class Terrain:
         require_memory(size_b, f"{key}={config.fields}: that many fields")
         first = [-(-row * config.fields // config.rows) for row in range(config.rows + 1)]
         row_of = np.searchsorted(first, np.arange(config.fields), side="right") - 1
-        self.kinds = [names[(i - first[row]) % len(names)] for i, row in enumerate(row_of)]
+        columns = [(i - first[row]) % len(names) for i, row in enumerate(row_of)]
+        self.kinds = [names[column] for column in columns]
         self.levels = [config.level * (int(row) + 1) / config.rows for row in row_of]
         across = math.ceil(math.sqrt(config.fields))
         size = np.array([across * slot, -(-config.fields // across) * slot])  # columns, rows
@@ -279,6 +310,7 @@ class Terrain:
         heights = np.zeros((size[1], size[0]))
         corners = []
         starts = []
+        climbs = []
         for i, (kind, level) in enumerate(zip(self.kinds, self.levels, strict=True)):
             rng = np.random.default_rng((config.seed, i))
             if profiles:
@@ -293,18 +325,21 @@ class Terrain:
             corner = np.array([x + margin, y + margin]) * self.cell - self._half
             corners.append(corner)
             starts.append(corner + gentle_starts(field, grid, rng) * self.cell)
+            climbs.append(_climbs(kind, field, grid))
         # of the whole height field, along x and y: half widths [m], last points
         self.half = torch.tensor(self._half)
         self.last = torch.tensor([heights.shape[1] - 1, heights.shape[0] - 1])
         self.first = torch.tensor(first)
+        self.column = torch.tensor(columns)
         self.heights = torch.tensor(heights, dtype=torch.float32)
         self.corner = torch.tensor(np.array(corners), dtype=torch.float32)
         self.starts = torch.tensor(np.array(starts), dtype=torch.float32)
+        self.climbs = torch.tensor(climbs, dtype=torch.float32)
 
     def to(self, device: torch.device) -> Terrain:
         """A copy on a device."""
         moved = copy.copy(self)
-        for name in ("half", "last", "first", "heights", "corner", "starts"):
+        for name in ("half", "last", "first", "column", "heights", "corner", "starts", "climbs"):
             setattr(moved, name, getattr(self, name).to(device))
         return moved
 
@@ -348,22 +383,32 @@ class Terrain:
         above = corner + y * (up - corner) + x * (over - up)
         return torch.where(x >= y, below, above)
 
-    def foot(self, field: Tensor, uniform: Tensor) -> Tensor:
-        """Start positions (k, 2) [m] before slopes or stairs that rise along x, 0.4 to 0.9 m ahead.
+    def before_climb(self, field: Tensor, uniform: Tensor, *, down: bool = False) -> Tensor:
+        """Start positions (k, 2) [m] on level ground, `_STARTS_BEFORE_M` before slopes, stairs and
+        platforms that rise along x, or fall.
 
         Args:
           field: (k,). uniform: (2, k) in [0, 1).
         """
-        corner = self.corner[field]
-        half = PERIOD_M / 2.0
-        pyramid = self.height_at(corner + half) > self.height_at(corner)
-        along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * uniform[0]
-        return corner + torch.stack((along, half + uniform[1] - 0.5), -1)
+        along = self.climbs[field, int(down)] + float(np.ptp(_STARTS_BEFORE_M)) * uniform[0]
+        across = PERIOD_M / 2.0 + uniform[1] - 0.5
+        return self.corner[field] + torch.stack((along, across), -1)
 
     def way_back(self, position: Tensor, field: Tensor) -> Tensor:
         """Displacement (k, 2) [m] by whole periods that moves positions (k, 2) into the period of
         fields (k,); 0 for positions inside."""
         return -PERIOD_M * torch.floor((position - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
+
+
+def _climbs(kind: str, field: FloatArray, grid: Grid) -> tuple[float, float]:
+    """Where the starts before a climb and before a descent along x begin [m]."""
+    row = field[grid.points // 2]
+    middle = grid.points // 2
+    on_top = middle - 2 * grid.of(_FLAT_M) if kind == "platforms" else middle
+    foot, top = (0, on_top) if row[on_top] > row[0] else (on_top, 0)
+    # the last level point
+    edges = [at + int(np.argmax(np.append(row[at + 1 :], np.nan) != row[at])) for at in (foot, top)]
+    return edges[0] * grid.cell - _STARTS_BEFORE_M[1], edges[1] * grid.cell - _STARTS_BEFORE_M[1]
 
 
 def gentle_starts(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -198,6 +198,34 @@ class HighLevelPolicy(nn.Module):
         self._check_inputs(task)
         return self._copy_for(task, self.state_dict(), clock_s=task.clock_s, **changes)
 
+    def with_sensors_of(self, task: Task) -> HighLevelPolicy:
+        """A copy that also observes the task's `extra_inputs`, with weights of zero at first. For a
+        policy that observes some already, or has a script, as `for_other_task`.
+
+        Raises:
+          InputError: for a task with other commands.
+        """
+        c = self.contract
+        if c.extra_inputs or c.script or c.command != list(task.inputs):
+            return self.for_other_task(task)
+        weights = self.state_dict()
+        before = sum(width for _, width in c.observation) + len(c.command)
+        layer = weights["net.norm.0.weight"]
+        sensors = layer.new_zeros(len(layer), len(task.extra_inputs))
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :before], sensors, layer[:, before:]), 1)
+        low, high = torch.tensor(list(task.extra_inputs.values())).reshape(-1, 2).T
+        scales = {"mean": 0.5 * (low + high), "std": (0.5 * (high - low)).clamp(min=0.1)}
+        for name, values in scales.items():
+            key = f"command_scale.{name}"
+            weights[key] = torch.cat((weights[key], values.to(weights[key])))
+        return self._copy_for(
+            task,
+            weights,
+            extra_inputs=list(task.extra_inputs),
+            clock_s=task.clock_s,
+            camera=None if task.camera is None else dict(task.camera),
+        )
+
     def _copy_for(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
         """A policy of a task with these weights and these changes of the contract."""
         command_range = [list(pair) for pair in task.inputs.values()]

@@ -135,8 +135,8 @@ def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
     position = ball.position + velocity * dt
     centre = torch.cat((position, ball.radius.unsqueeze(-1)), -1)[:, None, None]
     # from the nearest point of each shape
-    seen = geometry.to_local(legs.turn, centre - legs.position)
-    away = geometry.to_world(legs.turn, seen - seen.clamp(-legs.half, legs.half))
+    local = geometry.to_local(legs.turn, centre - legs.position)
+    away = geometry.to_world(legs.turn, local - local.clamp(-legs.half, legs.half))
     gap = torch.sqrt(away.square().sum(-1) + 1e-8)
     room = ball.radius[:, None, None] + legs.radius - gap
     inside = SOFT_M * nn.functional.softplus(room / SOFT_M)

@@ -283,9 +283,9 @@ class Commands(Goals):
         command = self.sample(torch.zeros(len(ids), 3, device=device), generator, change=1.0)
         if self.fixed is not None:
             command = self._scheduled(self.fixed)[ids]
-        drawn = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=device)
+        left = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=device)
         self.current = self.current.index_copy(0, ids, command)
-        self.left = self.left.index_copy(0, ids, drawn)
+        self.left = self.left.index_copy(0, ids, left)
 
     def goal(self) -> Tensor:
         """The commands, (n, 3)."""
@@ -302,8 +302,8 @@ class Commands(Goals):
         """Resample commands whose period has ended."""
         left = self.left - 1
         due = left <= 0
-        drawn = self.sample(self.current, generator)
-        self.current = torch.where(due.unsqueeze(-1), drawn, self.current)
+        sampled = self.sample(self.current, generator)
+        self.current = torch.where(due.unsqueeze(-1), sampled, self.current)
         self.left = torch.where(due, self._period, left)
         if self.fixed is not None:
             self._step += 1

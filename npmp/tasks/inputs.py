@@ -108,8 +108,8 @@ class GroundMap(Sensor):
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Sample the drift of robots ids (k,), and fill their history with the current heights."""
         if self.config.ground_drift_m:
-            drawn = torch.randn(len(ids), 3, generator=generator, device=ids.device)
-            self.drift = self.drift.index_copy(0, ids, self.config.ground_drift_m * drawn)
+            drift = torch.randn(len(ids), 3, generator=generator, device=ids.device)
+            self.drift = self.drift.index_copy(0, ids, self.config.ground_drift_m * drift)
         if self.past.shape[1]:
             now = self._heights()[ids].unsqueeze(1).expand(-1, self.past.shape[1], -1)
             self.past = self.past.index_copy(0, ids, now)

@@ -253,8 +253,8 @@ def dropped(
     turn = torch.nn.functional.normalize(turn, dim=-1)
     bounds = robot.home_joints, robot.joint_lower, robot.joint_upper
     home, low, high = (torch.tensor(bound, dtype=torch.float64) for bound in bounds)
-    drawn = torch.rand(n, len(home), generator=generator, dtype=torch.float64)
-    joints = (home + c.joint_spread * (2.0 * drawn - 1.0)).clamp(low, high)
+    uniform = torch.rand(n, len(home), generator=generator, dtype=torch.float64)
+    joints = (home + c.joint_spread * (2.0 * uniform - 1.0)).clamp(low, high)
     position = torch.zeros(n, 3, dtype=torch.float64)
     position[:, 2] = c.drop_m
     still = torch.zeros(n, sim.model.nv)

@@ -79,10 +79,14 @@ class VelocityLossConfig:
     acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)
     # weight of the motion of the feet at command zero [s/m]
     stand_still_weight: float = 1.0
+    # weight of the root's roll and pitch rates [s/rad]
+    roll_pitch_weight: float = 0.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "stride_s", "acceleration")
-        ranges.not_negative(self, "step_weight", "stride_weight", "stand_still_weight")
+        ranges.not_negative(
+            self, "step_weight", "stride_weight", "stand_still_weight", "roll_pitch_weight"
+        )
 
 
 def velocity_loss(

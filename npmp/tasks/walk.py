@@ -131,7 +131,7 @@ class FilteredVelocity(Part):
 
 
 class WalkingLoss(Part):
-    """`velocity_loss` of the velocities, and `stand_still` at command zero; `stepping`."""
+    """`velocity_loss`, `stand_still` at command zero, rates of roll and pitch; `stepping`."""
 
     def __init__(self, config: WalkConfig):
         self.config = config
@@ -152,6 +152,9 @@ class WalkingLoss(Part):
             stands = must_stand(velocity[0].detach(), goals[-1], c.course, env.dt, len(velocity))
             moved = stand_still(env.feet, after, env.dt, ground)
             off = off + c.course.stand_still_weight * (moved * stands[1:]).mean(0)
+        # the root frame's x and y axes
+        rates = after.root_ang[..., :2].abs().sum(-1)
+        off = off + c.course.roll_pitch_weight * rates.mean(0)
         return TaskLoss(off, style)
 
 

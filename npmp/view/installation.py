@@ -24,6 +24,7 @@ EXTRAS = {
     "deploy": "npmp deploy: policies for robots",
     "render": "npmp render out=FILE.mp4",
     "rerun": "npmp render out=FILE.rrd",
+    "lerobot": "npmp data export format=lerobot",
     "ros": "npmp deploy run record=FILE.mcap; ROS bags as logs of joints",
     "drake": "npmp deploy trial simulator=drake",
     "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",

@@ -120,7 +120,8 @@ def toy_graph(described: BundleContract) -> bytes:
     matrix = np.zeros((observed, 2), np.float32)
     matrix[0, 0] = matrix[1, 1] = matrix[9, 0] = matrix[4, 1] = 1.0
     matrix[2, 0] = matrix[3, 1] = 0.5
-    commanded = ("Sum", ["sensed", "asked"]) if described.commands else ("Identity", ["sensed"])
+    width = described.command_width
+    commanded = ("Sum", ["sensed", "asked"]) if width else ("Identity", ["sensed"])
     nodes = [
         helper.make_node("MatMul", ["obs", "matrix"], ["sensed"]),
         helper.make_node("ReduceSum", ["command"], ["asked"]),
@@ -129,7 +130,7 @@ def toy_graph(described: BundleContract) -> bytes:
         helper.make_node("Add", ["h_low", "one"], ["h_low_next"]),
         *(helper.make_node("Identity", [k], [f"{k}_next"]) for k in MEMORY if k != "h_low"),
     ]
-    widths = {"obs": observed, "command": len(described.commands), **dict.fromkeys(MEMORY, 1)}
+    widths = {"obs": observed, "command": width, **dict.fromkeys(MEMORY, 1)}
     answers = {"action": 2, **{f"{name}_next": 1 for name in MEMORY}}
     made = helper.make_graph(
         nodes,

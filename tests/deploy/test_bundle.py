@@ -56,6 +56,27 @@ def test_the_policy_observes_its_memory_and_last_setpoint(bundle: Bundle) -> Non
     np.testing.assert_allclose(policy.act(STILL, [0.0]) - HOME, (3.625, 2.3125), rtol=1e-6)
 
 
+def test_terrain_follows_the_clock_and_is_level_by_default() -> None:
+    """The toy adds all of its inputs: a clock of four steps, and two heights, of 0.02 m when level.
+    The knee also has h_low, the number of steps, and half of its last action."""
+    names = ["clock_sin", "clock_cos", "ground_L_+0.00_-0.05_m", "ground_L_+0.00_+0.05_m"]
+    contract = toy(extra_inputs=names, clock_s=0.08, level_m=0.02)
+    policy = OnnxPolicy(contract, toy_graph(contract))
+    outputs = {}
+    for terrain in ([], [0.3, -0.1], [0.02, 0.02]):
+        policy.reset()
+        outputs[len(terrain), sum(terrain)] = [
+            policy.act(STILL, np.array([0.5, *terrain]))[1] for _ in range(2)
+        ]
+    # 0.5 + (0 + 1) + heights; then 0.5 + (1 + 0) + heights, half of the last, and one step
+    for (_, height), (first, second) in outputs.items():
+        expected = 1.5 + (height or 0.04)
+        assert first == pytest.approx(HOME[1] + expected, abs=1e-6)
+        assert second == pytest.approx(HOME[1] + 1.5 * expected + 1.0, abs=1e-6)
+    with pytest.raises(ValueError, match=r"command is \(2,\), expected \(5,\)"):
+        policy.act(STILL, np.zeros(2))
+
+
 def test_the_same_bits_every_time_for_arrays_of_any_kind(bundle: Bundle) -> None:
     rng = np.random.default_rng(0)
     rows = [Readings(rng.normal(size=2), *rng.normal(size=(3, 3))) for _ in range(20)]
@@ -199,6 +220,16 @@ def test_a_flipped_bit_or_a_missing_file_is_refused(bundle: Bundle, name: str) -
 
 
 HIP = asdict(joint("hip", home=0.1))
+CAMERA = {
+    "size": [1, 1],
+    "range_m": [0.2, 4.0],
+    "fov_deg": [60.0, 60.0],
+    "place_m": [0.0, 0.0, 0.0],
+    "pitch_deg": 35.0,
+    "rate_hz": 10.0,
+    "delay_s": 0.1,
+}
+SEEING = {"extra_inputs": ["depth_0_0_m"], "camera": CAMERA, "level_depths_m": [1.0]}
 SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
 
 
@@ -230,7 +261,17 @@ SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
         ({"control_rate_hz": 0.01}, "control_rate_hz"),
         ({"hold": "third_order"}, "hold"),
         ({"extra_inputs": ["clock_sin", "clock_cos"]}, "extra_inputs"),
-        ({"extra_inputs": ["depth_0_0_m"], "camera": {"size": [1, 1]}}, "extra_inputs"),
+        ({"extra_inputs": ["depth_0_0_m"], "camera": {"size": [1, 1]}}, "camera.range_m=None"),
+        ({"extra_inputs": ["ground_left_m"]}, "extra_inputs"),
+        ({"extra_inputs": ["rain_m"]}, "extra_inputs"),
+        ({"level_m": 0.6}, "level_m=0.6"),
+        (SEEING | {"camera": CAMERA | {"size": [2, 1]}}, "2 x 1 as of camera.size"),
+        (SEEING | {"camera": CAMERA | {"size": [1.0, 1.0]}}, "camera.size"),
+        (SEEING | {"camera": CAMERA | {"range_m": [4.0, 0.2]}}, "camera.range_m"),
+        (SEEING | {"camera": CAMERA | {"rate_hz": 0.0}}, "rate_hz must be above 0"),
+        (SEEING | {"camera": CAMERA | {"place_m": [0.0, 0.0, 1e9]}}, "camera.place_m"),
+        (SEEING | {"level_depths_m": [9.0]}, "level_depths_m"),
+        ({"level_depths_m": [1.0]}, "camera.size=None"),
         ({"files": {GRAPH: "0"}}, "files="),
         ({"color": "red"}, "color"),
         # valid, but not the copy in the graph

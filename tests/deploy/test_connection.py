@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from npmp.deploy.robot import RobotStopped
 from npmp.deploy.safety import SafetyConfig
 from npmp.deploy.simulated import SimulatedRobot
 from tests.deploy.standins import Standing, contract_of
+from tests.deploy.test_terrain_input import CAMERA
 
 
 def test_a_channel_delays_and_loses() -> None:
@@ -154,3 +156,32 @@ def test_it_stands_with_jitter_and_loss_and_damps_with_latency(
     assert controller.reason.startswith(ended)
     assert connection.stopped is not None and connection.stopped[1] == "stop command"
     assert connection.least_upright > 0.95
+
+
+def test_it_delivers_the_floor_to_terrain_sensors() -> None:
+    """The floor lies as far below the home pose's as the root is below the home pose; an image is
+    taken every 0.1 s and delivered 0.1 s later."""
+    contract = replace(
+        contract_of(),
+        extra_inputs=["ground_LF_+0.00_-0.05_m", "ground_LF_+0.00_+0.05_m", "depth_0_0_m"],
+        camera=CAMERA | {"size": [1, 1], "pitch_deg": 30.0},
+        level_depths_m=[1.2],
+    )
+    robot = robots.load("anymal_b")
+    simulated = SimulatedRobot(robot)
+    connection = SimulatedConnection(simulated, SimulatedConfig(realtime=False), contract=contract)
+    assert connection.read_heights() is None and connection.read_depths() is None
+    times = []
+    for k in range(1, 41):
+        connection.wait_until(0.01 * k)
+        heights = connection.read_heights()
+        assert heights is not None and heights.time_s == pytest.approx(0.01 * k)
+        root_m = simulated.data.qpos[2]
+        assert heights.values == pytest.approx(np.full(2, robot.home_qpos[2] - root_m), abs=1e-3)
+        if (image := connection.read_depths()) is not None:
+            times.append((image.time_s, 0.01 * k))
+            # the ray goes down by half of its length
+            assert image.values == pytest.approx([2.0 * root_m], abs=0.02)
+    taken, delivered = np.array(times).T
+    assert delivered - taken == pytest.approx(np.full(len(times), 0.1), abs=0.011)
+    assert np.diff(taken) == pytest.approx(np.full(len(times) - 1, 0.1), abs=0.003)

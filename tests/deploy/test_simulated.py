@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import mujoco
 import numpy as np
 import pytest
 
 from npmp import robots
-from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.simulated import FloorCamera, SimulatedRobot
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
@@ -71,3 +72,22 @@ def test_limp_drives_begin_where_the_joints_lie(name: str) -> None:
     for _ in range(8):
         simulated.step()
         assert (np.abs(simulated.data.actuator_force) / robot.torque_limit).max() < 0.3
+
+
+def test_its_camera_has_the_depths_of_training() -> None:
+    """Compared with `DepthCamera` over level ground, from a turned and tilted root."""
+    torch = pytest.importorskip("torch")
+    from npmp.envs.camera import CameraConfig, DepthCamera, recorded
+
+    config = CameraConfig(size=(6, 4), pitch_deg=40.0)
+    simulated = SimulatedRobot(robots.load("anymal_b"))
+    simulated.data.qpos[:7] = 3.0, -2.0, 0.6, *(np.array([0.9, 0.1, -0.2, 0.3]) / 0.95**0.5)
+    mujoco.mj_kinematics(simulated.model, simulated.data)
+    camera = DepthCamera(config)
+    camera.allocate(1, 0.02, torch.device("cpu"))
+    position = torch.tensor(simulated.data.xpos[1], dtype=torch.float32)[None]
+    rotation = torch.tensor(simulated.data.xmat[1], dtype=torch.float32).view(1, 3, 3)
+    expected = camera.depths(position, rotation, lambda at: torch.zeros(at.shape[:-1]))[0]
+    depths = FloorCamera(recorded(config)).depths(simulated.data)
+    assert depths.min() > 0.3 and depths.max() == 4.0
+    np.testing.assert_allclose(depths, expected.numpy(), rtol=0.02)

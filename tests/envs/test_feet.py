@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from npmp import robots
-from npmp.envs.feet import Feet, SteppingConfig, dragging, stand_still, stepping, unlifted
+from npmp.envs.feet import Feet, SteppingConfig, dragging, highest, stand_still, stepping, unlifted
 from npmp.envs.state import RobotState, pose_from_qpos
 
 
@@ -128,3 +128,13 @@ def test_stand_still_by_hand() -> None:
     assert position.grad is not None and bool(position.grad.isfinite().all())
     # lowered by 1 m the foot is 10 m/s calmer, in each of three steps between four states
     assert position.grad[:, 1, 2].sum().item() == pytest.approx(30.0, abs=1e-3)
+
+
+def test_feet_swing_over_the_highest_ground_within_reach() -> None:
+    """Before a step of 5 cm at x = 0 feet rise from 0.1 m on, behind it they have reached it."""
+    position = torch.tensor([[[-0.11, 0.3, 0.0], [-0.09, 0.3, 0.0], [0.2, -1.0, 0.0]]])
+
+    def step(at: torch.Tensor) -> torch.Tensor:
+        return 0.05 * (at[..., 0] > 0.0).float()
+
+    assert highest(position, ground=step).tolist() == [pytest.approx([0.0, 0.05, 0.05])]

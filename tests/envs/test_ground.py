@@ -3,6 +3,7 @@ what critics see."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mujoco
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from npmp import robots
+from npmp.core.geometry import levelled
 from npmp.core.settings import changed
 from npmp.envs.ground import RoughGround
 from npmp.envs.policy import Observation, PolicyOutput
@@ -87,7 +89,7 @@ class Nudged:
 
 
 def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> None:
-    env = rough_env(robot, 2, "stairs", fields=2)
+    env = rough_env(robot, 2, "stairs", fields=2, terrain_seed=2)
     actor = Nudged(env)
     trial = run_trial(actor, env, seconds=0.12)
     ground, places = ground_of(env), trial.qpos[:, :2]
@@ -128,6 +130,28 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     owed = walk.imagined_loss(states, states, torch.zeros(2, 7, 3), patch)
     torch.testing.assert_close(owed.style, 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
+
+
+def test_postures_count_from_the_slope_of_the_ground(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a plane that rises by 0.3 along x and falls by 0.2 along y, a robot that stands level is
+    tilted by that, and one that stands along its normal is upright."""
+    env = rough_env(robot, 3, "slopes")
+    gradient = torch.tensor([0.3, -0.2])
+    monkeypatch.setattr(env.ground, "above", lambda points, patch: points[..., :2] @ gradient)
+    state = env.ground.integrated(env.state)
+    patch = env.ground.patch(env.state)
+    slope = env.ground.slope(state, patch)
+    torch.testing.assert_close(slope, gradient.expand(3, 2), atol=1e-3, rtol=0.0)
+
+    normal = torch.tensor([-0.3, 0.2, 1.0]) / math.sqrt(1.13)
+    flat = state._replace(root_rot=torch.eye(3).repeat(3, 1, 1))
+    along = state._replace(root_rot=levelled(gradient).T.repeat(3, 1, 1))
+    for posture, up in ((flat, normal), (along, torch.tensor([0.0, 0.0, 1.0]))):
+        one = RobotState(*(part.unsqueeze(0) for part in posture))
+        vertical = above_ground(one, env.ground, patch).root_rot[0, :, 2]
+        torch.testing.assert_close(vertical, up.expand(3, 3), atol=1e-3, rtol=0.0)
 
 
 def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
@@ -200,7 +224,8 @@ def test_shins_may_touch_where_they_are_allowed_to(
 def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> None:
     env = rough_env(robot, 6, fields=16, terrain_curriculum=True)
     ground = ground_of(env)
-    assert ground.row.tolist() == [0] * 6 and set(ground.field.tolist()) <= {0, 1}
+    assert ground.row.tolist() == list(range(6))
+    assert (ground.field // 2).tolist() == list(range(6))
     ground.field = torch.tensor([0, 3, 7, 0, 3, 7]) * 2
     assert ground.figures() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
     ground.row = torch.tensor([3, 3, 3, 3, 0, 7])
@@ -213,6 +238,55 @@ def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> 
     assert ground.row[:5].tolist() == [4, 2, 2, 3, 0] and 0 <= int(ground.row[5]) <= 7
     assert (ground.field // 2).tolist() == ground.row.tolist()
     assert ground.commanded_m.tolist() == [0.0] * 6
+
+
+def test_a_robot_stays_on_its_kind_and_each_kind_has_its_levels(robot: robots.Robot) -> None:
+    # 16 fields of three kinds: five levels, from 3 or 4 fields each
+    env = rough_env(robot, 6, "stairs+gaps+perlin", fields=16, terrain_curriculum=True)
+    ground = ground_of(env)
+    assert len(ground.terrain.first) == 6
+
+    def kinds() -> list[str]:
+        return [ground.terrain.kinds[field] for field in ground.field.tolist()]
+
+    expected = ["stairs"] * 2 + ["gaps"] * 2 + ["perlin"] * 2
+    level = torch.tensor([0, 1, 2, 3, 4, 0])
+    # both on stairs fail, both over gaps get across, of those on noise one does
+    failed = torch.tensor([True, True, False, False, False, True])
+    for _ in range(20):
+        ground.row = level.clone()
+        ground.failed = failed.clone()
+        ground.commanded_m = torch.full((6,), 4.0)
+        ground.travelled_m = torch.full((6,), 3.0)
+        env.reset()
+        assert kinds() == expected
+        assert ground.row[:4].tolist() == [0, 0, 3, 4] and ground.row[5] == 0
+        levels = [ground.terrain.levels[field] for field in ground.field.tolist()]
+        assert levels == pytest.approx([(row + 1) / 5 for row in ground.row.tolist()])
+    figures = ground.figures()
+    assert figures["terrain_level_stairs"] == pytest.approx(0.2)
+    assert figures["terrain_level_gaps"] == pytest.approx(0.9)
+    assert next(iter(figures)) == "terrain_level" and len(figures) == 4
+
+
+def test_a_curriculum_resumes_to_the_bit(robot: robots.Robot) -> None:
+    envs = [rough_env(robot, 4, "slopes+noise", 16, terrain_curriculum=True) for _ in range(2)]
+    first, second = (ground_of(env) for env in envs)
+    first.row = torch.tensor([5, 2, 7, 0])
+    envs[0].step(still(envs[0]))
+    envs[1].load_state_dict(envs[0].state_dict())
+    for env in envs:
+        env.reset()
+    assert torch.equal(first.row, second.row) and torch.equal(first.field, second.field)
+    torch.testing.assert_close(envs[0].robots.qpos, envs[1].robots.qpos, atol=0.0, rtol=0.0)
+
+
+def test_trials_have_robots_on_every_kind(robot: robots.Robot) -> None:
+    env = rough_env(robot, 8, "mixed", fields=16)
+    env.schedule(1, torch.Generator().manual_seed(0))
+    env.reset()
+    ground = ground_of(env)
+    assert {ground.terrain.kinds[field] for field in ground.field.tolist()} == set(KINDS)
 
 
 def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
@@ -272,8 +346,9 @@ def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None
     torch.testing.assert_close(higher[:, 3:], (told[:, 3:] + 0.05).clamp(-0.5, 0.5))
 
 
-def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
-    env = rough_env(robot, 32, "flat+stairs", fields=4, terrain_starts="uphill")
+@pytest.mark.parametrize(("starts", "sign"), [("uphill", 1.0), ("downhill", -1.0)])
+def test_starts_are_before_what_is_climbed(robot: robots.Robot, starts: str, sign: float) -> None:
+    env = rough_env(robot, 32, "flat+stairs", fields=4, terrain_starts=starts)
     ground = ground_of(env)
     climbs = torch.tensor(
         [ground.terrain.kinds[field] == "stairs" for field in ground.field.tolist()]
@@ -284,9 +359,9 @@ def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
     assert ahead[~climbs].std() > 0.3
     higher = env.state.root_pos[:, :2] + torch.tensor([1.5, 0.0])
     rise = ground.terrain.height_at(higher) - ground.terrain.height_at(env.state.root_pos[:, :2])
-    assert rise[climbs].min() > 0.1
-    with pytest.raises(ValueError, match="uphill"):
-        changed(WalkConfig(), terrain="flat+perlin", terrain_starts="uphill")
+    assert (sign * rise[climbs]).min() > 0.1
+    with pytest.raises(ValueError, match=starts):
+        changed(WalkConfig(), terrain="flat+perlin", terrain_starts=starts)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

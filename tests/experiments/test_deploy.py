@@ -434,3 +434,24 @@ def test_what_a_user_gets_wrong(
     args = arguments if any(a.startswith("robot=") for a in arguments) else [*QUICK, *arguments]
     assert message in refused("bundle", *args, f"out={tmp_path / 'out'}", by=deploy.main)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_sensor_that_the_driver_lacks_is_named(
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    """By a dry run, and in deploy.json."""
+    names = [f"ground_LF_FOOT_+0.00_{y}_m" for y in ("-0.05", "+0.05")]
+    monkeypatch.setattr(Stand, "contract", replace(contract_of(), extra_inputs=names))
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    driver = f"robot={own}:Hanging"
+    missing = "but the driver Hanging has no read_heights()"
+    # its IMU is as still as none is
+    assert deploy.main(["bundle", driver, "dry=true", f"out={tmp_path / 'dry'}"]) == 3
+    message = capsys.readouterr().out
+    assert "the policy observes 2 values (ground_LF_FOOT_+0.00_-0.05_m, ...)" in message
+    assert missing in message
+    out = tmp_path / "run"
+    deploy.main(["bundle", driver, "seconds=0.1", f"out={out}"])
+    (_, reason), *others = json.loads((out / "deploy.json").read_text())["terrain"]
+    assert missing in reason and not others

@@ -54,6 +54,10 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             assert clip["tracked_s"] == pytest.approx(steps / group.attrs["rate_hz"])
             expected = pytest.approx(clip["tracked_s"] / clip["duration_s"], abs=1e-6)
             assert clip["tracked_fraction"] == expected
+            # what an export for LeRobot needs
+            assert group["qvel"].shape == (len(qpos), qpos.shape[1] - 1)
+            assert group["setpoints"].shape == (len(qpos) - 1, qpos.shape[1] - 7)
+            assert group.attrs["licence"] == "Apache-2.0 (generated)"
             # it starts on the reference
             np.testing.assert_allclose(qpos[0], reference[0], atol=1e-9)
             frames = range(1, max(steps, 1) + 1)  # the tracked ones; at least one

@@ -61,6 +61,20 @@ def test_there_and_back(
     assert f"export to {kind}" in printed("inspect", str(out))
 
 
+def test_a_dataset_of_lerobot(dataset: Path, tmp_path: Path, printed: Says, refused: Says) -> None:
+    """20 and 30 frames at 50 Hz are 19 and 29 at 50 Hz; at 25 Hz 10 and 15, of which 9 and 14."""
+    pytest.importorskip("pyarrow")
+    arguments = ("data", "export", str(dataset), "format=lerobot")
+    out = tmp_path / "exported"
+    message = printed(*arguments, f"out={out}")
+    assert "2 episodes, 48 frames, 50 Hz" in message and "licence: none" in message
+    names = {path.name for path in out.iterdir()}
+    assert names == {"README.md", "data", "meta"}  # no settings, which have paths of this machine
+    assert "name another folder" in refused(*arguments, f"out={out}")
+    half = printed(*arguments, "rate_hz=25", f"out={tmp_path / 'half'}")
+    assert "2 episodes, 23 frames, 25 Hz" in half
+
+
 def test_bodies_of_another_model_are_refused(robot: Robot, tmp_path: Path, refused: Says) -> None:
     args = motion_set(robot)
     other = dataclasses.replace(args, body_names=("world", *args.body_names))

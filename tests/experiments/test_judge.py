@@ -12,6 +12,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from npmp import robots
 from npmp.core.registry import Registry
 from npmp.evaluation import terrains
+from npmp.evaluation.terrains import COURSES
 from npmp.experiments import cli
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -64,17 +65,22 @@ def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    for name, values in (("SLOPES_DEG", (10.0, 20.0)), ("STAIRS_M", ()), ("PERLIN_M", (0.1,))):
-        monkeypatch.setattr(terrains, name, values)
-    task = ("task=walk", "task.terrain=stairs", "task.terrain_fields=2")
+    few = {name: course._replace(sizes=course.sizes[:2]) for name, course in COURSES.items()}
+    monkeypatch.setattr(terrains, "COURSES", few)
+    task = ("task=walk", "task.terrain=slopes+perlin", "task.terrain_fields=2")
     result = judged(
         policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2"
     )
     rows = [(row["terrain"], row["value"]) for row in result["grounds"]]  # type: ignore[attr-defined]
-    assert rows == [("slopes", 10.0), ("slopes", 20.0), ("perlin", 0.1)]
+    assert rows == [
+        ("flat", 0.0),
+        *(("slopes_up", angle) for angle in (10.0, 20.0)),
+        *(("slopes_down", angle) for angle in (10.0, 20.0)),
+        *(("perlin", height) for height in (0.1, 0.2)),
+    ]
     page = (tmp_path / "rough" / "report.html").read_text()
-    assert "Stairs, height of a step" not in page
-    for words in ("Rough ground", "perlin", "repeats every 8 m", '"heights"'):
+    assert "stairs up" not in page
+    for words in ("Rough ground", "slopes up", "leg lengths", "repeats every 8 m", '"heights"'):
         assert words in page
 
 

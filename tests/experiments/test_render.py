@@ -22,6 +22,7 @@ from npmp.view import films
 from npmp.view.render import Mount, Shot, camera_of
 from retarget import retarget
 from retarget.mirror import mirror
+from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
 from tests.refusals import refusal
 
@@ -182,3 +183,19 @@ def test_moments_and_angles(data: Path) -> None:
     heading = math.degrees(math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
     camera = camera_of(whole, (320, 180))
     assert camera.azimuth == pytest.approx(heading + 90.0) and camera.distance == 3.0
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("max_mb=1", "max_mb=1 needs a film or a still, not a .rrd"),
+        ("fps=10", "fps=10 needs camera=robot in a .rrd"),
+        ("size=[320,180]", "size=[320, 180] needs camera=robot in a .rrd"),
+    ],
+)
+def test_keys_without_effect_on_a_recording_for_rerun(
+    tmp_path: Path, refused: Says, key: str, reason: str
+) -> None:
+    out = tmp_path / "walk.rrd"
+    assert reason in refused("render", "policy=anymal_b_walk", key, f"out={out}")
+    assert not out.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import pytest
 from pytest import CaptureFixture
 
@@ -36,5 +37,8 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
     assert figures["starts"] == "home pose"
     assert 0.0 < figures["latents"]["up_s_mean"] <= figures["seconds"] == 0.5
     assert "</html>" in (tmp_path / "report.html").read_text()
-    assert (tmp_path / "rollouts.h5").is_file()
+    with h5py.File(tmp_path / "rollouts.h5") as file:
+        group = file["prior 0"]
+        assert group["qvel"].shape[0] == group["setpoints"].shape[0] + 1 == len(group["qpos"])
+        assert group.attrs["licence"] and name in group.attrs["source"]
     assert "up_s_mean" in capsys.readouterr().out

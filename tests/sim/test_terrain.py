@@ -15,17 +15,18 @@ from npmp.sim import flat_scene
 from npmp.sim.terrain import KINDS, MARGIN_M, PERIOD_M, Grid, Terrain, TerrainConfig, height_field
 
 COARSE, FINE = Grid(80, 0.1), Grid(160, 0.05)
-# what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, stairs have
-# eight steps
-RISE = math.tan(math.radians(25.0)) * 2.6
+# what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, in which stairs
+# have up to ten steps
+RISE = math.tan(math.radians(30.0)) * 2.6
 BOUNDS = {
     "perlin": (0.0, 0.3),
     "noise": (-0.05, 0.05),
     "obstacles": (-0.2, 0.2),
     "gaps": (-0.5, 0.0),
     "slopes": (-RISE, RISE),
-    "stairs": (-1.6, 1.6),
+    "stairs": (-2.0, 2.0),
     "stepping_stones": (-0.5, 0.03),
+    "platforms": (0.0, 0.5),
 }
 
 
@@ -39,7 +40,7 @@ def test_every_kind_is_bounded_grows_with_its_level_and_is_flat_at_zero(kind: st
     full = field(kind)
     assert full.shape == (160, 160)
     assert full.min() >= low - 1e-9 and full.max() <= high + 1e-9
-    assert np.ptp(full) > 0.45 * (high - low)  # a pyramid goes up or down
+    assert np.ptp(full) > 0.29 * (high - low)  # a pyramid goes up or down, by six to ten steps
     assert np.ptp(field(kind, level=0.0)) == 0.0
     if kind not in ("gaps", "stepping_stones"):  # whose depth is one, and whose widths grow
         np.testing.assert_allclose(np.ptp(field(kind, level=0.5)), 0.5 * np.ptp(full), rtol=0.15)
@@ -48,7 +49,7 @@ def test_every_kind_is_bounded_grows_with_its_level_and_is_flat_at_zero(kind: st
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_field(kind: str) -> None:
     np.testing.assert_array_equal(field(kind, seed=3), field(kind, seed=3))
-    if kind not in ("gaps", "slopes", "stairs"):  # of which there is one, or two
+    if kind not in ("gaps", "slopes", "stairs", "platforms"):  # of which there are few
         assert (field(kind, seed=3) != field(kind, seed=4)).any()
 
 
@@ -72,19 +73,58 @@ def test_perlin_noise_by_its_waves() -> None:
 
 
 def test_widths_and_heights_by_hand() -> None:
-    stairs = field("stairs")
-    # along the middle row, from the edge: 0.7 m of floor, eight steps of 0.2 m every 0.3 m, the top
-    sign = np.sign(stairs[80, 80])
-    along = sign * stairs[80, :81]
-    assert along[:14].tolist() == [0.0] * 14
-    np.testing.assert_allclose(along[14:62], 0.2 * np.repeat(np.arange(1, 9), 6))
-    np.testing.assert_allclose(along[62:], 1.6)
     slope = np.abs(field("slopes", COARSE)[40])
-    assert np.abs(np.diff(slope)).max() == pytest.approx(0.1 * math.tan(math.radians(25.0)))
-    # a gap of 0.3 m between edges has five points at its bottom, 5 cm apart
+    assert np.abs(np.diff(slope)).max() == pytest.approx(0.1 * math.tan(math.radians(30.0)))
+    # a gap of 0.6 m between edges has eleven points at its bottom, 5 cm apart
     bottom = (field("gaps")[20] < -0.4).astype(int)
-    assert np.flatnonzero(np.diff(bottom, prepend=0) == 1).tolist() == [0, 32, 64, 96, 128]
-    assert bottom.sum() == 25
+    assert np.flatnonzero(np.diff(bottom, prepend=0) == 1).tolist() == [0, 40, 80, 120]
+    assert bottom.sum() == 44
+
+
+def test_steps_and_treads_by_hand() -> None:
+    """Along the middle row, from the edge: 0.7 m of floor, in 2.6 m steps of 0.2 m, the top."""
+    steps = {5: 10, 6: 8, 7: 7, 8: 6}  # cells of a tread: how many fit into 52
+    found = set()
+    for seed in range(30):
+        stairs = field("stairs", seed=seed)
+        sign = np.sign(stairs[80, 80])
+        along = sign * stairs[80, :81]
+        tread = int(np.flatnonzero(along > 0.3)[0]) - 14
+        count = steps[tread]
+        assert along[:14].tolist() == [0.0] * 14
+        end = 14 + count * tread
+        expected = 0.2 * np.repeat(np.arange(1, count + 1), tread)
+        np.testing.assert_allclose(along[14:end], expected)
+        np.testing.assert_allclose(along[end:], 0.2 * count)
+        found.add((sign, tread))
+    assert found == {(sign, tread) for sign in (-1.0, 1.0) for tread in steps}
+
+
+def test_platforms_by_hand() -> None:
+    """Tops of 2.6 m, 0.5 m high, from 0.7 m in x and from 2.7 m in y; lanes of 1.4 m."""
+    platforms = field("platforms")
+    top = np.zeros(160, dtype=bool)
+    top[14:67] = True  # 0.70 to 3.30 m
+    top[94:147] = True
+    np.testing.assert_allclose(platforms[80], 0.5 * top)
+    np.testing.assert_allclose(platforms[:, 40], 0.5 * np.roll(top, 40))
+    assert (platforms[0] == 0.5 * top).all() and (platforms[40] == 0.0).all()
+    np.testing.assert_allclose(field("platforms", level=0.2).max(), 0.1)
+
+
+@pytest.mark.parametrize("down", (False, True))
+@pytest.mark.parametrize("kind", ("stairs", "slopes", "platforms"))
+def test_starts_before_climbs_are_level_and_face_them(kind: str, down: bool) -> None:
+    terrain = Terrain(TerrainConfig(kind, fields=8))
+    fields = torch.arange(8).repeat_interleave(50)
+    uniform = torch.rand(2, 400, generator=torch.Generator().manual_seed(0))
+    place = terrain.before_climb(fields, uniform, down=down)
+    around = torch.cartesian_prod(torch.linspace(-0.35, 0.35, 5), torch.linspace(-0.2, 0.2, 5))
+    heights = terrain.height_at(place[:, None] + around)
+    assert (heights.amax(-1) - heights.amin(-1)).max() < 1e-4
+    # edges are at most 0.65 m ahead, so 0.9 m ahead there is a step, or 0.25 m of slope
+    rise = terrain.height_at(place + torch.tensor([0.9, 0.0])) - heights[:, 12]
+    assert ((-rise if down else rise) > 0.1).all()
 
 
 def test_kinds_may_be_joined() -> None:
@@ -100,10 +140,11 @@ def test_kinds_may_be_joined() -> None:
 
 
 def test_fields_lie_side_by_side_each_continued() -> None:
-    terrain = Terrain(TerrainConfig("mixed", fields=21, rows=3))
+    terrain = Terrain(TerrainConfig("mixed", fields=24, rows=3))
     assert terrain.kinds == list(KINDS) * 3
-    assert terrain.levels == pytest.approx([1 / 3] * 7 + [2 / 3] * 7 + [1.0] * 7)
-    assert terrain.first.tolist() == [0, 7, 14, 21]
+    assert terrain.column.tolist() == list(range(8)) * 3
+    assert terrain.levels == pytest.approx([1 / 3] * 8 + [2 / 3] * 8 + [1.0] * 8)
+    assert terrain.first.tolist() == [0, 8, 16, 24]
     inside = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)) * PERIOD_M
     for corner in terrain.corner:
         here = terrain.height_at(corner + inside)
@@ -145,7 +186,7 @@ def test_the_way_back_is_whole_periods() -> None:
 
 
 def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
-    for kind in ("gaps", "slopes", "stairs", "stepping_stones", "obstacles"):
+    for kind in ("gaps", "slopes", "stairs", "stepping_stones", "obstacles", "platforms"):
         terrain = Terrain(TerrainConfig(kind, fields=2))
         around = torch.cartesian_prod(*[torch.linspace(-0.55, 0.55, 7)] * 2)
         heights = terrain.height_at(terrain.starts.unsqueeze(-2) + around)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from npmp.core.settings import changed
 from npmp.envs import TaskEnv
 from npmp.envs.policy import Observation, observe
 from npmp.evaluation.trial import run_trial
@@ -15,6 +16,7 @@ from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
 from npmp.tasks.teachers.dribbling import DribbleScript, DribbleScriptConfig, dribble_command
+from npmp.tasks.walk import WalkConfig
 from tests.refusals import refusal
 
 CONFIG = DribbleScriptConfig()
@@ -79,6 +81,32 @@ def test_a_script_over_a_walking_policy_is_a_composition(
         expected, other = whole.step(observation, other)
         torch.testing.assert_close(output.action, expected.action, atol=1e-5, rtol=1e-4)
         env.step(output.action)
+
+
+def test_a_blind_walker_observes_the_ground_from_zero_weights_on(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """Whatever the heights are, it does what the blind one does; its weights can then change."""
+    sees = Walk(robot, changed(WalkConfig(), sees_ground=True, clock_s=0.5))
+    wide = policy.with_sensors_of(sees)
+    assert wide.contract.sees_ground
+    assert wide.contract.clock_s == 0.5
+    sensors = len(sees.extra_inputs)
+    reading = Observation(
+        torch.randn(7, 64, 33), torch.randn(7, 64, 3 + sensors), z_before=torch.randn(7, 64, 4)
+    )
+    first = torch.zeros(7, 64, dtype=torch.bool)
+    blind = reading._replace(task=reading.task[..., :3])
+    expected = policy(blind, policy.initial_state(64), first)
+    output = wide(reading, wide.initial_state(64), first)
+    for value, other in zip(output[:2], expected[:2], strict=True):
+        torch.testing.assert_close(value, other, atol=1e-5, rtol=1e-4)
+    output[0].sum().backward()
+    layer = dict(wide.named_parameters())["net.norm.0.weight"].grad
+    assert layer is not None
+    assert bool((layer[:, 36 : 36 + sensors].abs().amax(0) > 0.0).all())
+    # with the task's sensors it is continued as it is
+    assert wide.with_sensors_of(sees).contract.extra_inputs == wide.contract.extra_inputs
 
 
 def test_only_a_walking_policy_is_commanded(

@@ -433,6 +433,19 @@ def test_the_loss_on_standing_counts_at_command_zero(robot: robots.Robot) -> Non
     )
 
 
+def test_the_loss_on_roll_and_pitch_rates_leaves_out_yaw(robot: robots.Robot) -> None:
+    """Two robots, one of which rolls by 0.2 and pitches by -0.1 rad/s while it yaws."""
+    losses = []
+    for weight in (0.0, 2.0):
+        env = walk_env(robot, 2, roll_pitch_weight=weight)
+        states = RobotState(*(part.expand(4, *part.shape).clone() for part in env.state))
+        states.root_ang[:, 0] = torch.tensor([0.2, -0.1, 0.7])
+        states.root_ang[:, 1] = torch.tensor([0.0, 0.0, 0.7])
+        patch = env.ground.patch(env.state)
+        losses.append(env.task.imagined_loss(states, states, torch.zeros(4, 2, 3), patch).task)
+    torch.testing.assert_close(losses[1] - losses[0], torch.tensor([2.0 * 0.3, 0.0]))
+
+
 def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(
     robot: robots.Robot,
 ) -> None:

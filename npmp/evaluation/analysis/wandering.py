@@ -27,6 +27,8 @@ class Wandering(NamedTuple):
     up_s: Tensor  # (n,) time until the fall [s], cap_s without one
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then [m]
     qpos: Tensor  # (T + 1, kept, nq) float64 of the first robots, also after a fall
+    qvel: Tensor  # (T + 1, kept, nv)
+    setpoints: Tensor  # (T, kept, nu) joint targets [rad]
     dt: float  # control period [s]
     cap_s: float
 
@@ -104,6 +106,8 @@ class _WanderRecorder:
         self.steps = torch.zeros(n)
         self.travelled = torch.zeros(n)
         self.qpos = [env.robots.qpos[:kept].clone()]
+        self.qvel = [env.robots.qvel[:kept].clone()]
+        self.setpoints: list[Tensor] = []
         self._position = env.state.root_pos[:, :2]
 
     def __call__(self, transition: Transition) -> bool:
@@ -116,6 +120,8 @@ class _WanderRecorder:
         self.travelled += torch.where(self.up, (position - self._position).norm(dim=-1), 0.0)
         self._position = position
         self.qpos.append(env.robots.qpos[: self.kept].clone())
+        self.qvel.append(env.robots.qvel[: self.kept].clone())
+        self.setpoints.append(state.setpoint[: self.kept])
         return not self.up.any()
 
 
@@ -127,24 +133,40 @@ def wander_in(
     env.reset()
     steps = max(1, round(seconds / env.dt))
     record = _WanderRecorder(env, kept)
-    row = 2 * record.qpos[0].nbytes  # lists of steps, then stacked
+    # lists of steps, then stacked
+    row = 2 * (record.qpos[0].nbytes + record.qvel[0].nbytes + env.state.setpoint[:kept].nbytes)
     require_memory(steps * row, f"seconds={seconds:g}: the motions of {kept} robots")
     policy = wandering(skill, torch.Generator().manual_seed(seed))
     rollout(policy, env, steps, record, resets=None)
-    qpos = torch.stack(record.qpos)
-    up_s = record.steps * env.dt
-    return Wandering(up_s, record.travelled, qpos, env.dt, steps * env.dt)
+    return Wandering(
+        up_s=record.steps * env.dt,
+        travelled_m=record.travelled,
+        qpos=torch.stack(record.qpos),
+        qvel=torch.stack(record.qvel),
+        setpoints=torch.stack(record.setpoints),
+        dt=env.dt,
+        cap_s=steps * env.dt,
+    )
 
 
-def write_motions(path: Path, robot: Robot, trial: Wandering) -> None:
-    """Write rollouts.h5: a group "prior i" per recorded robot, with qpos (T, nq), rate_hz and
-    up_frames, the number of frames until its fall."""
+def write_motions(
+    path: Path, robot: Robot, trial: Wandering, *, source: str = "", licence: str = "unknown"
+) -> None:
+    """Write rollouts.h5: a group "prior i" per recorded robot, with qpos (T, nq), qvel (T, nv),
+    setpoints (T - 1, nu), rate_hz, source, licence and up_frames, the number of frames until its
+    fall.
+
+    source, licence: of the module.
+    """
     with new_hdf5(path, track_order=True) as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)
         for i in range(trial.qpos.shape[1]):
-            qpos = trial.qpos[:, i].numpy()
             group = file.create_group(f"prior {i}")
             group.attrs["rate_hz"] = 1.0 / trial.dt
-            group.attrs["up_frames"] = min(trial.up_frames(i), len(qpos))
-            group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
+            group.attrs["up_frames"] = min(trial.up_frames(i), len(trial.qpos))
+            group.attrs["source"] = source
+            group.attrs["licence"] = licence
+            for name in ("qpos", "qvel", "setpoints"):
+                values = getattr(trial, name)[:, i].numpy()
+                group.create_dataset(name, data=values, compression="gzip", compression_opts=1)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.core import geometry
 from npmp.core.gaussian import Gaussian
 from npmp.core.tree import map_tree
 from npmp.envs.ground import ABOUT_FEET, Ground
@@ -246,7 +247,8 @@ class Imagination:
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:
-    """Imagined states (H, B, ...) with heights relative to the mean ground under the feet.
+    """Imagined states (H, B, ...) relative to the ground under the feet: heights above its mean,
+    and orientations turned so that its normal is vertical.
 
     patch: (B, 2), or (B, 0) on flat ground, where states do not change.
     """
@@ -254,6 +256,10 @@ def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotStat
         return states
     horizon, robots = states.root_pos.shape[:2]
     each: Any = RobotState(*(part.flatten(0, 1) for part in states))
-    surrounding = ground.about_feet(each, patch.repeat(horizon, 1))
+    patches = patch.repeat(horizon, 1)
+    surrounding = ground.about_feet(each, patches)
     under = surrounding.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
-    return states.above(under.mean(-1).view(horizon, robots))
+    slope = ground.slope(each, patches)
+    above = states.above(under.mean(-1).view(horizon, robots))
+    level = geometry.levelled(slope).view(horizon, robots, 3, 3)
+    return above._replace(root_rot=level @ above.root_rot)

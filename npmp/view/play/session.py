@@ -134,7 +134,8 @@ class Session:
         """Reset the state of an episode."""
         self._push = None
         self._hand_over(None)
-        self._down_s, self._up_s = 0.0, 0.0
+        self._down_s = 0.0
+        self._up_s = 0.0
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
     def _hand_over(self, recovery: Policy | None) -> None:
@@ -167,7 +168,8 @@ class Session:
         elif (fallen := bool(env.fallen(env.state))) or mode.lost(step):
             # the recovery policy takes over; without one, or after too long, the robot is reset
             self.falls += fallen and self._down_s == 0.0
-            self._down_s, self._up_s = self._down_s + env.dt, 0.0
+            self._down_s += env.dt
+            self._up_s = 0.0
             recovery = mode.rescuer if fallen else None
             if recovery is not None and self._recovery is None and self._down_s >= RESET_S:
                 self._hand_over(recovery)

@@ -11,16 +11,23 @@ import torch
 
 from npmp.envs import Task, Trial
 from npmp.evaluation.gait import CONTACT_M
+from npmp.evaluation.terrains import ACROSS
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import Line
 from npmp.view.report.gait_section import grid_section, transitions_section
 from npmp.view.report.replay import ReplayClip, replay_section
+from retarget.kinematics import tree_of
+from retarget.quality import leg_length
 
 # time in the trial of the gait diagram [s]
 GAIT_S = (10.0, 16.0)
 # spacing of the replay's rough ground [m]
 GROUND_M = 0.1
+# trials on rough ground that share a chart of success
+CLIMBS = ("stairs_up", "stairs_down", "platforms", "obstacles")
+OTHERS = ("gaps", "stepping_stones", "perlin")
+SLOPED = ("slopes_up", "slopes_down")
 # tooltips of metrics whose names are not self-explanatory
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
@@ -85,7 +92,7 @@ def write(
             grid_section(result.get("grid", ()), task.robot.foot_bodies),
             transitions_section(result.get("transitions", ())),
             _pushes(result["pushes"]) if result.get("pushes") else None,
-            _grounds(result["grounds"]) if result.get("grounds") else None,
+            _grounds(task, result["grounds"]) if result.get("grounds") else None,
         ],
         provenance=provenance,
     )
@@ -231,13 +238,50 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     return parts.Section("pushes", "Recovery from pushes", [chart])
 
 
-def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
-    columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
-    cells = [[row["terrain"], *(parts.number(row[name]) for name in columns[1:])] for row in rows]
+def ground_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and cells of the rows of `evaluate_terrains`."""
+    columns = ("success", "upright", "progress", "falls_per_minute")
+    cells = []
+    for row in rows:
+        unit = "deg" if row["terrain"] in SLOPED else "m"
+        figures = [parts.number(row[name]) for name in columns]
+        cells.append([row["terrain"].replace("_", " "), f"{row['value']:g} {unit}", *figures])
+    return ("terrain", "size", *(name.replace("_", " ") for name in columns)), cells
+
+
+def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     text = (
-        "Trials straight ahead, each on one kind of ground. Value: slope in degrees, height of a "
-        "step or of the noise in metres. Upright: share of robots that never fell. Progress: "
-        "travelled over commanded distance, which is small for a robot that stops at a step."
+        "Trials straight ahead, each on one kind of ground. Size: of slopes the angle, of gaps and "
+        "stepping stones the width between them, otherwise the height. Success: share of robots "
+        f"that covered {100 * ACROSS:g} % of the commanded distance along their first heading "
+        "without a fall. Upright: share without a fall. Progress: mean share of the commanded "
+        "distance until the first fall."
     )
-    table = parts.Table(tuple(name.replace("_", " ") for name in columns), cells)
-    return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), table])
+    leg_m = leg_length(task.robot, tree_of(task.robot.model(visuals=False)))
+    charts = []
+    legs = f"leg lengths ({leg_m:.2f} m)"
+    for title, names, unit_m, x_label in (
+        ("Success by height", CLIMBS, leg_m, f"height in {legs}"),
+        ("Success by width and height", OTHERS, leg_m, f"width, of perlin height, in {legs}"),
+        ("Success by slope", SLOPED, 1.0, "slope (deg)"),
+    ):
+        lines = [
+            Line(name.replace("_", " "), *_success(rows, name, unit_m), css)
+            for name, css in zip(names, ("robot", "third", "rf", "lf"))
+            if any(row["terrain"] == name for row in rows)
+        ]
+        if lines:
+            look: Any = {"x_label": x_label, "y_range": (0.0, 1.02)}
+            charts.append(figures.wide(title, "(share of robots)", *lines, **look))
+    table = parts.Table(*ground_table(rows))
+    return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), *charts, table])
+
+
+def _success(
+    rows: Sequence[Mapping[str, Any]], name: str, unit: float
+) -> tuple[list[float], list[float]]:
+    """Sizes in a unit, and the success on flat ground and on each of them."""
+    points = [(row["value"] / unit, row["success"]) for row in rows if row["terrain"] == name]
+    flat = [(0.0, row["success"]) for row in rows if row["terrain"] == "flat"]
+    size, success = zip(*flat, *points)
+    return list(size), list(success)

@@ -1,0 +1,221 @@
+"""Datasets of LeRobot: its layout, its statistics, and frames equal to those of the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from mocap_data import ReferenceMotion, write_motions
+from mocap_data.errors import InputError
+from mocap_data.files import new_hdf5
+from mocap_data.store import MotionSet
+from npmp.core import hub
+from npmp.robots import Robot
+from npmp.view import lerobot
+from npmp.view.lerobot import export_lerobot
+from tests.mocap_data.test_export import smooth_motion
+
+pytest.importorskip("pyarrow")
+from pyarrow import parquet
+
+DATA = "data/chunk-000/file-000.parquet"
+EPISODES = "meta/episodes/chunk-000/file-000.parquet"
+
+
+def motion_set(robot: Robot, **rates: float) -> MotionSet:
+    """Motions of 9 frames by name and rate; the first is of the validation split."""
+    motions = []
+    for i, (name, rate) in enumerate(rates.items()):
+        motion = smooth_motion(robot, 9 + i, rate)
+        split = "train" if i else "validation"
+        about = {"source": f"{name}.bvh", "licence": "CC BY-NC 4.0", "split": split}
+        motions.append(dataclasses.replace(motion, name=name, **about))
+    return MotionSet(
+        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions)
+    )
+
+
+@pytest.fixture
+def motions(robot: Robot, tmp_path: Path) -> MotionSet:
+    written = motion_set(robot, trot=50.0, walk=50.0)
+    write_motions(tmp_path / "motions.h5", written)
+    return written
+
+
+def frames_of(motion: ReferenceMotion) -> tuple[np.ndarray, np.ndarray]:
+    """States and actions of all frames but the last."""
+    state = np.concatenate([motion.qpos, motion.qvel], axis=1)[:-1]
+    return state, motion.qpos[1:, 7:]
+
+
+def test_layout(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    """The training split is first: walk has 9 steps, trot 8."""
+    out = tmp_path / "out"
+    rows = export_lerobot(tmp_path / "motions.h5", out)
+    assert [(row["tasks"], row["length"]) for row in rows] == [(["walk"], 9), (["trot"], 8)]
+    files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    meta = {"meta/info.json", "meta/stats.json", "meta/tasks.parquet", EPISODES}
+    assert files == {"README.md", DATA, *meta}
+
+    info = json.loads((out / "meta/info.json").read_text())
+    expected = {"codebase_version": "v3.0", "robot_type": "anymal_b", "fps": 50}
+    expected |= {"total_episodes": 2, "total_frames": 17, "total_tasks": 2}
+    assert expected.items() <= info.items()
+    assert info["splits"] == {"train": "0:1", "validation": "1:2"}
+    assert info["data_path"].format(chunk_index=0, file_index=0) == DATA
+    state = info["features"]["observation.state"]
+    action = info["features"]["action"]
+    joint = robot.joint_names[0]
+    assert (state["dtype"], state["shape"], action["shape"]) == ("float32", [37], [12])
+    assert (state["names"][7], state["units"][7]) == (f"{joint}.pos", "rad")
+    assert (state["names"][19], state["units"][19]) == ("root_vx", "m/s")
+    assert (state["names"][25], state["units"][25]) == (f"{joint}.vel", "rad/s")
+
+    table = parquet.read_table(out / DATA)
+    assert table.column_names == list(info["features"])
+    assert table["index"].to_pylist() == list(range(17))
+    assert table["frame_index"].to_pylist() == [*range(9), *range(8)]
+    assert table["episode_index"].to_pylist() == table["task_index"].to_pylist()
+    assert table["timestamp"].to_pylist()[8:11] == pytest.approx([0.16, 0.0, 0.02])
+    pairs = zip(*(frames_of(motions[name]) for name in ("walk", "trot")))
+    for key, parts in zip(("observation.state", "action"), pairs):
+        np.testing.assert_allclose(table[key].to_pylist(), np.concatenate(parts), atol=1e-6)
+    assert parquet.read_metadata(out / DATA).num_row_groups == 2
+
+    episodes = parquet.read_table(out / EPISODES).to_pylist()
+    ranges = [(row["dataset_from_index"], row["dataset_to_index"]) for row in episodes]
+    assert ranges == [(0, 9), (9, 17)]
+    assert [row["source"] for row in episodes] == ["walk.bvh", "trot.bvh"]
+    tasks = parquet.read_table(out / "meta/tasks.parquet")
+    assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["task"]
+
+
+def test_the_card_names_licence_and_sources(motions: MotionSet, tmp_path: Path) -> None:
+    export_lerobot(tmp_path / "motions.h5", tmp_path / "out")
+    metadata, text = hub.read_card(tmp_path / "out")
+    assert metadata["license"] == "cc-by-nc-4.0" and "LeRobot" in metadata["tags"]
+    assert b"| walk.bvh | CC BY-NC 4.0 | 1 |" in text
+    assert b"| action | 0 | LF_HAA.pos | rad |" in text
+
+
+def test_the_card_of_rollouts_names_every_licence(
+    motions: MotionSet, robot: Robot, tmp_path: Path
+) -> None:
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
+        file["trot"].attrs["licence"] = "Apache-2.0 (generated); CC BY-NC 4.0"
+    export_lerobot(tmp_path / "rollouts.h5", tmp_path / "out")
+    metadata, _ = hub.read_card(tmp_path / "out")
+    assert metadata["license"] == "other"
+    assert metadata["license_name"] == "apache-2.0-cc-by-nc-4.0"
+
+
+def test_statistics() -> None:
+    """Of 0, 1, ..., 4: mean 2, variance 2, first decile 0.4; a constant has no deviation."""
+    stats = lerobot.statistics(np.stack([np.arange(5.0), np.full(5, 7.0)], axis=1))
+    assert stats["mean"] == [2.0, 7.0] and stats["count"] == [5]
+    assert stats["min"] == [0.0, 7.0] and stats["max"] == [4.0, 7.0]
+    assert stats["std"] == pytest.approx([np.sqrt(2.0), 0.0])
+    assert stats["q10"] == pytest.approx([0.4, 7.0])
+
+
+def test_files_are_split_by_size(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lerobot, "FILE_BYTES", 9 * (4 * 50 + 8 * 4))  # nine frames
+    export_lerobot(tmp_path / "motions.h5", tmp_path / "out")
+    for number, frames in ((0, 9), (1, 8)):
+        path = tmp_path / "out" / lerobot.DATA.format(chunk_index=0, file_index=number)
+        assert parquet.read_metadata(path).num_rows == frames
+
+
+def write_rollouts(path: Path, robot: Robot, motion: ReferenceMotion) -> np.ndarray:
+    """Rollouts of a motion of 9 frames, one lost after 5 and one fallen at once; returns their
+    setpoints."""
+    setpoints = motion.qpos[:-1, 7:] + 0.1
+    with new_hdf5(path, track_order=True) as file:
+        file.attrs["robot"] = robot.name
+        file.attrs["joint_names"] = list(robot.joint_names)
+        for name, key, frames in (("trot", "tracked_frames", 5), ("prior 0", "up_frames", 1)):
+            group = file.create_group(name)
+            group.attrs.update({"rate_hz": 50.0, key: frames, "source": "a", "licence": "MIT"})
+            group.update({"qpos": motion.qpos, "qvel": motion.qvel, "setpoints": setpoints})
+    return setpoints
+
+
+def test_rollouts(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    """Four steps lead to the fifth frame; an episode without a step is left out."""
+    path = tmp_path / "rollouts.h5"
+    setpoints = write_rollouts(path, robot, motions["trot"])
+    (row,) = export_lerobot(path, tmp_path / "out")
+    assert (row["tasks"], row["length"], row["licence"]) == (["trot"], 4, "MIT")
+    table = parquet.read_table(tmp_path / "out" / DATA)
+    np.testing.assert_allclose(table["action"].to_pylist(), setpoints[:4], atol=1e-6)
+    state, _ = frames_of(motions["trot"])
+    np.testing.assert_allclose(table["observation.state"].to_pylist(), state[:4], atol=1e-5)
+
+
+def test_refusals(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    data = tmp_path / "motions.h5"
+    out = tmp_path / "out"
+    write_motions(tmp_path / "mixed.h5", motion_set(robot, trot=50.0, walk=30.0))
+    with pytest.raises(InputError, match="'trot' has 50 Hz; LeRobot needs one whole number"):
+        export_lerobot(tmp_path / "mixed.h5", out)
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    with pytest.raises(InputError, match="no clip has two frames"):
+        export_lerobot(tmp_path / "rollouts.h5", out, clips=["prior 0"])
+    with pytest.raises(InputError, match="need a dataset of motions"):
+        export_lerobot(tmp_path / "rollouts.h5", out, rate_hz=30.0)
+    with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
+        del file["trot/setpoints"]
+    with pytest.raises(InputError, match=r"or a rollouts\.h5 with setpoints"):
+        export_lerobot(tmp_path / "rollouts.h5", out)
+    assert not out.exists()
+    export_lerobot(data, out)
+    with pytest.raises(InputError, match="name another folder"):
+        export_lerobot(data, out)
+
+
+def test_lerobot_reads_it(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own reader and its own statistics, without a network."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    reader = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    compute = pytest.importorskip("lerobot.datasets.compute_stats")
+    export_lerobot(tmp_path / "motions.h5", tmp_path / "out")
+    dataset = reader.LeRobotDataset(
+        "npmp/motions", root=tmp_path / "out", delta_timestamps={"action": [0.0, 0.02]}
+    )
+    meta = dataset.meta
+    assert (meta.total_episodes, meta.fps, meta.robot_type) == (2, 50, "anymal_b")
+    assert meta.episodes[1]["licence"] == "CC BY-NC 4.0"
+    index = 0
+    arrays: dict[str, list[np.ndarray]] = {"observation.state": [], "action": []}
+    for name in ("walk", "trot"):
+        state, action = frames_of(motions[name])
+        for t in range(len(state)):
+            frame = dataset[index]
+            assert frame["task"] == name and frame["timestamp"].item() == pytest.approx(t / 50.0)
+            np.testing.assert_allclose(frame["observation.state"], state[t], atol=1e-5)
+            np.testing.assert_allclose(frame["action"][0], action[t], atol=1e-6)
+            last = min(t + 1, len(state) - 1)
+            np.testing.assert_allclose(frame["action"][1], action[last], atol=1e-6)
+            arrays["observation.state"].append(frame["observation.state"].numpy())
+            arrays["action"].append(frame["action"][0].numpy())
+            index += 1
+    assert index == len(dataset)
+    theirs = compute.compute_episode_stats(
+        {key: np.stack(rows) for key, rows in arrays.items()}, meta.features
+    )
+    for key, figures in theirs.items():
+        assert set(figures) == set(meta.stats[key])
+        for figure in ("min", "max", "mean", "std", "count"):
+            # theirs subtracts squares in float32
+            expected = pytest.approx(figures[figure], abs=1e-4)
+            assert meta.stats[key][figure] == expected, (key, figure)
