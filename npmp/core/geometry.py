@@ -127,6 +127,21 @@ def yaw_matrix(yaw: Tensor) -> Tensor:
     return exp_so3(torch.stack((torch.zeros_like(yaw), torch.zeros_like(yaw), yaw), -1))
 
 
+def plane_gradient(points: Tensor, heights: Tensor) -> Tensor:
+    """Gradient (..., 2) along x and y of the plane through heights (..., k) at points (..., k, 2),
+    not all on a line, by least squares."""
+    x, y = (points - points.mean(-2, keepdim=True)).unbind(-1)
+    xx = (x * x).sum(-1)
+    xy = (x * y).sum(-1)
+    yy = (y * y).sum(-1)
+    xh = (x * heights).sum(-1)
+    yh = (y * heights).sum(-1)
+    # the normal equations; torch's solvers wait for a GPU
+    along_x = yy * xh - xy * yh
+    along_y = xx * yh - xy * xh
+    return torch.stack((along_x, along_y), -1) / (xx * yy - xy * xy).unsqueeze(-1)
+
+
 def levelled(gradient: Tensor) -> Tensor:
     """Smallest rotation (..., 3, 3) that turns the normal of a plane with gradient (..., 2) along x
     and y to the z axis."""

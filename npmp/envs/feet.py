@@ -24,6 +24,9 @@ SOFT_M = 0.01
 WALKING_MPS = 0.15
 # distance over which a swinging foot rises onto a step [m]
 SWING_REACH_M = 0.1
+# highest rise within that distance that a foot swings over: the highest stairs of
+# `TerrainLimits`; walls are not climbed [m]
+MAX_RISE_M = 0.2
 # a point and eight directions around it
 AROUND = ((0.0, 0.0), *((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8)))
 # time in which a standing robot puts down a raised foot [s]
@@ -194,9 +197,10 @@ def stepping(
 
 def highest(position: Tensor, *, ground: GroundHeight) -> Tensor:
     """The highest ground within `SWING_REACH_M` of positions (B, ..., 3), (B, ...) [m]: at the
-    position and in eight directions."""
+    position and in eight directions, at most `MAX_RISE_M` above the ground beneath."""
     offsets = SWING_REACH_M * constant(AROUND, position.device)
-    return ground(position[..., None, :2] + offsets).amax(-1)
+    heights = ground(position[..., None, :2] + offsets)
+    return torch.minimum(heights.amax(-1), heights[..., 0] + MAX_RISE_M)
 
 
 def stand_still(

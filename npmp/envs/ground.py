@@ -73,6 +73,12 @@ class GroundConfig:
                 f"terrain_starts={self.terrain_starts}: needs {', '.join(CLIMBED)} or mixed, got "
                 f"terrain={self.terrain}"
             )
+        kinds = len(kinds_of(self.terrain))
+        if self.terrain_curriculum and self.terrain_fields < kinds:
+            raise ValueError(
+                f"terrain_fields={self.terrain_fields}: terrain_curriculum needs at least one field"
+                f" of each of the {kinds} kinds"
+            )
         try:
             self.fields()
         except ValueError as error:
@@ -368,11 +374,7 @@ class RoughGround(Ground):
     @torch.no_grad()
     def slope(self, state: RobotState, patch: Tensor) -> Tensor:
         points = self._points_about_feet(state)
-        height = self.above(points, patch).flatten(1).unsqueeze(-1)
-        offset = points.flatten(1, 2)
-        offset = offset - offset.mean(1, keepdim=True)
-        across = offset.transpose(-1, -2)
-        return torch.linalg.solve(across @ offset, across @ height).squeeze(-1)
+        return geometry.plane_gradient(points.flatten(1, 2), self.above(points, patch).flatten(1))
 
     def _points_about_feet(self, state: RobotState) -> Tensor:
         """Positions of `ABOUT_FEET`, (B, F, 5, 2) [m]."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp.core import geometry
+from npmp.envs.ground import ABOUT_FEET, points_around
 from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
@@ -103,21 +104,26 @@ class Reference:
             center_of_mass=poses.center_of_mass,
             feet=in_root_frame(poses, feet),
         )
-        # (frames,) mean height of the ground under the feet [m]
-        self.ground = self._ground(poses.position[:, feet, 0], motions).to(device)
+        states = RobotState.still(pos, rot, joints)
+        points = points_around(states, ABOUT_FEET.to(pos), poses.position[:, feet, :2])
+        heights = self._ground(points[..., 0], motions)
+        # (frames,) mean height of the ground under the feet [m], and (frames, 2) its gradient
+        self.ground = heights[..., 0].mean(-1).float().to(device)
+        slope = geometry.plane_gradient(points.flatten(1, 2), heights.flatten(1))
+        self.slope = slope.float().to(device)
         self.origin = self.origin.to(device)
         # one row per frame, so that a gather serves all fields
         self._shapes = [f.shape[1:] for f in frames]
         self._table = torch.cat([f.flatten(1) for f in frames], -1).to(device)
 
     def _ground(self, x: Tensor, motions: MotionSet) -> Tensor:
-        """Mean height of the ground at x of the feet, (frames, F) [m]: (frames,) [m]."""
+        """Height of the ground at x (frames, ...) [m], (frames, ...) [m]."""
         lengths = [len(m.qpos) for m in motions.motions]
         heights = []
-        for m, origin, feet in zip(motions.motions, self.origin, x.split(lengths), strict=True):
-            under = m.ground_at((feet - origin[0]).double().numpy())
-            heights.append(torch.from_numpy(under.mean(-1)) + origin[2])
-        return torch.cat(heights).float()
+        for m, origin, at in zip(motions.motions, self.origin, x.split(lengths), strict=True):
+            under = m.ground_at((at - origin[0]).double().numpy())
+            heights.append(torch.from_numpy(under) + origin[2])
+        return torch.cat(heights)
 
     @property
     def frames(self) -> ReferenceFrames:
@@ -126,10 +132,17 @@ class Reference:
 
     @property
     def above_ground(self) -> ReferenceFrames:
-        """All frames, the root's heights above the ground under the feet."""
+        """All frames with the root relative to the ground under the feet: heights above its mean,
+        orientations and velocities turned so that its normal is vertical."""
         frames = self.frames
         up = frames.root_pos[:, 2] - self.ground
-        return frames._replace(root_pos=torch.cat((frames.root_pos[:, :2], up.unsqueeze(-1)), -1))
+        level = geometry.levelled(self.slope)
+        return frames._replace(
+            root_pos=torch.cat((frames.root_pos[:, :2], up.unsqueeze(-1)), -1),
+            root_rot=level @ frames.root_rot,
+            root_vel_w=(level @ frames.root_vel_w.unsqueeze(-1)).squeeze(-1),
+            root_ang_w=(level @ frames.root_ang_w.unsqueeze(-1)).squeeze(-1),
+        )
 
     def _split(self, rows: Tensor) -> ReferenceFrames:
         fields = rows.split([shape.numel() for shape in self._shapes], -1)

@@ -56,18 +56,26 @@ class ReferenceGround(RoughGround):
 
     def move_to_field(self, ids: Tensor, generator: torch.Generator) -> None:
         """Robots ids (k,) stay where they start, on their motions, in the fields' periods."""
+        self._to_period(ids, torch.ones_like(ids, dtype=torch.bool))
+
+    def put_down(self, ids: Tensor, mask: Tensor) -> None:
+        """Put those robots ids (k,) of a mask (k,) that were moved to a motion on its ground, the
+        lowest foot on it."""
+        self._to_period(ids, mask)
+        missing = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
+        lift = torch.where(mask, missing, 0.0).unsqueeze(-1)
+        self.env.robots.shift(ids, torch.nn.functional.pad(lift, (2, 0)))
+
+    def _to_period(self, ids: Tensor, mask: Tensor) -> None:
+        """Move those robots ids (k,) of a mask (k,) into the period of their motion's field."""
         field = self._field_of_clip[self.env.task.tracking.clip[ids]]
+        field = torch.where(mask, field, self.field[ids])
         back = self.terrain.way_back(self.env.state.root_pos[ids, :2], field)
+        back = torch.where(mask.unsqueeze(-1), back, 0.0)
+        moved = torch.where(mask.unsqueeze(-1), back, self.moved[ids])
         self.env.robots.shift(ids, torch.nn.functional.pad(back, (0, 1)))
         self.field = self.field.index_copy(0, ids, field)
-        self.moved = self.moved.index_copy(0, ids, back)
-
-    def put_down(self, ids: Tensor) -> None:
-        """Put robots ids (k,) that were moved to a motion on its ground, the lowest foot on it."""
-        self.move_to_field(ids, self.env.generator)
-        lift = torch.zeros(len(ids), 3, device=ids.device)
-        lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
-        self.env.robots.shift(ids, lift)
+        self.moved = self.moved.index_copy(0, ids, moved)
 
     def patch(self, state: RobotState) -> Tensor:
         return torch.stack(

@@ -25,7 +25,7 @@ UNSEEN_SEED = 1000
 FIELDS = 32
 
 
-class Course(NamedTuple):
+class TerrainTrial(NamedTuple):
     """Trials on one kind of ground."""
 
     # kind of `terrain.KINDS`
@@ -36,24 +36,33 @@ class Course(NamedTuple):
     sizes: tuple[float, ...]
     # `terrain_starts`
     starts: str = "gentle"
+    # what the size is: height, width or slope
+    size: str = "height"
+
+    @property
+    def unit(self) -> str:
+        """The unit of the size."""
+        return "deg" if self.size == "slope" else "m"
 
 
-COURSES = {
-    "flat": Course("flat", "", (0.0,)),
-    "stairs_up": Course("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "uphill"),
-    "stairs_down": Course("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "downhill"),
-    "slopes_up": Course("slopes", "slope_deg", (10.0, 20.0, 30.0), "uphill"),
-    "slopes_down": Course("slopes", "slope_deg", (10.0, 20.0, 30.0), "downhill"),
-    "platforms": Course("platforms", "platform_m", (0.1, 0.2, 0.3, 0.4, 0.5), "uphill"),
-    "gaps": Course("gaps", "gap_m", (0.1, 0.2, 0.4, 0.6)),
-    "obstacles": Course("obstacles", "obstacle_m", (0.05, 0.1, 0.2)),
-    "stepping_stones": Course("stepping_stones", "stone_gap_m", (0.05, 0.1, 0.2)),
-    "perlin": Course("perlin", "terrain_height", (0.1, 0.2, 0.3)),
+TERRAIN_TRIALS = {
+    "flat": TerrainTrial("flat", "", (0.0,)),
+    "stairs_up": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "uphill"),
+    "stairs_down": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "downhill"),
+    "slopes_up": TerrainTrial("slopes", "slope_deg", (10.0, 20.0, 30.0), "uphill", "slope"),
+    "slopes_down": TerrainTrial("slopes", "slope_deg", (10.0, 20.0, 30.0), "downhill", "slope"),
+    "platforms": TerrainTrial("platforms", "platform_m", (0.1, 0.2, 0.3, 0.4, 0.5), "uphill"),
+    "gaps": TerrainTrial("gaps", "gap_m", (0.1, 0.2, 0.4, 0.6), size="width"),
+    "obstacles": TerrainTrial("obstacles", "obstacle_m", (0.05, 0.1, 0.2)),
+    "stepping_stones": TerrainTrial(
+        "stepping_stones", "stone_gap_m", (0.05, 0.1, 0.2), size="width"
+    ),
+    "perlin": TerrainTrial("perlin", "terrain_height", (0.1, 0.2, 0.3)),
 }
 
 
 def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
-    """Name of `COURSES`, size [m or deg], and the walking task on it: straight ahead at
+    """Name of `TERRAIN_TRIALS`, size [m or deg], and the walking task on it: straight ahead at
     `SPEED_MPS`, clamped to the range of commands. If `terrain` names kinds, only the courses of
     these and flat ground."""
     command_range = config.command.command_range
@@ -70,16 +79,21 @@ def terrain_tasks(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]
         terrain_seed=ground.terrain_seed + UNSEEN_SEED,
         terrain_fields=min(FIELDS, ground.terrain_fields),
     )
-    chosen = set(ground.terrain.split("+")) & {course.kind for course in COURSES.values()}
+    chosen = set(ground.terrain.split("+")) & {
+        terrain_trial.kind for terrain_trial in TERRAIN_TRIALS.values()
+    }
     if chosen <= {"flat"}:
         chosen = set(KINDS)
-    for name, course in COURSES.items():
-        for size in course.sizes if course.kind in {*chosen, "flat"} else ():
-            values: dict[str, Any] = {"terrain": course.kind, "terrain_starts": course.starts}
-            if course.setting == "terrain_height":
+    for name, terrain_trial in TERRAIN_TRIALS.items():
+        for size in terrain_trial.sizes if terrain_trial.kind in {*chosen, "flat"} else ():
+            values: dict[str, Any] = {
+                "terrain": terrain_trial.kind,
+                "terrain_starts": terrain_trial.starts,
+            }
+            if terrain_trial.setting == "terrain_height":
                 values["terrain_height"] = size
-            elif course.setting:
-                values["terrain_limits"] = TerrainLimits(**{course.setting: size})
+            elif terrain_trial.setting:
+                values["terrain_limits"] = TerrainLimits(**{terrain_trial.setting: size})
             yield name, size, changed(straight, **values)
 
 
@@ -122,9 +136,11 @@ def covered(trial: Trial) -> Tensor:
     A robot that walks along a step instead of climbing it does not progress.
     """
     steps, n = trial.fell.shape
-    first_fall = torch.where(trial.fell.any(0), trial.fell.int().argmax(0), steps - 1)
+    # a diverged robot has no pose at its fall: the step before
+    before_fall = (trial.fell.int().argmax(0) - 1).clamp(min=0)
+    last = torch.where(trial.fell.any(0), before_fall, steps - 1)
     pose = trial.metrics["pose"]
-    moved = pose[first_fall, torch.arange(n), :2] - pose[0, :, :2]
+    moved = pose[last, torch.arange(n), :2] - pose[0, :, :2]
     yaw = pose[0, :, 2]
     along = moved[:, 0] * torch.cos(yaw) + moved[:, 1] * torch.sin(yaw)
     speed = torch.linalg.vector_norm(trial.metrics["command"][..., :2], dim=-1)

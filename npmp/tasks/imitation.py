@@ -178,7 +178,7 @@ class Tracking(Goals):
         )
         self.env.robots.carry(ids, position, geometry.yaw_matrix(turn))
         if self.ground is not None:
-            self.ground.put_down(ids[rejoins])
+            self.ground.put_down(ids, rejoins)
 
     def qpos(self) -> Tensor:
         """Poses of the robots (n, 7 + nu) in the frames of their motions."""

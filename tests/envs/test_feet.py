@@ -138,3 +138,27 @@ def test_feet_swing_over_the_highest_ground_within_reach() -> None:
         return 0.05 * (at[..., 0] > 0.0).float()
 
     assert highest(position, ground=step).tolist() == [pytest.approx([0.0, 0.05, 0.05])]
+    wall = highest(position, ground=lambda at: 30.0 * step(at))
+    assert wall.tolist() == [pytest.approx([0.0, 0.2, 1.5])]
+
+
+def test_a_foot_low_before_a_step_has_a_loss() -> None:
+    """Feet that move at 0.5 m/s, 8 cm over the floor and 5 cm before a step of 6 cm: less than the
+    swing height of 4 cm over the step, more over the floor."""
+    robot = robots.load("anymal_b")
+    feet = Feet(robot)
+    config = SteppingConfig(drag_weight=0.3, press_weight=0.0, lift_weight=0.0)
+    home = torch.tensor(robot.home_qpos, dtype=torch.float32)
+    lift = 0.08 - float(feet.heights(robot.home_qpos[None]).mean())
+    root = home[:3] + torch.tensor([[[0.0, 0.0, lift]], [[0.01, 0.0, lift]]])
+    states = RobotState.still(root, torch.eye(3).repeat(2, 1, 1, 1), home[7:].repeat(2, 1, 1))
+    front = feet(states.root_pos, states.root_rot, states.joint_pos)[0, 0, :, 0, 0].max()
+
+    def step(at: torch.Tensor) -> torch.Tensor:
+        return 0.06 * (at[..., 0] > front + 0.05).float()
+
+    flat = stepping(feet, states, config, 0.02)
+    before = stepping(feet, states, config, 0.02, step)
+    assert flat.item() == 0.0
+    # half of the swing height is missing at 0.5 m/s
+    assert before.item() == pytest.approx(0.3 * 0.5 * 0.5, rel=0.1)

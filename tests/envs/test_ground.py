@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import robots
 from npmp.core.geometry import levelled
 from npmp.core.settings import changed
@@ -287,6 +288,12 @@ def test_trials_have_robots_on_every_kind(robot: robots.Robot) -> None:
     env.reset()
     ground = ground_of(env)
     assert {ground.terrain.kinds[field] for field in ground.field.tolist()} == set(KINDS)
+
+
+def test_a_curriculum_has_a_field_of_each_kind() -> None:
+    with pytest.raises(InputError, match="needs at least one field of each of the 8 kinds"):
+        changed(WalkConfig(), terrain="mixed", terrain_fields=7, terrain_curriculum=True)
+    changed(WalkConfig(), terrain="mixed", terrain_fields=8, terrain_curriculum=True)
 
 
 def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:

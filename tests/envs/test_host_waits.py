@@ -16,7 +16,14 @@ from npmp.robots import Robot
 from tests.environments import imitation_env, walk_env
 
 # operations whose result the host reads, or whose size it needs
-WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal.", "unique")
+WAITING = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal.",
+    "unique",
+    "_linalg_check_errors",
+)
 
 
 class Waits(TorchDispatchMode):

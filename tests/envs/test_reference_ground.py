@@ -12,8 +12,11 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.ground_profile import CELL_M, GroundProfile
 from mocap_data.store import MotionSet
+from npmp.envs.reference import ReferenceFrames
 from npmp.envs.reference_ground import ReferenceGround
 from npmp.envs.starts import StartPoses
+from npmp.envs.state import RobotState
+from npmp.learning.world_model.imagination import above_ground
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
 from retarget.over_ground import over_ground
@@ -55,6 +58,26 @@ def follow(env: ImitationEnv) -> Tensor:
     """The action that asks for the reference's next joint angles."""
     tracking = env.task.tracking
     return tracking.reference.at(tracking.frame + 1).joint_pos - env.home
+
+
+@pytest.mark.parametrize("frame", [0, 40, 90])
+def test_a_robot_on_its_reference_is_imagined_in_its_posture(env: ImitationEnv, frame: int) -> None:
+    """Heights and tilts of imagined robots count from the same ground as the reference's."""
+    start(env, frame)
+    tracking = env.task.tracking
+    reference = tracking.reference
+    tracked = reference.tracked(reference.at(tracking.frame))
+    above = above_ground(
+        RobotState(*(part.unsqueeze(0) for part in tracked)),
+        env.ground,
+        env.ground.patch(env.state),
+    )
+    frames = ReferenceFrames(*(part[tracking.frame] for part in reference.above_ground))
+    expected = reference.tracked(frames)
+    torch.testing.assert_close(above.root_pos[0], expected.root_pos, atol=0.02, rtol=0.0)
+    torch.testing.assert_close(above.root_rot[0], expected.root_rot, atol=0.05, rtol=0.0)
+    torch.testing.assert_close(above.root_vel[0], expected.root_vel, atol=1e-4, rtol=0.0)
+    assert not torch.allclose(expected.root_rot[3], tracked.root_rot[3], atol=0.01) or frame == 0
 
 
 @pytest.mark.parametrize("frame", [0, 40, 90])

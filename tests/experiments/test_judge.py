@@ -12,7 +12,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from npmp import robots
 from npmp.core.registry import Registry
 from npmp.evaluation import terrains
-from npmp.evaluation.terrains import COURSES
+from npmp.evaluation.terrains import TERRAIN_TRIALS
 from npmp.experiments import cli
 from npmp.skills import modules, policies
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -65,8 +65,8 @@ def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    few = {name: course._replace(sizes=course.sizes[:2]) for name, course in COURSES.items()}
-    monkeypatch.setattr(terrains, "COURSES", few)
+    few = {name: kind._replace(sizes=kind.sizes[:2]) for name, kind in TERRAIN_TRIALS.items()}
+    monkeypatch.setattr(terrains, "TERRAIN_TRIALS", few)
     task = ("task=walk", "task.terrain=slopes+perlin", "task.terrain_fields=2")
     result = judged(
         policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2"

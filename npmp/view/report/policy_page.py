@@ -11,7 +11,7 @@ import torch
 
 from npmp.envs import Task, Trial
 from npmp.evaluation.gait import CONTACT_M
-from npmp.evaluation.terrains import ACROSS
+from npmp.evaluation.terrains import ACROSS, TERRAIN_TRIALS
 from npmp.sim.terrain import PERIOD_M
 from npmp.view.report import figures, parts
 from npmp.view.report.figures import Line
@@ -24,10 +24,8 @@ from retarget.quality import leg_length
 GAIT_S = (10.0, 16.0)
 # spacing of the replay's rough ground [m]
 GROUND_M = 0.1
-# trials on rough ground that share a chart of success
-CLIMBS = ("stairs_up", "stairs_down", "platforms", "obstacles")
-OTHERS = ("gaps", "stepping_stones", "perlin")
-SLOPED = ("slopes_up", "slopes_down")
+# colours of a chart's lines of success
+LINE_STYLES = ("robot", "third", *parts.FOOT_CSS)
 # tooltips of metrics whose names are not self-explanatory
 MEANINGS = {
     "velocity_error": "mean length of commanded minus achieved (m/s, m/s, rad/s), at each step",
@@ -243,9 +241,9 @@ def ground_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], li
     columns = ("success", "upright", "progress", "falls_per_minute")
     cells = []
     for row in rows:
-        unit = "deg" if row["terrain"] in SLOPED else "m"
-        figures = [parts.number(row[name]) for name in columns]
-        cells.append([row["terrain"].replace("_", " "), f"{row['value']:g} {unit}", *figures])
+        unit = TERRAIN_TRIALS[row["terrain"]].unit
+        values = [parts.number(row[name]) for name in columns]
+        cells.append([row["terrain"].replace("_", " "), f"{row['value']:g} {unit}", *values])
     return ("terrain", "size", *(name.replace("_", " ") for name in columns)), cells
 
 
@@ -260,19 +258,20 @@ def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     leg_m = leg_length(task.robot, tree_of(task.robot.model(visuals=False)))
     charts = []
     legs = f"leg lengths ({leg_m:.2f} m)"
-    for title, names, unit_m, x_label in (
-        ("Success by height", CLIMBS, leg_m, f"height in {legs}"),
-        ("Success by width and height", OTHERS, leg_m, f"width, of perlin height, in {legs}"),
-        ("Success by slope", SLOPED, 1.0, "slope (deg)"),
+    for size, unit, x_label in (
+        ("height", leg_m, f"height in {legs}"),
+        ("width", leg_m, f"width in {legs}"),
+        ("slope", 1.0, "slope (deg)"),
     ):
+        names = dict.fromkeys(row["terrain"] for row in rows if row["terrain"] != "flat")
+        of_size = [name for name in names if TERRAIN_TRIALS[name].size == size]
         lines = [
-            Line(name.replace("_", " "), *_success(rows, name, unit_m), css)
-            for name, css in zip(names, ("robot", "third", "rf", "lf"))
-            if any(row["terrain"] == name for row in rows)
+            Line(name.replace("_", " "), *_success(rows, name, unit), css)
+            for name, css in zip(of_size, LINE_STYLES)
         ]
         if lines:
             look: Any = {"x_label": x_label, "y_range": (0.0, 1.02)}
-            charts.append(figures.wide(title, "(share of robots)", *lines, **look))
+            charts.append(figures.wide(f"Success by {size}", "(share of robots)", *lines, **look))
     table = parts.Table(*ground_table(rows))
     return parts.Section("grounds", "Rough ground", [parts.Paragraph(text), *charts, table])
 
