@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.store import MotionSet
 from npmp.core import host_waits
 from npmp.envs import TaskEnv, robot_batch
@@ -55,7 +58,20 @@ def asynchronous(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environments(robot: Robot, motions: MotionSet) -> list[TaskEnv[Any]]:
     rough = {"terrain": "perlin", "terrain_fields": 2}
-    return [imitation_env(robot, motions, 3), walk_env(robot, 3), walk_env(robot, 3, **rough)]
+    return [
+        imitation_env(robot, motions, 3),
+        imitation_env(robot, over_steps(motions), 3),
+        walk_env(robot, 3),
+        walk_env(robot, 3, **rough),
+    ]
+
+
+def over_steps(motions: MotionSet) -> MotionSet:
+    """The motions 5 cm higher, on blocks that nearly touch."""
+    ground = GroundProfile(np.tile([0.0, *19 * [0.05]], 8))
+    raised = np.eye(motions.motions[0].qpos.shape[1])[2] * 0.05
+    higher = [replace(m, qpos=m.qpos + raised, ground=ground) for m in motions.motions]
+    return replace(motions, motions=tuple(higher))
 
 
 def test_a_step_waits_for_nothing(robot: Robot, motions: MotionSet, asynchronous: None) -> None:
@@ -72,7 +88,7 @@ def test_a_step_waits_for_nothing(robot: Robot, motions: MotionSet, asynchronous
 
 def test_other_goals_wait_for_nothing(robot: Robot, motions: MotionSet, asynchronous: None) -> None:
     """Robots that change to another frame, and the others."""
-    env = imitation_env(robot, motions, 64)
+    env = imitation_env(robot, over_steps(motions), 64)
     before = env.task.tracking.frame.clone()
     generator = torch.Generator().manual_seed(0)
     redirect = Redirection(env, generator, prior_share=0.0, prior_steps=1, rejoin_rate=25.0)
