@@ -350,7 +350,8 @@ def report(ended: RunEnd, folder: Path) -> None:
     late = figures["deadlines"]["late_ms"]
     work = figures["work_us"]
     say(f"{figures['policy_s']:.1f} s of policy; ended in damping: {figures['ended']}")
-    if work and work["max"] > 0.0:  # only in real time, and after a step
+    # only in real time, and after a step
+    if work and work["max"] > 0.0:
         say(
             f"{figures['deadlines']['missed']} of {figures['steps']} deadlines missed; a step "
             f"begins {late['p50']:.2f} ms late (99 %: {late['p99']:.2f}) and takes "

@@ -44,8 +44,6 @@ MAX_COMMAND = 100.0
 MAX_CAMERA = 1000.0
 # units by the last part of a command's name
 UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
-
-
 # shapes of the numbers of a camera, as `npmp.envs.camera.CameraConfig` has them
 CAMERA: dict[str, tuple[int, ...]] = {
     "size": (2,),

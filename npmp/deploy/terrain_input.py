@@ -1,5 +1,4 @@
-"""Which terrain readings a policy observes: those of its height map and depth camera that can be
-true, otherwise level ground.
+"""Checks the readings of height map and depth camera; replaces bad ones by level ground.
 
 A reading that cannot be true is dropped. After `max_age_s` without a good one the policy observes
 level ground and its command is slowed down, until the readings have been good for `RECOVER_S`. The
@@ -56,10 +55,10 @@ class Fault:
         self.reason = ""
         self.last_s = -math.inf
 
-    def update(self, now: float, reason: str, *, doubtful: bool = False) -> None:
-        """reason: "" for none. doubtful: whether the fault must not end yet. now: [s]."""
+    def update(self, now: float, reason: str, *, recovering: bool = False) -> None:
+        """reason: "" for none. recovering: whether the fault must not end yet. now: [s]."""
         self.reason = self.reason or reason
-        if reason or doubtful:
+        if reason or recovering:
             self.last_s = now
         if now - self.last_s >= RECOVER_S:
             self.reason = ""
@@ -89,34 +88,41 @@ class TerrainSensor:
         self.max_age_s = max_age_s
         # why the driver does not deliver it at all
         self.missing = ""
-        # the driver's last reading that is not judged yet, and its last exception
+        # the driver's last reading that is not checked yet, and its last exception
         self.newest: TerrainReading | None = None
         self.error = ""
         self.reset()
 
     def reset(self) -> None:
-        """Begin an episode. A reading that is not judged yet is kept."""
+        """Begin an episode. A reading that is not checked yet is kept."""
         # last reading that can be true, without holes and within the limits
         self.accepted: TerrainReading | None = None
         # measurement time of the last reading [s]
-        self.seen_s = -math.inf
+        self.last_time_s = -math.inf
         # the last reading, the joints when it changed (nu,), and how far one has moved since [rad]
         self.raw: FloatArray | None = None
         self.joints: FloatArray | None = None
         self.moved = 0.0
         # why the last reading cannot be true
         self.problem = ""
-        # what of the last accepted one is beyond the range of training
-        self.beyond = ""
+        # what of the last accepted one is out of the range of training
+        self.out_of_range = ""
         # level ground is observed instead
         self.fault = Fault()
-        # the terrain is beyond the range of training
+        # the terrain is out of the range of training
         self.caution = Fault()
 
     @property
     def slow(self) -> bool:
         """Whether the command must be slowed down."""
-        return bool(self.missing or self.fault.reason or self.caution.reason)
+        return bool(self.missing or self.state)
+
+    @property
+    def state(self) -> str:
+        """Either "fault" or "caution", "" for neither."""
+        if self.fault.reason:
+            return "fault"
+        return "caution" if self.caution.reason else ""
 
     def connect(self, robot: Any) -> None:
         """Note whether the driver delivers this sensor."""
@@ -140,7 +146,8 @@ class TerrainSensor:
             self.error = ""
         except RobotStopped:
             raise
-        except Exception as error:  # whatever a driver raises
+        # whatever a driver raises
+        except Exception as error:
             self.error = f"{self.method}() raised {error!r:.100}"
 
     def observe(self, now: float, joint_pos: FloatArray) -> FloatArray:
@@ -152,26 +159,28 @@ class TerrainSensor:
         if self.error:
             self.problem = self.error
         elif reading is not None:
-            self._judge(now, reading, joint_pos)
+            self._check(now, reading, joint_pos)
 
         reason = ""
         if self.accepted is None or now - self.accepted.time_s > self.max_age_s:
             self.accepted = None
-            self.beyond = ""
+            self.out_of_range = ""
             reason = self.problem or self._age(now)
-        self.fault.update(now, reason, doubtful=bool(self.problem))
-        self.caution.update(now, self.beyond)
+        self.fault.update(now, reason, recovering=bool(self.problem))
+        self.caution.update(now, self.out_of_range)
         if self.fault.reason or self.accepted is None:
             return self.level
         return self.accepted.values
 
     def _age(self, now: float) -> str:
-        if self.seen_s == -math.inf:
+        if self.last_time_s == -math.inf:
             return "no reading"
-        return f"no reading for {now - self.seen_s:.2f} s: must be at most {self.max_age_s:.2f} s"
+        return (
+            f"no reading for {now - self.last_time_s:.2f} s: must be at most {self.max_age_s:.2f} s"
+        )
 
-    def _judge(self, now: float, reading: TerrainReading, joint_pos: FloatArray) -> None:
-        """Accept a reading, or keep why it cannot be true. One of the same time is not judged
+    def _check(self, now: float, reading: TerrainReading, joint_pos: FloatArray) -> None:
+        """Accept a reading, or keep why it cannot be true. One of the same time is not checked
         again."""
         time_s, values = reading
         if values.shape != self.level.shape:
@@ -180,19 +189,19 @@ class TerrainSensor:
         if not time_s <= now + AHEAD_S:
             self.problem = f"time_s={time_s:.3f}: must be of time.monotonic(), {now:.3f} now"
             return
-        if time_s <= self.seen_s:
+        if time_s <= self.last_time_s:
             return
 
-        self.seen_s = time_s
-        filled = np.clip(np.where(np.isfinite(values), values, self.hole), *self.limits)
+        self.last_time_s = time_s
+        filled = self._filled(values)
         frozen = self._frozen(values, joint_pos)
         self.problem = self._implausible(values, filled) or frozen or self._old(now)
         if not self.problem:
-            self.beyond = self._beyond(values)
+            self.out_of_range = self._out_of_range(values)
             self.accepted = TerrainReading(time_s, filled)
 
     def _old(self, now: float) -> str:
-        return self._age(now) if now - self.seen_s > self.max_age_s else ""
+        return self._age(now) if now - self.last_time_s > self.max_age_s else ""
 
     def _frozen(self, values: FloatArray, joint_pos: FloatArray) -> str:
         """Detects readings that repeat under new times while the robot moves."""
@@ -207,12 +216,16 @@ class TerrainSensor:
             return f"frozen: all {len(values)} values are equal while joints move"
         return ""
 
+    def _filled(self, values: FloatArray) -> FloatArray:
+        """Values (t,) without holes and clipped to those of training [m]."""
+        return np.clip(np.where(np.isfinite(values), values, self.hole), *self.limits)
+
     def _implausible(self, values: FloatArray, filled: FloatArray) -> str:
         """Why values (t,) cannot be true, "" for no reason. filled: without holes and clipped."""
         raise NotImplementedError
 
-    def _beyond(self, values: FloatArray) -> str:
-        """What of values (t,) is beyond the range of training, "" for nothing."""
+    def _out_of_range(self, values: FloatArray) -> str:
+        """What of values (t,) is out of the range of training, "" for nothing."""
         return ""
 
 
@@ -252,12 +265,12 @@ class HeightMap(TerrainSensor):
                 return f"jumped by {jump:.2f} m between readings: must be at most {JUMP_M:g} m"
         return ""
 
-    def _beyond(self, values: FloatArray) -> str:
+    def _out_of_range(self, values: FloatArray) -> str:
         low, high = self.limits
-        beyond = (values < low) | (values > high)
-        if (count := int(beyond.sum())) <= OUTLIERS * len(values):
+        outside = (values < low) | (values > high)
+        if (count := int(outside.sum())) <= OUTLIERS * len(values):
             return ""
-        extreme = values[beyond][np.abs(values[beyond]).argmax()]
+        extreme = values[outside][np.abs(values[outside]).argmax()]
         return (
             f"{count} of {len(values)} heights are beyond those of training, {low:g} to {high:g} m,"
             f" at most {extreme:.3g} m"
@@ -281,6 +294,10 @@ class DepthImage(TerrainSensor):
         # holes that an image may have: half of the pixels that see level ground
         holes = int(self._holes(level).sum())
         self.max_holes = holes + MAX_HOLES * (len(level) - holes)
+
+    def _filled(self, values: FloatArray) -> FloatArray:
+        # many cameras give 0 where they have no depth
+        return super()._filled(np.where(values > 0.0, values, np.nan))
 
     def _holes(self, values: FloatArray) -> NDArray[np.bool_]:
         near, far = self.limits
@@ -342,15 +359,17 @@ class TerrainInput:
         return np.concatenate(values) if values else np.zeros(0)
 
     def _observe(self, sensor: TerrainSensor, now: float, joint_pos: FloatArray) -> FloatArray:
-        failed = bool(sensor.fault.reason)
-        was_slow = sensor.slow
+        before = sensor.state
         values = sensor.observe(now, joint_pos)
-        if sensor.fault.reason and not failed:
-            self.messages.append(f"{sensor.label}: {sensor.fault.reason}; {LEVEL}")
-        elif sensor.caution.reason and not was_slow:
-            self.messages.append(f"{sensor.label}: {sensor.caution.reason}; {SLOW}")
-        elif was_slow and not sensor.slow:
-            self.messages.append(f"{sensor.label}: good for {RECOVER_S:g} s, used again")
+        if sensor.state == before:
+            return values
+        if sensor.state == "fault":
+            message = f"{sensor.fault.reason}; {LEVEL}"
+        elif sensor.state == "caution":
+            message = f"{sensor.caution.reason}; {SLOW}"
+        else:
+            message = f"good for {RECOVER_S:g} s, used again"
+        self.messages.append(f"{sensor.label}: {message}")
         return values
 
     @property

@@ -200,14 +200,44 @@ def test_ground_beyond_that_of_training_is_clipped_and_slows_down() -> None:
     assert observed[2:] == pytest.approx(np.where(pit < 0.0, -0.5, 0.02), abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", [HeightMap, DepthImage])
-def test_a_single_bad_reading_and_holes_are_no_fault(kind: type[TerrainSensor]) -> None:
-    """Holes are as in training: 0 in a map, the farthest depth in an image."""
+def test_a_pit_after_a_fault_is_reported() -> None:
+    """No maps from 4 to 5 s: the last good one is too old at 4.2 s, and the fault ends at 5.98 s, a
+    second after the last step without a map. The pit lasts until 6.5 s, and a second longer the
+    command is slow."""
+    pit = np.array([0.0, 0.0, 0.0, -1.2, 0.0, 0.0, -1.2, -1.2])
+
+    def change(reading: TerrainReading) -> TerrainReading | None:
+        if reading.time_s < 5.0 - 1e-6:
+            return None
+        return reading._replace(values=reading.values + pit)
+
+    machine, steps = run(Seeing(change, (4.0, 6.5)), contract_of(HeightMap))
+    times, (fault, caution, good) = zip(*machine.messages, strict=True)
+    assert "no reading for 0.2" in fault and "observes level ground" in fault
+    assert "3 of 8 heights are beyond those of training" in caution
+    assert "level ground" not in caution
+    assert good == "height map: good for 1 s, used again"
+    assert times == pytest.approx((4.2, 5.98, 7.48), abs=0.021)
+    assert isinstance(machine.policy, Standing)
+    observed = np.array(machine.policy.commands)[:, 2:]
+    at = np.array([step.now for step in steps])
+    assert (observed[(at > 5.1) & (at < 5.9)] == LEVEL_M).all()
+    assert (observed[(at > 6.1) & (at < 6.4)][:, pit < 0.0] == -0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "hole"), [(HeightMap, math.nan), (DepthImage, math.nan), (DepthImage, 0.0)]
+)
+def test_a_single_bad_reading_and_holes_are_no_fault(
+    kind: type[TerrainSensor], hole: float
+) -> None:
+    """Holes are as in training: 0 in a map, the farthest depth in an image. Many cameras give 0
+    for a hole."""
     robot = Seeing(values(lambda v: v * math.nan), (4.0, 4.1))
     machine, _ = run(robot, contract_of(kind))
     assert machine.messages == []
     some = np.arange(8) % 4 == 3
-    machine, _ = run(Seeing(values(lambda v: np.where(some, math.nan, v))), contract_of(kind))
+    machine, _ = run(Seeing(values(lambda v: np.where(some, hole, v))), contract_of(kind))
     assert machine.messages == [] and isinstance(machine.policy, Standing)
     observed = np.array(machine.policy.commands)[75, 2:]
     assert (observed[some] == (0.0 if kind is HeightMap else 4.0)).all()
