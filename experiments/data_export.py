@@ -13,7 +13,7 @@ from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.run_folder import CONFIG, HYDRA
 from npmp.experiments.terminal import say, show_table
 from npmp.view import lerobot
-from retarget.export import MANIFEST, clip_names, export, robot_of_dataset
+from retarget.export import MANIFEST, check_flat, clip_names, export, robot_of_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ def run(config: ExportMotions, run: Run) -> None:
         run_lerobot(config, clips, run)
         return
     names = clip_names(data, clips, config.split)
+    check_flat(kind, data, names)
     first = read_motions(data, clips=names[:1])
     robot = robot_of_dataset(kind, data, first)
     run.begin()
@@ -83,7 +84,7 @@ def run_lerobot(config: ExportMotions, clips: list[str] | None, run: Run) -> Non
         (run.folder / CONFIG).unlink(missing_ok=True)
         shutil.rmtree(run.folder / HYDRA, ignore_errors=True)
     frames = content.rows[-1]["dataset_to_index"]
-    licences = "; ".join(sorted({row["licence"] for row in content.rows}))
+    licences = "; ".join(lerobot.licences_of(content.rows))
     say(
         f"{len(content.rows)} episodes, {frames:,} frames, {content.rate_hz:g} Hz in {run.folder}",
         f"licence: {licences}",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mocap_data import hdf5
 from mocap_data.errors import InputError, check_available
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
@@ -33,6 +34,17 @@ def clip_names(data: Path, clips: Sequence[str] | None, split: Any) -> list[str]
     if not names:
         raise InputError(f"{data}: no clips left of clips={clips}, split={split}")
     return names
+
+
+def check_flat(kind: str, data: Path, names: Sequence[str]) -> None:
+    """Raise InputError for a clip over stairs, whose ground no format holds."""
+    with hdf5.open_hdf5(data) as file:
+        for name in names:
+            if hdf5.member(hdf5.member(file, name), "ground") is not None:
+                raise InputError(
+                    f"motion {name!r} is over stairs, which format={kind} cannot express; leave it "
+                    "out by clips="
+                )
 
 
 def robot_of_dataset(kind: str, data: Path, motions: MotionSet) -> Robot | None:
@@ -94,8 +106,9 @@ def export(
     None: each clip's.
 
     Raises:
-      InputError: another rate without the robot's model.
+      InputError: another rate without the robot's model, or a clip over stairs.
     """
+    check_flat(kind, data, names)
     written: list[dict[str, Any]] = []
     for name in names:
         body_names = robot.body_names if robot is not None and kind == MJLAB else None

@@ -87,9 +87,9 @@ def download(uri: HfUri, names: Sequence[str]) -> Path:
 
 
 def licence_metadata(licences: Sequence[str]) -> dict[str, str]:
-    """The Hub's metadata of licences: "CC BY-NC 4.0" is cc-by-nc-4.0, "Apache-2.0 (generated)"
-    apache-2.0."""
-    name = "; ".join(licences).replace(" (generated)", "")
+    """The Hub's metadata of licences: "CC BY-NC 4.0 (LAFAN1)" is cc-by-nc-4.0."""
+    plain = [re.sub(r" \([^()]*\)$", "", licence) for licence in licences]
+    name = "; ".join(dict.fromkeys(plain))
     name = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
     return {"license": name} if name in LICENCES else {"license": "other", "license_name": name}
 

@@ -59,7 +59,8 @@ class ReferenceFeatures(nn.Module):
     _vectors: Tensor
     _joints: Tensor
     _is_point: Tensor
-    ground: Tensor  # (frames,) `Reference.ground`
+    # (frames,) `Reference.ground`
+    ground: Tensor
 
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()

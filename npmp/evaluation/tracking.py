@@ -20,11 +20,13 @@ class Tracking(NamedTuple):
     remaining: Tensor  # (n,) control steps from the start to the clip's end
     # (T + 1, n, nq) float64 in the frames of the motions, including the start
     qpos: Tensor
-    qvel: Tensor  # (T + 1, n, nv), including the start
+    # (T + 1, n, nv), including the start
+    qvel: Tensor
     frame: Tensor  # (T + 1, n) global reference frames
     error: Tensor  # (T, n) eq. 2; the failing step's included
     latents: Tensor  # (T, n, d) inputs of the decoder
-    setpoints: Tensor  # (T, n, nu) joint targets of the step [rad]
+    # (T, n, nu) joint targets of the step [rad]
+    setpoints: Tensor
 
     @property
     def fraction(self) -> Tensor:

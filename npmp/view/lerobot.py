@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,21 +12,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import h5py
 import numpy as np
 
 from mocap_data import hdf5, store
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, check_available, importing
 from mocap_data.files import write_json
+from mocap_data.input_files import require_memory
 from npmp import __version__
 from npmp.core import hub
-from retarget.export import at_rate, robot_of_dataset
+from retarget.export import at_rate, check_flat, robot_of_dataset
 
 FORMAT = "lerobot"
 VERSION = "v3.0"
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA_FILES = "data/chunk-*/file-*.parquet"
 # of frames in a file; LeRobot's default
 FILE_BYTES = 100 << 20
+# peak memory per number of a frame: float32 per episode and joined, float64 and its quantiles'
+NUMBER_BYTES = 2 * 4 + 2 * 8
 STATE = "observation.state"
 ACTION = "action"
 INDICES = ("frame_index", "episode_index", "index", "task_index")
@@ -116,19 +122,26 @@ def read_content(
     InputError."""
     if hdf5.schema_of(file) == store.SCHEMA:
         motions = store.read_motions(file, clips=clips).select(split=split)
+        check_flat(FORMAT, file, motions.names)
         return content_of(motions.robot, motions.joint_names, of_motions(file, motions, rate_hz))
     if split is not None or rate_hz is not None:
         raise InputError(f"{file}: split= and rate_hz= need a dataset of motions")
     with hdf5.open_hdf5(file) as content:
-        check_available(f"rollout in {file}", clips or [], list(content))
-        names = list(dict.fromkeys(clips or content))
-        if not names or not all(f"{name}/setpoints" in content for name in names):
+        check_available(f"rollout in {file}", clips or [], hdf5.members(content))
+        names = list(dict.fromkeys(clips or hdf5.members(content)))
+        groups = [hdf5.member(content, name) for name in names]
+        if not groups or not all(
+            isinstance(group, h5py.Group) and hdf5.member(group, "setpoints") is not None
+            for group in groups
+        ):
             raise InputError(
                 f"{file}: expected a dataset of motions, or a rollouts.h5 with setpoints; write it "
                 "with npmp evaluate module=... or npmp skill wander"
             )
+        check_flat(FORMAT, file, names)
         joints = [str(name) for name in content.attrs["joint_names"]]
-        return content_of(str(content.attrs["robot"]), joints, of_rollouts(content, names))
+        episodes = of_rollouts(content, names, len(joints))
+        return content_of(str(content.attrs["robot"]), joints, episodes)
 
 
 def of_motions(
@@ -136,9 +149,17 @@ def of_motions(
 ) -> Iterator[Episode]:
     """Motions as episodes, those of the training split first; the last frame has no target.
 
-    rate_hz: None: each motion's. Raises InputError for another rate without the robot's model.
+    rate_hz: None: each motion's.
+
+    Raises:
+      InputError: another rate without the robot's model, or too little memory.
     """
     robot = robot_of_dataset(FORMAT, data, motions)
+    frames = sum(
+        motion.num_frames * (rate_hz or motion.rate_hz) / motion.rate_hz
+        for motion in motions.motions
+    )
+    check_memory(data, frames, len(motions.joint_names))
     for motion in sorted(motions.motions, key=lambda motion: motion.split or "train"):
         motion = at_rate(motion, rate_hz, robot, motions.robot)
         yield Episode(
@@ -153,20 +174,59 @@ def of_motions(
         )
 
 
-def of_rollouts(file: Any, names: Sequence[str]) -> Iterator[Episode]:
-    """Rollouts of an open rollouts.h5 as episodes, until the robot falls or loses the motion."""
-    for name in names:
-        about = file[name].attrs
-        frames = int(about["up_frames" if "up_frames" in about else "tracked_frames"]) - 1
+def of_rollouts(file: h5py.File, names: Sequence[str], num_joints: int) -> Iterator[Episode]:
+    """Rollouts of an open rollouts.h5 as episodes, until the robot falls or loses the motion.
+
+    Raises:
+      InputError: an array that is missing, linked, of another shape or not finite, a number of
+        frames beyond the rollout's, or too little memory.
+    """
+    groups = [hdf5.member(file, name) for name in names]
+    parts = [_arrays(group, num_joints) for group in groups]
+    check_memory(file.filename, sum(len(part["qpos"]) for part in parts), num_joints)
+    for name, group, part in zip(names, groups, parts, strict=True):
+        about = hdf5.attributes(group)
+        frames = int(about["up_frames" if "up_frames" in about else "tracked_frames"])
+        where = hdf5.location_of(group)
+        if not 1 <= frames <= len(part["qpos"]):
+            raise InputError(f"{where} has {frames} frames, expected 1 to {len(part['qpos'])}")
+        arrays = {}
+        for key, array in part.items():
+            # the frames after a fall are not written
+            arrays[key] = hdf5.read_array(array, f"{where}: {key}")[: frames - 1]
+            if not np.isfinite(arrays[key]).all():
+                raise InputError(f"{where}: {key} has nan or inf, expected finite numbers")
         yield Episode(
             name,
-            qpos=file[name]["qpos"][:frames],
-            qvel=file[name]["qvel"][:frames],
-            targets=file[name]["setpoints"][:frames],
+            qpos=arrays["qpos"],
+            qvel=arrays["qvel"],
+            targets=arrays["setpoints"],
             rate_hz=float(about["rate_hz"]),
-            source=str(about["source"]),
-            licence=str(about["licence"]),
+            source=str(hdf5.plain(about["source"])),
+            licence=str(hdf5.plain(about["licence"])),
         )
+
+
+def _arrays(group: h5py.Group, num_joints: int) -> dict[str, h5py.Dataset]:
+    """The arrays of a rollout, not read yet. Raises InputError for other shapes or types."""
+    widths = {"qpos": 7 + num_joints, "qvel": 6 + num_joints, "setpoints": num_joints}
+    arrays = {key: hdf5.member(group, key) for key in widths}
+    frames = 0
+    for key, array in arrays.items():
+        label = f"{hdf5.location_of(group)}: {key}"
+        hdf5.array_bytes(array, label)
+        if key == "qpos" and array.ndim:
+            frames = array.shape[0]
+        expected = (frames - 1 if key == "setpoints" else frames, widths[key])
+        if array.shape != expected:
+            raise InputError(f"{label} has shape {array.shape}, expected {expected}")
+    return arrays
+
+
+def check_memory(file: Path | str, frames: float, num_joints: int) -> None:
+    """Raise InputError before the frames of a file exceed the free memory."""
+    numbers = frames * (len(ROOT_POSE) + len(ROOT_VELOCITY) + 3 * num_joints + 1 + len(INDICES))
+    require_memory(NUMBER_BYTES * numbers, f"{file}: {frames:,.0f} frames (fewer by clips=)")
 
 
 def content_of(robot: str, joint_names: Sequence[str], episodes: Iterable[Episode]) -> Content:
@@ -175,23 +235,29 @@ def content_of(robot: str, joint_names: Sequence[str], episodes: Iterable[Episod
     Raises:
       InputError: rates that differ or are no whole number of frames per second, or no frames.
     """
-    content = Content(robot, 0.0, features_of(joint_names), [], [])
+    rows: list[dict[str, Any]] = []
+    frames: list[dict[str, Array]] = []
     rate_hz = 0.0
     for episode in episodes:
         rate_hz = rate_hz or episode.rate_hz
-        if episode.rate_hz != rate_hz or not rate_hz.is_integer():
+        if episode.rate_hz != rate_hz or rate_hz < 1.0 or not rate_hz.is_integer():
             raise InputError(
                 f"clip {episode.name!r} has {episode.rate_hz:g} Hz; LeRobot needs one whole number "
                 "for all clips: set rate_hz=, e.g. rate_hz=50"
             )
-        number = len(content.rows)
-        first = content.rows[-1]["dataset_to_index"] if number else 0
+        number = len(rows)
+        first = rows[-1]["dataset_to_index"] if rows else 0
         if len(episode.targets):
-            content.frames.append(_columns(episode, number, first))
-            content.rows.append(_row(episode, number, first, content.frames[-1]))
-    if not content.rows:
+            frames.append(_columns(episode, number, first))
+            rows.append(_row(episode, number, first, frames[-1]))
+    if not rows:
         raise InputError("no clip has two frames, so there is nothing to write")
-    return Content(robot, rate_hz, content.features, content.rows, content.frames)
+    return Content(robot, rate_hz, features_of(joint_names), rows, frames)
+
+
+def licences_of(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The licences of rows of meta/episodes, sorted; a rollout's are joined."""
+    return sorted({part for row in rows for part in row["licence"].split("; ")})
 
 
 def features_of(joint_names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -259,27 +325,36 @@ def statistics(values: Array) -> dict[str, list[float]]:
 
 
 def check_new(folder: Path) -> None:
-    """Raise InputError for a folder with a dataset, whose files LeRobot would read too."""
-    for name in ("data", "meta"):
+    """Raise InputError for a folder with a dataset or a card, or with other data, which LeRobot
+    would read too. Data of an export that was cut off is allowed."""
+    names = ["meta", hub.CARD]
+    data = folder / "data"
+    files = [path for path in (data, *data.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    if not all(path.relative_to(folder).match(DATA_FILES) for path in files):
+        names.append("data")
+    for name in names:
         if (folder / name).exists():
             raise InputError(f"{folder / name} exists; name another folder with out=")
 
 
 def write_lerobot(folder: Path, content: Content) -> None:
-    """Write `data`, `meta` and README.md. Raises InputError, as `check_new`."""
+    """Write `data`, README.md and at last `meta`. Raises InputError, as `check_new`."""
     pa = load_pyarrow()
     check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".lerobot-", dir=folder) as temporary:
-        place = Path(temporary)
-        _write_frames(pa, place, content)
-        _write_meta(pa, place / "meta", content)
-        _write_card(folder, content)
-        for name in ("data", "meta"):
-            os.replace(place / name, folder / name)
+        unfinished = Path(temporary)
+        _write_frames(pa, unfinished, content)
+        _write_meta(pa, unfinished / "meta", content)
+        _write_card(unfinished, content)
+        if (folder / "data").exists():
+            # of an export that was cut off
+            shutil.rmtree(folder / "data")
+        for name in ("data", hub.CARD, "meta"):
+            os.replace(unfinished / name, folder / name)
 
 
-def _write_frames(pa: Any, place: Path, content: Content) -> None:
+def _write_frames(pa: Any, folder: Path, content: Content) -> None:
     """Write the files of data, a row group per episode."""
 
     def arrow(values: Array) -> Any:
@@ -289,7 +364,7 @@ def _write_frames(pa: Any, place: Path, content: Content) -> None:
     pairs = zip(content.rows, content.frames)
     for number, group in groupby(pairs, lambda pair: pair[0]["data/file_index"]):
         tables = [pa.table({key: arrow(each) for key, each in part.items()}) for _, part in group]
-        path = place / DATA.format(chunk_index=0, file_index=number)
+        path = folder / DATA.format(chunk_index=0, file_index=number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with pa.parquet.ParquetWriter(path, tables[0].schema) as writer:
             for table in tables:
@@ -348,8 +423,7 @@ def _write_meta(pa: Any, meta: Path, content: Content) -> None:
 def _write_card(folder: Path, content: Content) -> None:
     """Write README.md, the card for the Hub: licence, sources, names and units."""
     rows = content.rows
-    # a rollout's are joined
-    licences = sorted({part for row in rows for part in row["licence"].split("; ")})
+    licences = licences_of(rows)
     metadata = hub.licence_metadata(licences) | {
         "task_categories": ["robotics"],
         "tags": ["LeRobot", "npmp", content.robot],

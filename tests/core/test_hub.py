@@ -34,6 +34,23 @@ def test_other_addresses_are_refused(address: str) -> None:
     refusal(address, hub.parse, address)
 
 
+@pytest.mark.parametrize(
+    ("licences", "name"),
+    [
+        (["Apache-2.0", "Apache-2.0 (generated)"], "apache-2.0"),
+        (["CC BY-NC 4.0 (LAFAN1)"], "cc-by-nc-4.0"),
+        (["CC BY 4.0 (a)", "CC BY 4.0 (b)"], "cc-by-4.0"),
+    ],
+)
+def test_a_licence_without_its_remark(licences: list[str], name: str) -> None:
+    assert hub.licence_metadata(licences) == {"license": name}
+
+
+def test_several_licences_are_another_one() -> None:
+    several = {"license": "other", "license_name": "apache-2.0-cc-by-nc-4.0"}
+    assert hub.licence_metadata(["Apache-2.0 (generated)", "CC BY-NC 4.0"]) == several
+
+
 @pytest.mark.parametrize("text", [b"# Walk\n", b"\n---\nlines\r\n", b"", "# \u00e4".encode()])
 def test_the_text_of_a_card_is_kept(text: bytes, tmp_path: Path) -> None:
     metadata = {"license": "mit", "npmp": {"kind": "policy", "licences": ["MIT: \u00e4"]}}

@@ -12,6 +12,7 @@ import pytest
 from pytest import CaptureFixture
 
 from mocap_data import read_motions, write_motions
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.readers.robot_motions import read_robot_motion
 from mocap_data.store import MotionSet
 from npmp.experiments import cli
@@ -82,6 +83,23 @@ def test_bodies_of_another_model_are_refused(robot: Robot, tmp_path: Path, refus
     out = tmp_path / "exported"
     message = refused("data", "export", str(tmp_path / "other.h5"), f"out={out}")
     assert "body 0 is 'world', expected 'base'" in message and not list(out.glob("*.npz"))
+
+
+@pytest.mark.parametrize("kind", ["mjlab", "unitree_csv", "lerobot"])
+def test_stairs_are_refused(kind: str, robot: Robot, tmp_path: Path, refused: Says) -> None:
+    """Nothing is written; without the clip the others are."""
+    if kind == "lerobot":
+        pytest.importorskip("pyarrow")
+    flat = motion_set(robot)
+    stairs = dataclasses.replace(flat.motions[1], ground=GroundProfile(np.array([0.0, 0.1])))
+    both = dataclasses.replace(flat, motions=(flat.motions[0], stairs))
+    write_motions(tmp_path / "stairs.h5", both)
+    out = tmp_path / "out"
+    arguments = ["data", "export", str(tmp_path / "stairs.h5"), f"format={kind}", f"out={out}"]
+    message = refused(*arguments)
+    assert f"motion 'sway' is over stairs, which format={kind} cannot express" in message
+    assert not out.exists()
+    assert cli.main([*arguments, "clips=[stand]"]) == 0
 
 
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from pytest import CaptureFixture
 
@@ -40,5 +41,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
     with h5py.File(tmp_path / "rollouts.h5") as file:
         group = file["prior 0"]
         assert group["qvel"].shape[0] == group["setpoints"].shape[0] + 1 == len(group["qpos"])
+        # of each step its own
+        assert np.ptp(group["setpoints"][()], axis=0).all()
         assert group.attrs["licence"] and name in group.attrs["source"]
     assert "up_s_mean" in capsys.readouterr().out

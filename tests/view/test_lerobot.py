@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -13,12 +14,14 @@ import pytest
 from mocap_data import ReferenceMotion, write_motions
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
+from mocap_data.ground_profile import GroundProfile
 from mocap_data.store import MotionSet
 from npmp.core import hub
 from npmp.robots import Robot
 from npmp.view import lerobot
 from npmp.view.lerobot import export_lerobot
 from tests.mocap_data.test_export import smooth_motion
+from tests.refusals import refusal
 
 pytest.importorskip("pyarrow")
 from pyarrow import parquet
@@ -179,6 +182,112 @@ def test_refusals(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     export_lerobot(data, out)
     with pytest.raises(InputError, match="name another folder"):
         export_lerobot(data, out)
+
+
+def test_rollouts_are_checked(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    """Links, shapes, numbers that are not finite, and counts of frames; 9 frames have 8 steps."""
+    path = tmp_path / "rollouts.h5"
+    out = tmp_path / "out"
+    write_rollouts(tmp_path / "other.h5", robot, motions["trot"])
+    joints = np.zeros((8, 12))
+    for link in (h5py.SoftLink("/prior 0/setpoints"), h5py.ExternalLink("other.h5", "trot/qvel")):
+        write_rollouts(path, robot, motions["trot"])
+        with h5py.File(path, "r+") as file:
+            del file["trot/setpoints"]
+            file["trot/setpoints"] = link
+        refusal("'setpoints' is a soft or external link", export_lerobot, path, out)
+    for key, values, message in (
+        ("setpoints", joints[:, :11], r"has shape \(8, 11\), expected \(8, 12\)"),
+        ("setpoints", joints[:7], r"has shape \(7, 12\), expected \(8, 12\)"),
+        ("setpoints", np.where(np.arange(8)[:, None] == 3, np.nan, joints), "nan or inf"),
+        ("qvel", np.zeros((9, 17)), r"has shape \(9, 17\), expected \(9, 18\)"),
+        ("qpos", np.float64(0.0), r"has shape \(\), expected \(0, 19\)"),
+    ):
+        write_rollouts(path, robot, motions["trot"])
+        with h5py.File(path, "r+") as file:
+            del file[f"trot/{key}"]
+            file[f"trot/{key}"] = values
+        assert f"'trot': {key}" in refusal(message, export_lerobot, path, out)
+    for frames in (0, -3, 10):
+        write_rollouts(path, robot, motions["trot"])
+        with h5py.File(path, "r+") as file:
+            file["trot"].attrs["tracked_frames"] = frames
+        refusal(f"has {frames} frames, expected 1 to 9", export_lerobot, path, out)
+    assert not out.exists()
+
+
+def test_frames_after_a_fall_need_not_be_finite(
+    motions: MotionSet, robot: Robot, tmp_path: Path
+) -> None:
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
+        file["trot/qvel"][4:] = np.nan
+    (row,) = export_lerobot(tmp_path / "rollouts.h5", tmp_path / "out")
+    assert row["length"] == 4
+
+
+def test_stairs_are_refused(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+    """Their ground would be lost, of motions and of rollouts; other clips are written."""
+    stairs = dataclasses.replace(motions["trot"], ground=GroundProfile(np.array([0.0, 0.1, 0.2])))
+    both = dataclasses.replace(motions, motions=(stairs, motions["walk"]))
+    write_motions(tmp_path / "stairs.h5", both)
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
+        file["trot/ground"] = np.zeros(3)
+    message = "motion 'trot' is over stairs, which format=lerobot cannot express; .* clips="
+    for name in ("stairs.h5", "rollouts.h5"):
+        refusal(message, export_lerobot, tmp_path / name, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    export_lerobot(tmp_path / "stairs.h5", tmp_path / "out", clips=["walk"])
+
+
+def test_memory_is_checked(
+    motions: MotionSet, robot: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame has 19 + 18 numbers of the state, 12 targets and 5 of time and indices, of 24 bytes
+    each. There are 9 + 10 frames of motions, half of them at 25 Hz, and 2 * 9 of rollouts."""
+    asked: list[float] = []
+    monkeypatch.setattr(lerobot, "require_memory", lambda size, _: asked.append(size))
+    write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
+    export_lerobot(tmp_path / "motions.h5", tmp_path / "a")
+    export_lerobot(tmp_path / "motions.h5", tmp_path / "b", rate_hz=25.0)
+    export_lerobot(tmp_path / "rollouts.h5", tmp_path / "c")
+    assert asked == pytest.approx([54 * 24 * frames for frames in (19, 9.5, 18)])
+
+
+def test_an_export_that_was_cut_off_is_repeated(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the data were moved; the finished one is refused."""
+    data = tmp_path / "motions.h5"
+    out = tmp_path / "out"
+    replace = os.replace
+
+    def until_the_card(source: Path, target: Path) -> None:
+        if Path(target) == out / hub.CARD:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(lerobot.os, "replace", until_the_card)
+        with pytest.raises(KeyboardInterrupt):
+            export_lerobot(data, out)
+    assert [path.name for path in out.iterdir()] == ["data"]
+    (out / "data/chunk-000/file-001.parquet").write_bytes(b"of a larger one")
+    export_lerobot(data, out)
+    assert {path.name for path in out.iterdir()} == {"data", "meta", hub.CARD}
+    assert [path.name for path in (out / "data").rglob("*.parquet")] == ["file-000.parquet"]
+    refusal("meta exists; name another folder", export_lerobot, data, out)
+
+
+@pytest.mark.parametrize("name", [hub.CARD, "data", "data/mine.txt"])
+def test_files_of_the_user_are_kept(name: str, motions: MotionSet, tmp_path: Path) -> None:
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    refusal("exists; name another", export_lerobot, tmp_path / "motions.h5", tmp_path / "out")
+    assert path.read_text() == "mine"
+    assert not (tmp_path / "out/meta").exists()
 
 
 def test_lerobot_reads_it(

@@ -27,8 +27,10 @@ class Wandering(NamedTuple):
     up_s: Tensor  # (n,) time until the fall [s], cap_s without one
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then [m]
     qpos: Tensor  # (T + 1, kept, nq) float64 of the first robots, also after a fall
-    qvel: Tensor  # (T + 1, kept, nv)
-    setpoints: Tensor  # (T, kept, nu) joint targets [rad]
+    # (T + 1, kept, nv)
+    qvel: Tensor
+    # (T, kept, nu) joint targets [rad]
+    setpoints: Tensor
     dt: float  # control period [s]
     cap_s: float
 
@@ -121,7 +123,7 @@ class _WanderRecorder:
         self._position = position
         self.qpos.append(env.robots.qpos[: self.kept].clone())
         self.qvel.append(env.robots.qvel[: self.kept].clone())
-        self.setpoints.append(state.setpoint[: self.kept])
+        self.setpoints.append(state.setpoint[: self.kept].clone())
         return not self.up.any()
 
 

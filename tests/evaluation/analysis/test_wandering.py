@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.evaluation.analysis import wander
-from npmp.evaluation.analysis.wandering import wander_in
+from npmp.evaluation.analysis.wandering import _WanderRecorder, wander_in
 from npmp.robots import Robot
 from npmp.skills.nets import DecoderState
 from npmp.skills.prior import AR1
@@ -64,6 +65,31 @@ def test_a_simulation_that_breaks_down_is_no_longer_up(
     monkeypatch.setattr(env.robots, "step", breaking)
     trial = wander_in(puppet(torch.zeros(1, 12), []), env, seconds=1.0, seed=0)
     assert trial.up_s.tolist() == pytest.approx([1.0, 10 * env.dt, 1.0])
+
+
+def test_setpoints_are_those_of_their_step(robot: Robot, motions: MotionSet) -> None:
+    """Home plus the action, which grows by 0.01 rad per step."""
+    env = env_of(robot, motions, 3)
+    taken: list[int] = []
+
+    def decode(z: Tensor, observation: Tensor, memory: DecoderState) -> tuple[Tensor, DecoderState]:
+        taken.append(1)
+        return torch.full((len(z), 12), 0.01 * len(taken)), memory
+
+    trial = wander_in(stub_module(decode, AR1(3, 0.95)), env, seconds=0.1, seed=0, kept=2)
+    expected = env.home + 0.01 * torch.arange(1.0, 6.0)[:, None, None]
+    torch.testing.assert_close(trial.setpoints, expected.expand(5, 2, 12))
+
+
+def test_recorded_setpoints_are_copies(robot: Robot, motions: MotionSet) -> None:
+    """An engine may overwrite its buffer in the next step."""
+    env = env_of(robot, motions, 3)
+    record = _WanderRecorder(env, 2)
+    buffer = torch.full((3, 12), 0.5)
+    step: Any = SimpleNamespace(state=env.state._replace(setpoint=buffer))
+    record(SimpleNamespace(step=step))  # type: ignore[arg-type]
+    buffer.fill_(9.0)
+    assert (record.setpoints[0] == 0.5).all() and record.setpoints[0].shape == (2, 12)
 
 
 def test_latents_are_those_of_the_prior(robot: Robot, motions: MotionSet) -> None:
