@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,12 +115,7 @@ def run(config: Retarget, run: Run) -> None:
     warned = [name for name, warning in warnings.items() if "rate?" in warning]
     assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
-    if config.stairs is None:
-        cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning)
-    else:
-        assert cleaning is not None  # for the type checker
-        risers_m = require_risers(config.stairs)
-        cleaned = dataset.clean_with_stairs(whole, robot, gathered, cleaning, risers_m)
+    cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning, config.stairs)
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
@@ -164,17 +159,17 @@ def run(config: Retarget, run: Run) -> None:
         say(f"report: {page}")
     # warnings follow the table, also if both streams are merged
     sys.stdout.flush()
-    show_warnings(warnings)
-    for line in assumed:
-        if line.startswith(RATE_KEY):
-            warn(f"warning: assumed: {line}")
+    show_warnings(warnings, assumed)
     report_failures(failures)
 
 
-def show_warnings(warnings: Mapping[str, str]) -> None:
-    """Print a line on stderr for each suspicious motion."""
+def show_warnings(warnings: Mapping[str, str], assumed: Sequence[str] = ()) -> None:
+    """Print a line on stderr for each suspicious motion and each assumed rate."""
     for name, why in warnings.items():
         warn(f"warning: {name} {why}")
+    for line in assumed:
+        if line.startswith(RATE_KEY):
+            warn(f"warning: assumed: {line}")
 
 
 def report_path(chosen: bool | str | None, out: Path) -> Path | None:

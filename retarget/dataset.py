@@ -24,7 +24,7 @@ from retarget.recording_checks import motion_warnings, recording_warnings, retar
 from retarget.resampling import resample
 from retarget.sources import Failure, Recordings, failure_line
 from retarget.split import recording_of
-from retarget.stairs import over_stairs
+from retarget.stairs import over_stairs, require_risers
 from retarget.subjects import Refused, subjects_of
 
 
@@ -115,37 +115,35 @@ def merged(sets: Sequence[MotionSet], order: Sequence[str]) -> MotionSet | None:
 
 
 def clean_recordings(
-    motions: MotionSet, robot: Robot, recordings: Recordings, options: Mapping[str, Any] | None
+    motions: MotionSet,
+    robot: Robot,
+    recordings: Recordings,
+    options: Mapping[str, Any] | None,
+    risers_m: Sequence[float] | None = None,
 ) -> Cleaned:
-    """The training set. options: of `clean`; None: the motions unchanged."""
+    """The training set.
+
+    Args:
+      options: of `clean`; None: the motions unchanged.
+      risers_m: the lowest and the highest [m]: the walks and trots that cleaning keeps are also
+        laid over stairs, and all is cleaned again. None, or without options: flat ground only.
+
+    Raises:
+      InputError: as `clean`, `require_risers` and `over_stairs`.
+    """
     if options is None:
         seconds = sum(motion.duration_s for motion in motions.motions)
         return Cleaned(motions, (), seconds, seconds)
     origins = {
         name: f"{file}: {recordings.entries[name]}" for name, file in recordings.files.items()
     }
-    return clean(motions, robot, origins=origins, **options)
-
-
-def clean_with_stairs(
-    motions: MotionSet,
-    robot: Robot,
-    recordings: Recordings,
-    options: Mapping[str, Any],
-    risers_m: tuple[float, float],
-) -> Cleaned:
-    """As `clean_recordings`, with the walks and trots also over stairs, cleaned again.
-
-    risers_m: the lowest and the highest [m].
-
-    Raises:
-      InputError: as `clean` and `over_ground`.
-    """
+    if risers_m is None:
+        return clean(motions, robot, origins=origins, **options)
     only_cut = {"mirrors": "none", "validation": 0.0, "validation_recordings": (), "flatten": False}
-    flat = clean_recordings(motions, robot, recordings, {**options, **only_cut})
-    on_stairs = over_stairs(flat.motions, robot, risers_m, options["seed"])
+    flat = clean(motions, robot, origins=origins, **{**options, **only_cut})
+    on_stairs = over_stairs(flat.motions, robot, require_risers(risers_m), options["seed"])
     both = replace(flat.motions, motions=(*flat.motions.motions, *on_stairs))
-    cleaned = clean_recordings(both, robot, recordings, options)
+    cleaned = clean(both, robot, origins=origins, **options)
     return replace(
         cleaned,
         dropped=(*flat.dropped, *cleaned.dropped),

@@ -112,7 +112,8 @@ def foot_places(
         lift = shift[:, 1].copy()
         under = ground.height_at(places[:, foot, 0], radius)
         for swing in _swings(stances, len(feet)):
-            lift[swing] = _lift(under[swing], feet[swing, foot, 2] - radius, lift[swing])
+            height = feet[swing, foot, 2] - radius
+            lift[swing] = _lift(under[swing], height, lift[swing], stands[swing])
         places[:, foot, 2] += lift
     return places, heights
 
@@ -129,19 +130,20 @@ def _to_level(x: Array, ground: GroundProfile, margin: float) -> float:
 
 
 def _swings(stances: list[tuple[int, int]], frames: int) -> Iterator[slice]:
-    """The frames between stances, with the last frame of one and the first of the next."""
-    edges = [(0, 1), *stances, (frames - 1, frames)]
+    """The frames between stances, with the last frame of one and the first of the next, and those
+    before the first stance and after the last."""
+    edges = [(0, 0), *stances, (frames, frames)]
     for (_, leave), (land, _) in pairwise(edges):
-        if land - leave > 0:
-            yield slice(leave - 1, land + 1)
+        if land > leave:
+            yield slice(max(leave - 1, 0), land + 1)
 
 
-def _lift(under: Array, height: Array, blended: Array) -> Array:
+def _lift(under: Array, height: Array, blended: Array, standing: Bools) -> Array:
     """What lifts a swinging foot over the ground, (N,) [m]: the lowest concave curve, smoothed.
 
     Args:
       under: (N,) height of the ground under it. height: (N,) of the foot over flat ground. blended:
-        (N,) height of the ground, blended from the stance before to that after.
+        (N,) height of the ground, blended from the stance before to that after. standing: (N,).
     """
     if np.ptp(under) < _LEVEL_M and np.ptp(blended) < _LEVEL_M:
         return blended
@@ -151,7 +153,8 @@ def _lift(under: Array, height: Array, blended: Array) -> Array:
     touching = under - height
     needed = touching + _CLEARANCE_M * ramp
     # the heights of the stances, or, at the ends of a motion, of the ground under a foot in the air
-    ends = np.maximum(blended, touching + np.clip(height, 0.0, _CLEARANCE_M))[[0, -1]]
+    in_air = np.maximum(blended, touching + np.clip(height, 0.0, _CLEARANCE_M))
+    ends = np.where(standing, blended, in_air)[[0, -1]]
     # the smoothed curve begins and ends there
     flat = min(len(_SMOOTH) // 2, (count - 1) // 3)
     needed[: flat + 1] = ends[0]

@@ -13,6 +13,7 @@ from mocap_data.ground_profile import CELL_M, GroundProfile
 from mocap_data.motion import ReferenceMotion, mean_speed
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
+from retarget.cleaning import unused_name
 from retarget.over_ground import over_ground
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
@@ -59,7 +60,8 @@ def stairs(risers_m: tuple[float, float], rng: np.random.Generator) -> GroundPro
 def over_stairs(
     motions: MotionSet, robot: Robot, risers_m: tuple[float, float], seed: int
 ) -> list[ReferenceMotion]:
-    """The walks and trots among the motions over stairs, called NAME_stairs, not cleaned.
+    """The walks and trots among the motions over stairs, called NAME_stairs, or NAME_stairs_2 and
+    so on where there is one, not cleaned.
 
     Each is turned so that it moves along x, and begins where it climbs most, of some random places
     on its stairs. risers_m: the lowest and the highest [m].
@@ -73,6 +75,7 @@ def over_stairs(
     rng = np.random.default_rng(seed)
     low, high = _SPEEDS_MPS
     walks = [motion for motion in motions.motions if low <= mean_speed(motion) <= high]
+    names = set(motions.names)
     results = []
     for i, motion in enumerate(walks):
         contacts = meter.contacts(motion)
@@ -81,7 +84,8 @@ def over_stairs(
         places = rng.uniform(0.0, PERIOD_M, _PLACES)
         climbs = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)
         qpos[:, 0] += places[climbs.argmax()]
-        begun = replace(motion, name=motion.name + SUFFIX, qpos=qpos, contacts=contacts)
+        name = unused_name(motion.name + SUFFIX, names)
+        begun = replace(motion, name=name, qpos=qpos, contacts=contacts)
         results.append(meter.measured(over_ground(begun, ground, prepared)))
     return results
 

@@ -268,6 +268,16 @@ def test_what_cleaning_does_is_shown_and_kept(
         assert motion.quality["limit_violations"] == motion.quality["velocity_violations"] == 0
 
 
+def test_a_recording_may_be_called_as_one_over_stairs(elsewhere: Path) -> None:
+    walk = dog_gait("walk", duration_s=3.0)
+    save(elsewhere / "a.npz", walk)
+    save(elsewhere / "a_stairs.npz", walk)
+    assert npmp_retarget("source=.", "stairs=[0.02,0.03]", "out=m.h5") == 0
+    motions = read_motions("m.h5").motions
+    recordings = {motion.name: motion.recording for motion in motions if motion.ground}
+    assert recordings == {"a_stairs_2": "a", "a_stairs_stairs": "a_stairs"}
+
+
 def test_a_misread_clip_does_not_spoil_the_others(
     elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:

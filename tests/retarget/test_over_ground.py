@@ -119,6 +119,32 @@ def test_a_dragged_foot_is_lifted_over_the_riser(way: int) -> None:
     np.testing.assert_allclose(height[stands[:, 0]], 0.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("way", [1, -1])
+@pytest.mark.parametrize("frames", [1, 2, 5])
+def test_a_clip_that_begins_or_ends_in_the_air(frames: int, way: int) -> None:
+    """Those frames are over the platform, whose edge is at 0.55 m, the stance is before it."""
+    x = [*np.linspace(0.8, 0.7, frames), *[0.3] * 4][::way]
+    feet, stands = foot_along(x, ([False] * frames + [True] * 4)[::way])
+    ground = platform(0.1)
+    places, _ = foot_places(feet, stands, ground, 0.02)
+    height = places[:, 0, 2] - 0.02 - ground.height_at(places[:, 0, 0], 0.02)
+    assert height.min() > -1e-9
+    np.testing.assert_allclose(height[stands[:, 0]], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_a_foot_recorded_in_the_floor_stands_at_one_height(way: int) -> None:
+    """Its stances are 1 cm in the floor, their last and first frames too."""
+    x = [*[0.3] * 4, *np.linspace(0.3, 0.8, 14)[1:-1], *[0.8] * 4][::way]
+    feet, stands = foot_along(x, [True] * 4 + [False] * 12 + [True] * 4)
+    feet[stands[:, 0], :, 2] -= 0.01
+    ground = platform(0.1)
+    places, _ = foot_places(feet, stands, ground, 0.02)
+    height = places[:, 0, 2] - 0.02 - ground.height_at(places[:, 0, 0], 0.02)
+    np.testing.assert_allclose(height[stands[:, 0]], -0.01, atol=1e-9)
+    assert height[~stands[:, 0]].min() > -1e-9
+
+
 @given(st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=30))
 def test_the_concave_bound(values: list[float]) -> None:
     """It is above the values, concave, and touches the first and the last."""
@@ -150,6 +176,12 @@ def test_walks_over_stairs(go2: Robot, walk: ReferenceMotion) -> None:
     assert mean_speed(result) == pytest.approx(mean_speed(walk), rel=0.05)
     assert np.abs(result.qpos[-1, 1]) < 0.05
     assert result.quality["penetration_m"] < 0.01 and result.quality["float_m"] < 0.01
+
+
+def test_names_in_use_are_not_given_again(go2: Robot, walk: ReferenceMotion) -> None:
+    walks = [replace(walk, name="a"), replace(walk, name="a_stairs")]
+    laid = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0)
+    assert [motion.name for motion in laid] == ["a_stairs_2", "a_stairs_stairs"]
 
 
 def test_cleaning_drops_steps_out_of_reach(go2: Robot, walk: ReferenceMotion) -> None:
