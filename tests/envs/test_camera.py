@@ -123,7 +123,7 @@ def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None
     imagined = eye.imagined(above, patch, torch.zeros(3, 3), draws)
     true = eye.depths(env.state.root_pos, env.state.root_rot, ground.height_in_world)
     # imagined fields repeat where simulated ones end
-    assert ((imagined - true).abs() < 0.02).float().mean() > 0.9
+    assert ((imagined - true).abs() < 0.02).float().mean() > 0.8
 
 
 def test_a_policy_keeps_its_camera(robot: Robot, skill: SkillModule, tmp_path: Path) -> None:

@@ -217,6 +217,7 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     assert float(log[-1]["model_current"]) < float(log[0]["model_current"])
 
 
+@pytest.mark.slow
 def test_recordings_over_stairs(tmp_path: Path) -> None:
     """Laid, imitated and evaluated on their ground, which the rollouts keep."""
     lay = ["source=synthetic", "stop=240", "stairs=[0.04,0.06]", "report=null", "out=stairs.h5"]
