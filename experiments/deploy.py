@@ -130,12 +130,7 @@ def run(config: Deploy, run: Run) -> int:
     run.begin()
     with _deadman(config, contract, watched=watched) as deadman, opened as (robot, clock):
         if config.dry:
-            lines, reason = observe(robot, Watchdog(contract, config.safety))
-            terrain = TerrainInput(contract)
-            terrain.connect(robot)
-            say(*lines, *terrain.take_messages())
-            say(f"the robot would be damped: {reason}" if reason else "no problems")
-            return NOT_PASSED if reason else OK
+            return _dry_run(config, contract, robot)
         sticks = partial(stick_command, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
         command_source = sticks if command is None else lambda _: command
@@ -159,6 +154,16 @@ def run(config: Deploy, run: Run) -> int:
     with suppress(OSError):  # a full disk, a closed terminal
         report(ended, run.folder)
     return NOT_PASSED
+
+
+def _dry_run(config: Deploy, contract: BundleContract, robot: RobotInterface) -> int:
+    """Print what the robot measures and what would damp it, without commands to it."""
+    lines, reason = observe(robot, Watchdog(contract, config.safety))
+    terrain = TerrainInput(contract)
+    terrain.connect(robot)
+    say(*lines, *terrain.take_messages())
+    say(f"the robot would be damped: {reason}" if reason else "no problems")
+    return NOT_PASSED if reason else OK
 
 
 class RunEnd(NamedTuple):

@@ -124,11 +124,7 @@ def run(config: Retarget, run: Run) -> None:
         (name, f"{name}: nothing kept ({reasons})")
         for name, reasons in dataset.dropped_recordings(whole, cleaned).items()
     ]
-    settings = {"source": config.source, **part_of(config, Options)}
-    if config.stairs is not None:
-        settings["stairs"] = config.stairs
-    if warnings:
-        settings["warnings"] = json.dumps(warnings)
+    settings = provenance_settings(config, warnings)
     cleaned = dataset.with_provenance(cleaned, gathered, failures, settings)
     motion_set = cleaned.motions
     write_motions(run.folder, motion_set)
@@ -161,6 +157,16 @@ def run(config: Retarget, run: Run) -> None:
     sys.stdout.flush()
     show_warnings(warnings, assumed)
     report_failures(failures)
+
+
+def provenance_settings(config: Retarget, warnings: Mapping[str, str]) -> dict[str, Any]:
+    """The settings and warnings that a dataset records."""
+    settings = {"source": config.source, **part_of(config, Options)}
+    if config.stairs is not None:
+        settings["stairs"] = config.stairs
+    if warnings:
+        settings["warnings"] = json.dumps(warnings)
+    return settings
 
 
 def show_warnings(warnings: Mapping[str, str], assumed: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ driver delivers readings by the optional methods of `RobotInterface`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,7 +65,7 @@ class Fault:
             self.reason = ""
 
 
-class TerrainSensor:
+class TerrainSensor(ABC):
     """A sensor with t values [m]. Subclasses determine which values can be true."""
 
     label: ClassVar[str]
@@ -220,9 +221,9 @@ class TerrainSensor:
         """Values (t,) without holes and clipped to those of training [m]."""
         return np.clip(np.where(np.isfinite(values), values, self.hole), *self.limits)
 
+    @abstractmethod
     def _implausible(self, values: FloatArray, filled: FloatArray) -> str:
         """Why values (t,) cannot be true, "" for no reason. filled: without holes and clipped."""
-        raise NotImplementedError
 
     def _out_of_range(self, values: FloatArray) -> str:
         """What of values (t,) is out of the range of training, "" for nothing."""

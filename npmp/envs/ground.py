@@ -167,10 +167,10 @@ class Ground:
         """
         return patch[:, :0]
 
-    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
-        """Gradient (B, 2) along x and y of the plane through the ground at `ABOUT_FEET` of all
-        feet, by least squares; the patch as of `about_feet`."""
-        return torch.zeros_like(state.root_pos[:, :2])
+    def plane(self, state: RobotState, patch: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean height (B,) [m] of the ground under the feet, and gradient (B, 2) along x and y of
+        the plane through the ground at `ABOUT_FEET` of all feet; the patch as of `about_feet`."""
+        return torch.zeros_like(state.root_pos[:, 2]), torch.zeros_like(state.root_pos[:, :2])
 
     def figures(self) -> dict[str, float]:
         """Figures for the logs of a training run."""
@@ -372,9 +372,11 @@ class RoughGround(Ground):
         return self.above(points, patch).transpose(-1, -2).flatten(-2)
 
     @torch.no_grad()
-    def slope(self, state: RobotState, patch: Tensor) -> Tensor:
+    def plane(self, state: RobotState, patch: Tensor) -> tuple[Tensor, Tensor]:
         points = self._points_about_feet(state)
-        return geometry.plane_gradient(points.flatten(1, 2), self.above(points, patch).flatten(1))
+        heights = self.above(points, patch)
+        gradient = geometry.plane_gradient(points.flatten(1, 2), heights.flatten(1))
+        return heights[..., 0].mean(-1), gradient
 
     def _points_about_feet(self, state: RobotState) -> Tensor:
         """Positions of `ABOUT_FEET`, (B, F, 5, 2) [m]."""

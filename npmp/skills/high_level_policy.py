@@ -6,7 +6,7 @@ On disk a policy is a folder of `policy.safetensors` (weights and input scales) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -174,10 +174,8 @@ class HighLevelPolicy(nn.Module):
             )
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
-        scales = {**task.inputs, **task.scales, **task.extra_inputs}
-        low, high = torch.tensor(list(scales.values())).T
-        policy.command_scale.mean.copy_(0.5 * (low + high))
-        policy.command_scale.std.copy_(0.5 * (high - low)).clamp_(min=0.1)
+        scale = _scale_of({**task.inputs, **task.scales, **task.extra_inputs})
+        policy.command_scale.load_state_dict(scale)
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
@@ -210,12 +208,8 @@ class HighLevelPolicy(nn.Module):
             return self.for_other_task(task)
         weights = self.state_dict()
         before = sum(width for _, width in c.observation) + len(c.command)
-        layer = weights["net.norm.0.weight"]
-        sensors = layer.new_zeros(len(layer), len(task.extra_inputs))
-        weights["net.norm.0.weight"] = torch.cat((layer[:, :before], sensors, layer[:, before:]), 1)
-        low, high = torch.tensor(list(task.extra_inputs.values())).reshape(-1, 2).T
-        scales = {"mean": 0.5 * (low + high), "std": (0.5 * (high - low)).clamp(min=0.1)}
-        for name, values in scales.items():
+        self._widen(weights, before, len(task.extra_inputs))
+        for name, values in _scale_of(task.extra_inputs).items():
             key = f"command_scale.{name}"
             weights[key] = torch.cat((weights[key], values.to(weights[key])))
         return self._copy_for(
@@ -225,6 +219,13 @@ class HighLevelPolicy(nn.Module):
             clock_s=task.clock_s,
             camera=None if task.camera is None else dict(task.camera),
         )
+
+    @staticmethod
+    def _widen(weights: dict[str, Any], at: int, count: int) -> None:
+        """Insert `count` inputs with weights of zero at a column of the first layer."""
+        layer = weights["net.norm.0.weight"]
+        zeros = layer.new_zeros(len(layer), count)
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :at], zeros, layer[:, at:]), 1)
 
     def _copy_for(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
         """A policy of a task with these weights and these changes of the contract."""
@@ -258,11 +259,7 @@ class HighLevelPolicy(nn.Module):
             )
         weights = self.state_dict()
         inputs = sum(width for _, width in self.contract.observation) + len(script.commands)
-        layer = weights["net.norm.0.weight"]
-        of_features = layer.new_zeros(len(layer), script.feature_width)
-        weights["net.norm.0.weight"] = torch.cat(
-            (layer[:, :inputs], of_features, layer[:, inputs:]), 1
-        )
+        self._widen(weights, inputs, script.feature_width)
         settings = scripts.settings_of(script)
         return self._copy_for(task, weights, command=list(task.inputs), script=settings)
 
@@ -413,6 +410,12 @@ class HighLevelPolicy(nn.Module):
             raise InputError(
                 f"the policy observes {_listed(observed)}; task '{task.name}' has {_listed(inputs)}"
             )
+
+
+def _scale_of(ranges: Mapping[str, tuple[float, float]]) -> dict[str, Tensor]:
+    """The state of a `Normalizer` of inputs within ranges."""
+    low, high = torch.tensor([list(pair) for pair in ranges.values()]).reshape(-1, 2).T
+    return {"mean": 0.5 * (low + high), "std": (0.5 * (high - low)).clamp(min=0.1)}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -24,6 +24,15 @@ from npmp.deploy.onnx_policy import Golden, Readings
 from npmp.deploy.robot import FloatArray, State
 
 HOME = np.array([0.1, -0.1])
+DEPTH_CAMERA = {
+    "size": [2, 4],
+    "range_m": [0.2, 4.0],
+    "fov_deg": [60.0, 60.0],
+    "place_m": [0.0, 0.0, 0.0],
+    "pitch_deg": 35.0,
+    "rate_hz": 10.0,
+    "delay_s": 0.1,
+}
 COMMANDS = [Command("forward_mps", "m/s", [-0.5, 1.5]), Command("turn_rps", "rad/s", [-1.0, 1.0])]
 
 

@@ -18,7 +18,7 @@ from npmp.deploy.bundle import CONTRACT, GOLDEN, GRAPH
 from npmp.deploy.contract import MEMORY
 from npmp.deploy.onnx_policy import check_parity
 from npmp.deploy.robot import FloatArray
-from tests.deploy.standins import HOME, joint, toy, toy_golden, toy_graph, write_toy
+from tests.deploy.standins import DEPTH_CAMERA, HOME, joint, toy, toy_golden, toy_graph, write_toy
 from tests.refusals import refusal
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")):
@@ -220,15 +220,7 @@ def test_a_flipped_bit_or_a_missing_file_is_refused(bundle: Bundle, name: str) -
 
 
 HIP = asdict(joint("hip", home=0.1))
-CAMERA = {
-    "size": [1, 1],
-    "range_m": [0.2, 4.0],
-    "fov_deg": [60.0, 60.0],
-    "place_m": [0.0, 0.0, 0.0],
-    "pitch_deg": 35.0,
-    "rate_hz": 10.0,
-    "delay_s": 0.1,
-}
+CAMERA = {**DEPTH_CAMERA, "size": [1, 1]}
 SEEING = {"extra_inputs": ["depth_0_0_m"], "camera": CAMERA, "level_depths_m": [1.0]}
 SPEED = {"name": "forward_mps", "unit": "m/s", "range": [-1.0, 1.0]}
 

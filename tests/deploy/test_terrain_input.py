@@ -15,7 +15,7 @@ from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray, RobotStopped, State, TerrainReading
 from npmp.deploy.safety import Limits, SafetyConfig, slow_command
 from npmp.deploy.terrain_input import MAP_HOLE_M, DepthImage, HeightMap, TerrainSensor
-from tests.deploy.standins import HOME, Standing, two_joints
+from tests.deploy.standins import DEPTH_CAMERA, HOME, Standing, two_joints
 from tests.deploy.test_controller import Ideal
 
 # two points at each of two feet, and two ahead of each
@@ -26,15 +26,6 @@ HEIGHTS = [
     for y in ("-0.05", "+0.05")
 ]
 DEPTHS = [f"depth_{row}_{column}_m" for row in range(4) for column in range(2)]
-CAMERA = {
-    "size": [2, 4],
-    "range_m": [0.2, 4.0],
-    "fov_deg": [60.0, 60.0],
-    "place_m": [0.0, 0.0, 0.0],
-    "pitch_deg": 35.0,
-    "rate_hz": 10.0,
-    "delay_s": 0.1,
-}
 LEVEL_M = 0.02
 # two columns of four rows; the farthest depth is no reading
 LEVEL_DEPTHS = np.repeat([4.0, 2.0, 1.0, 0.5], 2)
@@ -48,7 +39,7 @@ Change = Callable[[TerrainReading], TerrainReading | None]
 def contract_of(kind: type[TerrainSensor] | None) -> BundleContract:
     """Of a policy that observes heights, depths, or (None) both."""
     heights: dict[str, Any] = {"extra_inputs": HEIGHTS, "level_m": LEVEL_M}
-    depths: dict[str, Any] = {"camera": CAMERA, "level_depths_m": LEVEL_DEPTHS.tolist()}
+    depths: dict[str, Any] = {"camera": DEPTH_CAMERA, "level_depths_m": LEVEL_DEPTHS.tolist()}
     if kind is HeightMap:
         return two_joints(**heights)
     if kind is DepthImage:

@@ -122,8 +122,10 @@ def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None
     above = state.above(patch[:, 0])
     imagined = eye.imagined(above, patch, torch.zeros(3, 3), draws)
     true = eye.depths(env.state.root_pos, env.state.root_rot, ground.height_in_world)
-    # imagined fields repeat where simulated ones end
-    assert ((imagined - true).abs() < 0.02).float().mean() > 0.8
+    # imagined fields repeat where simulated ones end, a metre beyond a field's period
+    near = true < 1.0
+    assert near.float().mean() > 0.2
+    assert ((imagined - true).abs() < 0.02)[near].float().mean() > 0.9
 
 
 def test_a_policy_keeps_its_camera(robot: Robot, skill: SkillModule, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_postures_count_from_the_slope_of_the_ground(
     monkeypatch.setattr(env.ground, "above", lambda points, patch: points[..., :2] @ gradient)
     state = env.ground.integrated(env.state)
     patch = env.ground.patch(env.state)
-    slope = env.ground.slope(state, patch)
+    _, slope = env.ground.plane(state, patch)
     torch.testing.assert_close(slope, gradient.expand(3, 2), atol=1e-3, rtol=0.0)
 
     normal = torch.tensor([-0.3, 0.2, 1.0]) / math.sqrt(1.13)

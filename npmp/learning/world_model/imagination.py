@@ -14,7 +14,7 @@ from torch import Tensor
 from npmp.core import geometry
 from npmp.core.gaussian import Gaussian
 from npmp.core.tree import map_tree
-from npmp.envs.ground import ABOUT_FEET, Ground
+from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation
 from npmp.envs.sensing import Sensing, SensorNoise
 from npmp.envs.state import RobotState
@@ -256,10 +256,7 @@ def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotStat
         return states
     horizon, robots = states.root_pos.shape[:2]
     each: Any = RobotState(*(part.flatten(0, 1) for part in states))
-    patches = patch.repeat(horizon, 1)
-    surrounding = ground.about_feet(each, patches)
-    under = surrounding.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
-    slope = ground.slope(each, patches)
-    above = states.above(under.mean(-1).view(horizon, robots))
-    level = geometry.levelled(slope).view(horizon, robots, 3, 3)
+    under, gradient = ground.plane(each, patch.repeat(horizon, 1))
+    above = states.above(under.view(horizon, robots))
+    level = geometry.levelled(gradient).view(horizon, robots, 3, 3)
     return above._replace(root_rot=level @ above.root_rot)
