@@ -15,8 +15,7 @@ from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, dr
 from npmp.deploy.robot import RobotStopped
 from npmp.deploy.safety import SafetyConfig
 from npmp.deploy.simulated import SimulatedRobot
-from tests.deploy.standins import Standing, contract_of
-from tests.deploy.test_terrain_input import CAMERA
+from tests.deploy.standins import DEPTH_CAMERA, Standing, contract_of
 
 
 def test_a_channel_delays_and_loses() -> None:
@@ -164,7 +163,7 @@ def test_it_delivers_the_floor_to_terrain_sensors() -> None:
     contract = replace(
         contract_of(),
         extra_inputs=["ground_LF_+0.00_-0.05_m", "ground_LF_+0.00_+0.05_m", "depth_0_0_m"],
-        camera=CAMERA | {"size": [1, 1], "pitch_deg": 30.0},
+        camera=DEPTH_CAMERA | {"size": [1, 1], "pitch_deg": 30.0},
         level_depths_m=[1.2],
     )
     robot = robots.load("anymal_b")
