@@ -192,22 +192,29 @@ class Scene:
         low = row * n + column
         corners = (low, low + 1, low + n + 1), (low, low + n + 1, low + n)
         faces = np.concatenate([np.stack(each, -1) for each in corners])
-        blocks = np.full(len(faces), -1)
         if session.mode.has_rooms:
-            corner = vertices[faces]
-            cell = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
-            is_wall = corner[..., 2].max(1) > self._floor + 0.01
-            blocks = np.where(is_wall, cell[:, 0] * round(PERIOD_M / BLOCK_M) + cell[:, 1], -1)
-        for block in np.unique(blocks):
+            self._add_rooms(vertices, faces)
+        else:
+            self._ground.append(self._period(-1, vertices, faces))
+        self._hides = np.zeros((len(self._walls), 4), dtype=bool)
+        self._tiles: tuple[int, int] | None = None
+
+    def _add_rooms(self, vertices: Floats, faces: NDArray[Any]) -> None:
+        """Add the level floor, as two triangles, and the walls by blocks."""
+        ends = np.array([0.0, PERIOD_M])
+        floor = np.array([(x, y, self._floor) for y in ends for x in ends], np.float32)
+        self._ground.append(self._period(-1, floor, np.array([(0, 1, 3), (0, 3, 2)])))
+        corner = vertices[faces]
+        is_wall = corner[..., 2].max(1) > self._floor + 0.01
+        cell = (corner.mean(1)[:, :2] / BLOCK_M).astype(int)
+        blocks = np.where(is_wall, cell[:, 0] * round(PERIOD_M / BLOCK_M) + cell[:, 1], -1)
+        for block in np.unique(blocks[is_wall]):
             used, part = np.unique(faces[blocks == block], return_inverse=True)
             mesh = self._period(int(block), vertices[used], part.reshape(-1, 3))
             self._ground.append(mesh)
-            if block >= 0:
-                self._walls.append(mesh)
-                box = np.stack((vertices[used].min(0), vertices[used].max(0)))[None]
-                self._boxes = np.concatenate((self._boxes, box))
-        self._hides = np.zeros((len(self._walls), 4), dtype=bool)
-        self._tiles: tuple[int, int] | None = None
+            self._walls.append(mesh)
+            box = np.stack((vertices[used].min(0), vertices[used].max(0)))[None]
+            self._boxes = np.concatenate((self._boxes, box))
 
     def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
         """A mesh of the ground in four tiles. block: of walls, -1: floor."""

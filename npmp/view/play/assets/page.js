@@ -67,7 +67,7 @@ function show(told) {
   $("state").textContent = `${told.mode} · ${doing} · ${told.falls} falls · ${who}${others}`;
   $("state").className = told.down ? "bad" : "";
   $("take").hidden = mine;
-  look(told.eye);
+  $("eye").hidden = !told.eye;
   for (const box of document.querySelectorAll("fieldset")) box.disabled = !mine;
   for (const b of $("modes").children) {
     b.setAttribute("aria-pressed", b.value === told.mode);
@@ -81,14 +81,17 @@ function show(told) {
     $("busy").hidden = true;
 }
 
-function look(rows) {
-  $("eye").hidden = !rows;
-  if (!rows) return;
-  const canvas = $("eye").firstElementChild;
-  canvas.width = rows[0].length; canvas.height = rows.length;
-  const picture = new ImageData(canvas.width, canvas.height);
+function look() {
+  requestAnimationFrame(look);
+  const rows = state && state.eye;
+  if (!rows || look.rows === rows) return;
+  look.rows = rows;
+  const canvas = $("eye").firstElementChild, width = rows[0].length, height = rows.length;
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const picture = new ImageData(width, height);
   rows.flat().forEach((grey, i) => picture.data.set([grey, grey, grey, 255], 4 * i));
-  canvas.getContext("2d").putImageData(picture, 0, 0);
+  canvas.getContext("2d", { willReadFrequently: true }).putImageData(picture, 0, 0);
 }
 
 // --- settings
@@ -276,4 +279,5 @@ function plot() {
   });
 }
 open();
+look();
 plot();
