@@ -199,7 +199,7 @@ class Scene:
         self._hides = np.zeros((len(self._walls), 4), dtype=bool)
         self._tiles: tuple[int, int] | None = None
 
-    def _add_rooms(self, vertices: Floats, faces: NDArray[Any]) -> None:
+    def _add_rooms(self, vertices: NDArray[Any], faces: NDArray[Any]) -> None:
         """Add the level floor, as two triangles, and the walls by blocks."""
         ends = np.array([0.0, PERIOD_M])
         floor = np.array([(x, y, self._floor) for y in ends for x in ends], np.float32)
@@ -216,7 +216,7 @@ class Scene:
             box = np.stack((vertices[used].min(0), vertices[used].max(0)))[None]
             self._boxes = np.concatenate((self._boxes, box))
 
-    def _period(self, block: int, vertices: Floats, faces: NDArray[Any]) -> Any:
+    def _period(self, block: int, vertices: NDArray[Any], faces: NDArray[Any]) -> Any:
         """A mesh of the ground in four tiles. block: of walls, -1: floor."""
         level = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
         tiles = np.zeros((4, 3))
