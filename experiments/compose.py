@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -25,10 +25,12 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -303,10 +305,26 @@ def _stored(verb: str, values: Mapping[str, Any]) -> Values | None:
 
 
 class Repository(ConfigRepository):
-    """Hydra's, whose copy for each composition shares the sources, and with them the store."""
+    """Hydra's, whose copy for each composition shares the sources, and with them the store. It
+    reads each file of conf/ and of Hydra once per process."""
+
+    # results by folder and path in it
+    _files: ClassVar[dict[tuple[str, str], ConfigResult | None]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Repository:
         return copy.copy(self)
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """As Hydra's."""
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        # of conf/ and of Hydra, by the names of `create_config_search_path`
+        if source is None or source.provider not in ("main", "hydra"):
+            return super().load_config(config_path)
+        key = (source.path, config_path)
+        if key not in self._files:
+            self._files[key] = super().load_config(config_path)
+        # compositions change what they load
+        return copy.deepcopy(self._files[key])
 
 
 class Loader(ConfigLoaderImpl):

@@ -217,10 +217,8 @@ def fill(verb: str, keys: type, inputs: InputDefaults) -> None:
         store(group=f"for/{kind}", name=name, node={}, package="_global_")
     if inputs.stored is not None:
         store(name="stored", node=dict(inputs.stored))
-    for name in KINDS:
-        values = {"_target_": f"{PLUGIN}.SweepLauncher", **to_plain(Launcher(name))}
-        node = OmegaConf.merge(structured(Launcher, ("_target_",)), values)
-        store(group="hydra/launcher", name=name, node=node)
+    launchers = instance.repo.setdefault("hydra", {}).setdefault("launcher", {})
+    launchers.update({f"{name}.yaml": _launcher(name) for name in KINDS})
     store(name=config_name(verb), node=_primary(verb, keys, inputs))
 
 
@@ -241,13 +239,21 @@ def _primary(verb: str, keys: type, inputs: InputDefaults) -> Any:
     defaults += [{f"for/{kind}": name} for kind, name in inputs.context.items()]
     defaults += [{f"override hydra/{kind}": name} for kind, name in HYDRA_CHOICES.items()]
 
-    values: dict[str, Any] = {"verb": verb, "defaults": defaults}
-    values["hydra"] = {"run": {"dir": "."}, "output_subdir": None, "sweep": SWEEP}
+    of_inputs: dict[str, Any] = {"defaults": defaults, **inputs.values}
+    # merged into a copy of the first
+    return OmegaConf.merge(_own_defaults(verb, keys), of_inputs)
+
+
+@functools.cache
+def _own_defaults(verb: str, keys: type) -> Any:
+    """The defaults of a command's own keys, and Hydra's settings."""
+    hydra = {"run": {"dir": "."}, "output_subdir": None, "sweep": SWEEP}
+    values: dict[str, Any] = {"verb": verb, "hydra": hydra}
     for entry in dataclasses.fields(keys):
         if entry.init:
             value = default_of(entry)
             values[entry.name] = MISSING if value is dataclasses.MISSING else to_plain(value)
-    return OmegaConf.merge(structured(keys, ("verb", "defaults", "hydra")), values, inputs.values)
+    return OmegaConf.merge(structured(keys, ("verb", "defaults", "hydra")), values)
 
 
 HYDRA_CHOICES = {"launcher": "local", "job_logging": "none", "hydra_logging": "none"}
@@ -257,6 +263,15 @@ SWEEP = {
     "dir": "${npmp.sweep_folder:${out},${now:%Y-%m-%d_%H-%M-%S}}",
     "subdir": "${npmp.job_name:${hydra.job.override_dirname},${hydra.job.num}}",
 }
+
+
+@functools.cache
+def _launcher(name: str) -> ConfigNode:
+    """Hydra's launcher of a kind of workers."""
+    values = {"_target_": f"{PLUGIN}.SweepLauncher", **to_plain(Launcher(name))}
+    node: Any = OmegaConf.merge(structured(Launcher, ("_target_",)), values)
+    group = "hydra/launcher"
+    return ConfigNode(f"{name}.yaml", node, group=group, package=None, provider="npmp")
 
 
 @functools.cache

@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -52,16 +54,34 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Every module of the project with its syntax tree."""
+class Module(NamedTuple):
+    """A module of the project."""
+
+    name: str
+    # full names of its imports, also of those in functions
+    imports: tuple[str, ...]
+    # those that it imports when it is imported
+    at_once: tuple[str, ...]
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every module of the project, parsed once for all tests."""
+    result = []
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):  # does not follow links
             parts = path.relative_to(ROOT).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield (
-                f"npmp.{name}" if folder in LINKED else name,
-                ast.parse(path.read_text(encoding="utf-8"), str(path)),
-            )
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            name = f"npmp.{name}" if folder in LINKED else name
+            tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+            imports = tuple(imported(name, tree, is_package=is_package))
+            tree.body = [
+                node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+            ]
+            at_once = tuple(imported(name, tree, is_package=is_package))
+            result.append(Module(name, imports, at_once))
+    return tuple(result)
 
 
 def imported(name: str, tree: ast.Module, *, is_package: bool) -> Iterator[str]:
@@ -89,11 +109,10 @@ def layer_of(name: str) -> str | None:
 
 def test_imports_go_one_way() -> None:
     wrong = []
-    for name, tree in modules():
+    for name, imports, _ in modules():
         layer = layer_of(name)
         assert layer is not None
-        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
-        for target in imported(name, tree, is_package=is_package):
+        for target in imports:
             other = layer_of(target)
             if other is None or other == layer:
                 continue
@@ -107,8 +126,7 @@ def test_imports_go_one_way() -> None:
 
 def test_no_layer_imports_what_it_must_not() -> None:
     wrong = []
-    for name, tree in modules():
-        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
+    for name, imports, _ in modules():
         for layer, forbidden in FORBIDDEN.items():
             apart = within(name, "npmp.experiments") or (
                 layer == "npmp.deploy" and name in WITH_SIMULATOR
@@ -116,7 +134,7 @@ def test_no_layer_imports_what_it_must_not() -> None:
             if within(name, layer) and not apart:
                 wrong += [
                     f"{name} imports {target}"
-                    for target in imported(name, tree, is_package=is_package)
+                    for target in imports
                     if target.split(".")[0] in forbidden
                 ]
     assert not wrong, "\n".join(wrong)
@@ -126,17 +144,12 @@ def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them(
     """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8
     that npmp imitate took to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
     # which it does not import
-    at_once = {"npmp.actuators.servo_fit": "signal", "npmp.evaluation.comparison": "stats"}
-    for name, tree in modules():
-        tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    allowed = {"npmp.actuators.servo_fit": "signal", "npmp.evaluation.comparison": "stats"}
+    for name, _, at_once in modules():
         slow = {
-            f"scipy.{part}" for part in {"interpolate", "signal", "stats"} - {at_once.get(name)}
+            f"scipy.{part}" for part in {"interpolate", "signal", "stats"} - {allowed.get(name)}
         }
-        wrong = [
-            target
-            for target in imported(name, tree, is_package=False)
-            if any(within(target, s) for s in slow)
-        ]
+        wrong = [target for target in at_once if any(within(target, s) for s in slow)]
         assert not wrong, f"{name} imports {wrong[0]}; import it in the function that needs it"
 
 
@@ -170,12 +183,8 @@ def test_the_commands_go_by_their_installed_names() -> None:
 
 def test_nothing_is_pickled() -> None:
     wrong = []
-    for name, tree in modules():
-        wrong += [
-            name
-            for target in imported(name, tree, is_package=False)
-            if target.split(".")[0] == "pickle"
-        ]
+    for name, imports, _ in modules():
+        wrong += [name for target in imports if target.split(".")[0] == "pickle"]
     assert not wrong
 
 
@@ -204,13 +213,12 @@ def test_the_checker_sees_a_wrong_import() -> None:
 
 def test_no_imports_go_in_circles() -> None:
     """Those within functions count, too; a package's own parts do not import it."""
-    trees = dict(modules())
+    names = {module.name for module in modules()}
     graph: dict[str, set[str]] = {}
-    for name, tree in trees.items():
-        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
+    for name, imports, _ in modules():
         graph[name] = set()
-        for target in imported(name, tree, is_package=is_package):
-            while target and target not in trees:
+        for target in imports:
+            while target and target not in names:
                 target = target.rpartition(".")[0]
             if target and not within(name, target):
                 graph[name].add(target)

@@ -14,6 +14,7 @@ from npmp.core import geometry
 from npmp.core.settings import changed
 from npmp.envs import Trial
 from npmp.envs.policy import Observation
+from npmp.evaluation import transitions
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
@@ -120,8 +121,14 @@ def test_a_push_has_its_duration(robot: Robot, skill: SkillModule, walking: Walk
 
 
 def test_an_evaluation_has_the_trials_of_its_config(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, walking: WalkConfig
+    robot: Robot,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    walking: WalkConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name in ("PHASE_S", "MAX_TURN_S"):
+        monkeypatch.setattr(transitions, name, 0.6)
     actor, config = (
         over(policy, skill),
         PolicyEvaluationConfig(robots=2, seconds=0.2, grid=True, pushes=(5.0,), short_s=0.1),

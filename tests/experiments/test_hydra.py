@@ -14,6 +14,10 @@ from hydra.plugins.sweeper import Sweeper
 
 from mocap_data.errors import InputError
 from npmp.experiments import cli
+from npmp.experiments.sweeping import launcher as launchers
+from npmp.experiments.sweeping.job import work
+from npmp.experiments.sweeping.sweep import Sweep
+from npmp.experiments.sweeping.workers import Ended
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of, jobs_of
 
@@ -167,7 +171,31 @@ def test_an_experiment_without_a_package_is_refused(tmp_path: Path) -> None:
         jobs_of("imitate", "--config-dir", str(tmp_path), "experiment=mine", "data=x")
 
 
-def test_points_that_come_again_are_jobs_of_their_number() -> None:
+class InProcess:
+    """Workers of a sweep that do its jobs in this process, one after the other."""
+
+    slots = 1
+
+    def __init__(self, sweep: Sweep):
+        self.folder = sweep.folder
+        self.codes: dict[int, int] = {}
+
+    def start(self, number: int, log: Path) -> None:
+        log.parent.mkdir(exist_ok=True)
+        self.codes[number] = work(self.folder, number)
+
+    def ended(self, number: int) -> Ended:
+        return Ended(self.codes[number], "here")
+
+    def stop(self, number: int) -> None:
+        raise AssertionError("nothing to stop")
+
+    def close(self) -> None:
+        pass
+
+
+def test_points_that_come_again_are_jobs_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "workers_of", InProcess)
     args = ["-m", "seed=1,1", "hydra.sweeper.max_batch_size=1", "report=false", "stop=180"]
     assert cli.main(["retarget", *args, "out=s/m.h5"]) == 0
     assert len(list(Path("s").glob("*/m.h5"))) == 2
