@@ -41,9 +41,9 @@ def test_a_small_data_set_is_learned(
 ) -> None:
     monkeypatch.setattr(depth_training, "BATCH", 16)
     lines: list[str] = []
-    config = DepthTrainingConfig(pictures=32, houses=1, updates=50, out=str(tmp_path / "eyes"))
+    config = DepthTrainingConfig(pictures=32, houses=1, updates=80, out=str(tmp_path / "eyes"))
     network = train(config, lines.append)
-    assert lines[-1].startswith("50/50")
+    assert lines[-1].startswith("80/80")
     with Image.open(tmp_path / "eyes/examples.png") as sheet:
         assert sheet.size == (2 * 4 * 64, 2 * 12 * 36)
     scenes = Scenes(CAMERAS["stereo"], robot, floor_plans=1, seed=0)
