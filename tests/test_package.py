@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 import npmp
+from tests.package_index import outside, pip_install
 
 ROOT = Path(__file__).resolve().parents[1]
 LINKED = ("experiments", "conf")  # folders that are parts of npmp, by links in it
@@ -74,23 +74,10 @@ def clean(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> P
     """The programs of an empty environment with the wheel, from the index that pip is set to."""
     folder = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "--retries=1", "--timeout=15"]
-    options = {"cwd": folder, "env": outside(), "capture_output": True, "text": True}
-    probe = subprocess.run([*pip, "index", "versions", "dm-env"], **options)
-    if probe.returncode:
-        pytest.skip(f"no package index: {probe.stderr.strip():.200}")
-    pip[-1] = "--timeout=180"
     wanted = f"{wheel.filename}[deploy]"
-    result = subprocess.run(
-        [*pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", wanted], **options
-    )
-    assert result.returncode == 0, result.stderr
+    constraints = str(ROOT / "constraints.txt")
+    pip_install(folder / "bin" / "python", "--constraint", constraints, wanted, folder=folder)
     return folder / "bin"
-
-
-def outside() -> dict[str, str]:
-    """The variables of this process, without the checkout's place."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 @pytest.mark.slow

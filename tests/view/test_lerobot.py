@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import h5py
@@ -21,6 +24,7 @@ from npmp.robots import Robot
 from npmp.view import lerobot
 from npmp.view.lerobot import export_lerobot
 from tests.mocap_data.test_export import smooth_motion
+from tests.package_index import outside, pip_install
 from tests.refusals import refusal
 
 pytest.importorskip("pyarrow")
@@ -28,6 +32,18 @@ from pyarrow import parquet
 
 DATA = "data/chunk-000/file-000.parquet"
 EPISODES = "meta/episodes/chunk-000/file-000.parquet"
+# LeRobot and the packages that its reader imports and npmp's extras do not install
+READER = (
+    "lerobot==0.4.4",
+    "accelerate>=1.10,<2",
+    "av>=15,<16",
+    "datasets>=4,<5",
+    "dill>=0.3,<0.4.2",
+    "multiprocess<0.70.20",
+    "pandas>=2,<3",
+    "pytz",
+    "xxhash",
+)
 
 
 def motion_set(robot: Robot, **rates: float) -> MotionSet:
@@ -290,41 +306,66 @@ def test_files_of_the_user_are_kept(name: str, motions: MotionSet, tmp_path: Pat
     assert not (tmp_path / "out/meta").exists()
 
 
-def test_lerobot_reads_it(
-    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with LeRobot and what its reader imports, for this Python and its torch. LeRobot's
+    pins exclude this torch, so pip does not resolve them."""
+    for name in ("torch", "huggingface_hub", "requests"):
+        pytest.importorskip(name)
+    folder = tmp_path_factory.mktemp("lerobot")
+    # torchvision 0.N is of torch 2.(N - 15)
+    minor = int(version("torch").split(".")[1])
+    packages = (*READER, f"torchvision==0.{minor + 15}.*")
+    pip_install(
+        sys.executable, "--no-deps", "--target", str(folder), "--", *packages, folder=folder
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_lerobot_reads_it(reader: Path, motions: MotionSet, tmp_path: Path) -> None:
     """Its own reader and its own statistics, without a network."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    reader = pytest.importorskip("lerobot.datasets.lerobot_dataset")
-    compute = pytest.importorskip("lerobot.datasets.compute_stats")
     export_lerobot(tmp_path / "motions.h5", tmp_path / "out")
-    dataset = reader.LeRobotDataset(
-        "npmp/motions", root=tmp_path / "out", delta_timestamps={"action": [0.0, 0.02]}
+    script = Path(__file__).with_name("read_by_lerobot.py")
+    settings = {"PYTHONPATH": str(reader), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, script, tmp_path / "out", tmp_path / "read.npz"],
+        env=outside() | settings,
+        capture_output=True,
+        text=True,
     )
-    meta = dataset.meta
-    assert (meta.total_episodes, meta.fps, meta.robot_type) == (2, 50, "anymal_b")
-    assert meta.episodes[1]["licence"] == "CC BY-NC 4.0"
-    index = 0
-    arrays: dict[str, list[np.ndarray]] = {"observation.state": [], "action": []}
-    for name in ("walk", "trot"):
-        state, action = frames_of(motions[name])
-        for t in range(len(state)):
-            frame = dataset[index]
-            assert frame["task"] == name and frame["timestamp"].item() == pytest.approx(t / 50.0)
-            np.testing.assert_allclose(frame["observation.state"], state[t], atol=1e-5)
-            np.testing.assert_allclose(frame["action"][0], action[t], atol=1e-6)
-            last = min(t + 1, len(state) - 1)
-            np.testing.assert_allclose(frame["action"][1], action[last], atol=1e-6)
-            arrays["observation.state"].append(frame["observation.state"].numpy())
-            arrays["action"].append(frame["action"][0].numpy())
-            index += 1
-    assert index == len(dataset)
-    theirs = compute.compute_episode_stats(
-        {key: np.stack(rows) for key, rows in arrays.items()}, meta.features
-    )
-    for key, figures in theirs.items():
-        assert set(figures) == set(meta.stats[key])
-        for figure in ("min", "max", "mean", "std", "count"):
+    assert result.returncode == 0, result.stderr
+    read = np.load(tmp_path / "read.npz")
+    names = ("walk", "trot")
+    pairs = [frames_of(motions[name]) for name in names]
+    lengths = [len(state) for state, _ in pairs]
+    assert json.loads(str(read["meta"])) == {
+        "total_episodes": 2,
+        "fps": 50,
+        "robot_type": "anymal_b",
+        "licences": ["CC BY-NC 4.0"] * 2,
+        "tasks": [name for name, length in zip(names, lengths) for _ in range(length)],
+    }
+    states, actions = (np.concatenate(parts) for parts in zip(*pairs))
+    # the action of the next frame; an episode's last one is repeated
+    following = np.concatenate([np.concatenate([action[1:], action[-1:]]) for _, action in pairs])
+    steps = np.concatenate([np.arange(length) for length in lengths])
+    np.testing.assert_allclose(read["observation.state"], states, atol=1e-5)
+    np.testing.assert_allclose(read["action"][:, 0], actions, atol=1e-6)
+    np.testing.assert_allclose(read["action"][:, 1], following, atol=1e-6)
+    np.testing.assert_allclose(read["timestamp"], steps / 50.0, atol=1e-6)
+    np.testing.assert_array_equal(read["frame_index"], steps)
+    np.testing.assert_array_equal(read["episode_index"], np.repeat([0, 1], lengths))
+
+    figures: dict[str, set[str]] = {"lerobot": set(), "dataset": set()}
+    for name in read.files:
+        if name.startswith(tuple(figures)):
+            owner, figure = name.split("/", 1)
+            figures[owner].add(figure)
+    assert figures["lerobot"] == figures["dataset"] and len(figures["lerobot"]) == 20
+    for name in figures["lerobot"]:
+        # theirs estimates quantiles from a histogram
+        if not name.split("/")[1].startswith("q"):
             # theirs subtracts squares in float32
-            expected = pytest.approx(figures[figure], abs=1e-4)
-            assert meta.stats[key][figure] == expected, (key, figure)
+            theirs, ours = read[f"lerobot/{name}"], read[f"dataset/{name}"]
+            np.testing.assert_allclose(ours, theirs, atol=1e-4, err_msg=name)
