@@ -11,10 +11,12 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import actuators
 from npmp.core import artifact
+from npmp.deploy import external_policy
+from npmp.deploy.external_policy import ExternalPolicy
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import filter_motions
-from npmp.experiments.command import Computing, Run
+from npmp.experiments.command import Computing, Run, refuse_idle
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say
 from npmp.robots import Robot
@@ -44,6 +46,16 @@ class Simulating(Computing):
         check_engine(self.engine or "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class WithExternalPolicy(Simulating):
+    """Keys of commands whose policy= may be a file of another project."""
+
+    # description of another project's policy, YAML; null: beside it
+    description: Path | None = None
+    # load TorchScript, which contains code
+    trust: bool = False
+
+
 def module_of(config: Any, run: Run, robot: Robot) -> tuple[Path, SkillModule, RobotBatchConfig]:
     """The skill module of module=, its folder, and the config of its robots. Raises InputError if
     they do not match."""
@@ -67,6 +79,25 @@ def policy_of(
     skill.check_robot(robot)
     like = robots_config_of(config, skill, hold=getattr(config, "hold", None))
     return folder, policy, module, skill, like
+
+
+def external_policy_of(
+    config: Any, run: Run, robot: Robot
+) -> tuple[ExternalPolicy, Robot, RobotBatchConfig]:
+    """Another project's policy of policy=, the robot adapted to it, and the config of its robots.
+    Raises InputError as `external_policy.load`, and for keys of npmp's policies."""
+    refuse_idle(run, "needs a policy of npmp (policy=FOLDER)", "module", "recovery", "data")
+    policy, robot = external_policy.load(
+        Path(config.policy), robot, description=config.description, trust=config.trust
+    )
+    like = robots_config_of(config, RobotBatchConfig(), hold=config.hold)
+    return policy, robot, external_policy.with_gains(like, policy.description)
+
+
+def refuse_external_keys(run: Run) -> None:
+    """Raise InputError for keys of another project's policy beside a policy of npmp."""
+    why = "needs another project's policy (policy=FILE.onnx)"
+    refuse_idle(run, why, "description", "trust")
 
 
 def motions_of(

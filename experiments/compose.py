@@ -51,6 +51,7 @@ from npmp.core.settings import (
     read_run_settings,
     unknown_setting,
 )
+from npmp.deploy.policy_description import is_external
 from npmp.experiments import store
 from npmp.skills import modules, policies
 
@@ -246,6 +247,8 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.InputDef
         decided = {"robot": next(filter(None, robots))} if any(robots) else {}
     if verb in ("evaluate", "render") and "policy" in paths:
         task = REGISTRIES["policy"].contract_text(paths["policy"], "task")
+        if is_external(paths["policy"]):
+            task = "walk"
         choices |= {"task": task} if task else {}
     if stored is not None:
         for key in store.groups_of(keys).keys() & stored.keys():

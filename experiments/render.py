@@ -19,14 +19,18 @@ from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
 from npmp import robots, tasks
 from npmp.core import ranges
+from npmp.deploy.policy_description import is_external
 from npmp.deploy.run_log import read_log
 from npmp.envs import TaskEnv, load_motions
+from npmp.envs.policy import Policy
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.experiments.backend import (
-    Simulating,
+    WithExternalPolicy,
+    external_policy_of,
     module_of,
     motions_of,
     policy_of,
+    refuse_external_keys,
     report_other_drives,
 )
 from npmp.experiments.command import NOW, Run, Verb, refuse_idle
@@ -37,6 +41,8 @@ from npmp.experiments.terminal import progress_bar, say
 from npmp.robots import Robot
 from npmp.skills.composition import over
 from npmp.tasks import Imitation, ImitationConfig
+from npmp.tasks.commands import as_command_range
+from npmp.tasks.walk import Walk
 from npmp.view import films
 from npmp.view.log_replay import shot_of_log
 from npmp.view.render import ReplayClip, Shot, View, check_format, draw, write
@@ -46,20 +52,22 @@ from retarget.sources import excerpts, read_recordings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Render(Simulating, Reading):
+class Render(WithExternalPolicy, Reading):
     """Film a policy at its task, an imitating module, a motion beside its recording, an
     evaluation's rollouts, or a deployment's log; as mp4, GIF, WebP, a still, or for Rerun's viewer.
 
     npmp render policy=anymal_b_walk command=[0.6,0,0] out=walk.mp4
     npmp render policy=anymal_b_walk command=[[0,0.8,0,0],[3,0.5,0,0.8],[6,0,0.3,0]] out=walk.webp
     npmp render policy=anymal_b_walk task=path task.path=figure_eight camera=fixed out=eight.webp
+    npmp render policy=policy.onnx robot=unitree_g1 command=[0.5,0,0] out=other.webp
     npmp render module=anymal_b_dog data=motions.h5 clip=synthetic_trot out=tracked.webp
     npmp render data=motions.h5 clip=synthetic_trot out=motion.webp
     npmp render rollouts=runs/evaluation/rollouts.h5 out=rollout.webp
     npmp render log=runs/robot out=run.rrd
     """
 
-    # a policy to film: its folder, or a shipped one's name (npmp skill list)
+    # a policy to film: its folder, or a shipped one's name (npmp skill list); or another project's
+    # velocity policy: FILE.onnx, or FILE.pt of TorchScript
     policy: str | None = None
     # the task to film it at; null: its own
     task: Any = group(None)
@@ -205,6 +213,8 @@ def shot_of(config: Render, run: Run) -> Shot:
         raise InputError(
             "npmp render: no subject; set policy=, module= and data=, data=, rollouts=, or log="
         )
+    if not is_external(str(config.policy)):
+        refuse_external_keys(run)
     shot, title = SUBJECTS[subjects[0]](config, run, robots.load(config.robot))
     view = View(
         config.camera, azimuth=config.azimuth, elevation=config.elevation, distance=config.distance
@@ -216,6 +226,8 @@ def shot_of(config: Render, run: Run) -> Shot:
 
 def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A policy at its task."""
+    if is_external(str(config.policy)):
+        return of_external_policy(config, run, robot)
     folder, policy, _, skill, like = policy_of(config, run, robot)
     kind: Any = tasks.find(str(run.chosen["task"]))
     policy.check_task(kind)
@@ -223,11 +235,31 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     report_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
-    args: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
-    shot, fell = films.of_policy(over(policy, skill), env, seed=run.seed, **args)
+    limits = policy.contract.command_range
+    return of_trial(config, over(policy, skill), env, limits), f"{folder.name}: {task.name}"
+
+
+def of_external_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
+    """Another project's velocity policy at task=walk."""
+    if run.chosen["task"] != Walk.name:
+        raise InputError(f"policy={config.policy}: expected task=walk, got {run.chosen['task']}")
+    policy, robot, like = external_policy_of(config, run, robot)
+    limits = as_command_range(policy.description.command_range.tolist())
+    task = Walk(robot, Walk.resolve(config.task, None, {"command_range": limits}))
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
+    return of_trial(config, policy, env, limits), f"{Path(str(config.policy)).stem}: {task.name}"
+
+
+def of_trial(
+    config: Render, policy: Policy, env: TaskEnv[Any], limits: Sequence[Sequence[float]]
+) -> Shot:
+    """A policy at the task of an environment. limits: lowest and highest of each command."""
+    shot, fell = films.of_policy(
+        policy, env, seconds=config.seconds, command=config.command, limits=limits, seed=config.seed
+    )
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s; the film ends there")
-    return shot, f"{folder.name}: {task.name}"
+    return shot
 
 
 def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:

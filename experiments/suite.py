@@ -10,20 +10,21 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import robots
 from npmp.core import artifact, ranges
-from npmp.deploy import external_policy
+from npmp.deploy.policy_description import is_external
 from npmp.envs import RobotBatchConfig
 from npmp.envs.policy import Policy
 from npmp.evaluation import dead_zones, suite
 from npmp.evaluation.handover import load_recovery
 from npmp.evaluation.policy import teacher_of
 from npmp.experiments.backend import (
-    Simulating,
+    WithExternalPolicy,
     evaluation_record,
+    external_policy_of,
     policy_of,
+    refuse_external_keys,
     report_other_drives,
-    robots_config_of,
 )
-from npmp.experiments.command import NOW, Run, Verb, provenance_of, refuse_idle
+from npmp.experiments.command import NOW, Run, Verb, provenance_of
 from npmp.experiments.store import group
 from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
 from npmp.robots import Robot
@@ -35,7 +36,7 @@ from npmp.view.report import suite_page
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite(Simulating):
+class Suite(WithExternalPolicy):
     """Evaluate a walking policy in the scenarios of sim-to-real practice, with red flags and
     remedies; write suite.json and suite.html. Exit code: 0 if all pass, otherwise 3.
 
@@ -55,10 +56,6 @@ class Suite(Simulating):
     # a policy of task=walk: its folder, or a shipped one's name (npmp skill list); or another
     # project's velocity policy: FILE.onnx, or FILE.pt of TorchScript
     policy: str
-    # description of another project's policy, YAML; null: beside it
-    description: Path | None = None
-    # load TorchScript, which contains code
-    trust: bool = False
     # folder of the policy's skill module; null: found by its checksum
     module: str | None = None
     # a policy of task=recover for scenarios with fallen starts; null: without these scenarios
@@ -97,7 +94,7 @@ class Subject(NamedTuple):
 
 def own_subject(config: Suite, run: Run) -> Subject:
     """A policy of npmp. Raises InputError as `policy_of`, or for another task."""
-    refuse_idle(run, "needs another project's policy (policy=FILE.onnx)", "description", "trust")
+    refuse_external_keys(run)
     robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     policy.check_task(Walk)
@@ -115,19 +112,15 @@ def own_subject(config: Suite, run: Run) -> Subject:
 
 def external_subject(config: Suite, run: Run) -> Subject:
     """Another project's policy, with its gains, default pose and control rate. Raises InputError as
-    `external_policy.load`."""
-    refuse_idle(run, "needs a policy of npmp (policy=FOLDER)", "module", "recovery")
+    `external_policy_of`."""
     path = Path(config.policy)
-    policy, robot = external_policy.load(
-        path, robots.load(config.robot), description=config.description, trust=config.trust
-    )
+    policy, robot, like = external_policy_of(config, run, robots.load(config.robot))
     within = as_command_range(policy.description.command_range.tolist())
-    like = robots_config_of(config, RobotBatchConfig(), hold=config.hold)
     record = evaluation_record(config, run, path, None, robot)
     return Subject(
         policy,
         robot,
-        external_policy.with_gains(like, policy.description),
+        like,
         Walk.resolve(config.task, None, {"command_range": within}),
         within,
         record | {"policy_sha256": artifact.sha256(path)},
@@ -140,8 +133,7 @@ def run(config: Suite, run: Run) -> int:
         raise InputError(f"npmp evaluate suite: expected task=walk, got {run.chosen['task']}")
     success = config.success
     helper = config.recovery
-    external = Path(config.policy).suffix in external_policy.SUFFIXES
-    subject = external_subject(config, run) if external else own_subject(config, run)
+    subject = (external_subject if is_external(config.policy) else own_subject)(config, run)
     robot = subject.robot
     within = subject.command_range
     requested = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios

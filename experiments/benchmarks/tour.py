@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mujoco
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from npmp.core import geometry
 from npmp.core.tree import Tree
-from npmp.deploy import external_policy
+from npmp.deploy.policy_description import is_external
 from npmp.envs import RobotBatch, RobotBatchConfig, TaskEnv
 from npmp.envs.policy import Observation, Policy, PolicyOutput
 from npmp.envs.rollout import Transition, rollout
@@ -326,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.error("--read-arms needs --random-arms")
     keys = ["robot=unitree_g1", "randomization.physics.physics_rate_hz=500", *args.keys]
     config, run = settings(suite.main, keys, [])
-    external = Path(config.policy).suffix in external_policy.SUFFIXES
+    external = is_external(config.policy)
     subject = (suite.external_subject if external else suite.own_subject)(config, run)
     figures = run_tours(
         subject,

@@ -30,8 +30,6 @@ from npmp.envs.policy import Observation, PolicyOutput
 from npmp.robots import Robot
 from npmp.sim.randomization import JointPhysics
 
-# files of policies that `load` reads
-SUFFIXES = (".onnx", ".pt", ".jit", ".pth")
 # largest file [D]
 MAX_BYTES = 1 << 28
 # ends of a recurrent state's names at the input and the output: rsl_rl; npmp

@@ -20,6 +20,8 @@ from mocap_data.input_files import read_text
 from mocap_data.safe_yaml import MAX_YAML_BYTES, parse_yaml
 from npmp.deploy.robot import FloatArray
 
+# files of policies: ONNX, TorchScript
+SUFFIXES = (".onnx", ".pt", ".jit", ".pth")
 # keys of a description, and their units or form
 KEYS = {
     "joint_names": "",
@@ -122,6 +124,11 @@ class PolicyDescription:
     def width(self) -> int:
         """Width of the policy's input."""
         return sum(len(term.scale) * term.history_length for term in self.terms)
+
+
+def is_external(policy: Path | str) -> bool:
+    """Whether policy= names a file of another project, by its suffix."""
+    return Path(policy).suffix in SUFFIXES
 
 
 def read_description(

@@ -19,10 +19,10 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.envs import TaskEnv, Trial
 from npmp.envs.camera import DepthCamera
+from npmp.envs.policy import Policy
 from npmp.evaluation.tracking import track
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
-from npmp.skills.composition import Composition
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
@@ -44,9 +44,10 @@ FilmedShot = tuple[Shot, float | None]
 
 
 def of_policy(
-    policy: Composition,
+    policy: Policy,
     env: TaskEnv[Any],
     *,
+    limits: CommandRange | Sequence[Sequence[float]],
     seconds: float | None = None,
     command: list[Any] | None = None,
     seed: int = 0,
@@ -54,6 +55,7 @@ def of_policy(
     """A policy at its task until the time is over, the path ends or robot 0 falls.
 
     Args:
+      limits: lowest and highest of each command.
       command: for a task with velocity commands, as of `commands_of`; None: the task's own.
 
     Raises:
@@ -66,7 +68,6 @@ def of_policy(
     if command is not None:
         if not task.steerable:
             raise InputError(f"command={command}: task={task.name} has no velocity commands")
-        limits = policy.upper.contract.command_range
         commands = commands_of(command, round(seconds / env.dt), env.dt, limits)
     trial = run_trial(policy, env, seconds=seconds, seed=seed, commands=commands)
     fell = trial.fell[:, 0]

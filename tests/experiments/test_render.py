@@ -24,6 +24,7 @@ from retarget import retarget
 from retarget.mirror import mirror
 from tests.experiments.command import Says
 from tests.experiments.jobs import job_of
+from tests.experiments.test_suite import save_standing
 from tests.refusals import refusal
 
 
@@ -57,6 +58,24 @@ def test_a_policy_obeys_timed_commands() -> None:
     np.testing.assert_allclose(command[25:], np.tile([0.2, 0.0, 0.5], (25, 1)), rtol=1e-6)
     again = shot("policy=anymal_b_walk", "command=[[0,0.6,0,0],[0.5,0.2,0,0.5]]", "seconds=1.0")
     np.testing.assert_array_equal(again.qpos, result.qpos)
+
+
+def test_a_policy_of_another_project(tmp_path: Path, refused: Says) -> None:
+    """It stands in its default pose; its commands are at most 0.6 m/s forward."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    policy = f"policy={save_standing(tmp_path)}"
+    result = shot(policy, "command=[0.5,0,0]", "seconds=0.4")
+    assert result.title == "policy: walk" and result.qpos.shape == (20, 19)
+    command, achieved = (np.asarray(value) for value in (result.clip.command, result.clip.achieved))
+    np.testing.assert_allclose(command, np.tile([0.5, 0.0, 0.0], (20, 1)), rtol=1e-6)
+    assert abs(achieved[-1, 0]) < 0.1
+    refusal("forward_mps must be from 0 to 0.6", shot, policy, "command=[1,0,0]")
+    refusal("expected task=walk, got path", shot, policy, "task=path")
+    out = f"out={tmp_path / 'film.webp'}"
+    assert "needs a policy of npmp" in refused("render", policy, "module=anymal_b_dog", out)
+    own = "policy=anymal_b_walk"
+    assert "trust=true needs another project's" in refused("render", own, "trust=true", out)
 
 
 def test_a_path_and_a_ball() -> None:
