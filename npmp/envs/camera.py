@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -206,9 +205,10 @@ class DepthCamera(Sensor):
         which = torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
         return self.past[torch.arange(len(which), device=which.device), which]
 
-    def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
+    def imagined(
+        self, state: RobotState, height: Callable[[Tensor], Tensor], drift: Tensor, noise: Tensor
+    ) -> Tensor:
         """As `Sensor.imagined`: an image at each step, without delay."""
-        height = partial(self.env.ground.above, patch=patch)
         depth = self.depths(state.root_pos, state.root_rot, height)
         return self.add_noise(depth, *noise.unbind(-2))
 

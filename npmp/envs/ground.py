@@ -139,6 +139,10 @@ class Ground:
         if flat."""
         return state.root_pos[:, :0]
 
+    def local_patch(self, state: RobotState) -> Tensor:
+        """As `patch`, at the height to which `local` is relative."""
+        return self.patch(state)
+
     def relief(self, state: RobotState) -> Tensor:
         """The critic's observation of the ground: heights around robots minus their mean, (n, g)
         [m], clamped to 1; (n, 0) if flat."""
@@ -343,6 +347,9 @@ class RoughGround(Ground):
         return self.integrated(state).above(self.level(state))
 
     def patch(self, state: RobotState) -> Tensor:
+        return self.local_patch(state)
+
+    def local_patch(self, state: RobotState) -> Tensor:
         return torch.stack((self.level(state), self.field.to(state.root_pos)), -1)
 
     def relief(self, state: RobotState) -> Tensor:

@@ -172,11 +172,13 @@ class Sensor(Part, ABC):
     def read(self) -> Tensor:
         """Current readings of all robots, (n, c)."""
 
-    def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
+    def imagined(
+        self, state: RobotState, height: Callable[[Tensor], Tensor], drift: Tensor, noise: Tensor
+    ) -> Tensor:
         """Readings of imagined robots (...), (..., c).
 
         Args:
-          patch: (B, 2) `Ground.patch`, (..., 0) on flat ground.
+          height: of the ground at positions (B, ..., 2), relative to the same level as the states.
           drift: (..., 3) standard normal, constant over a rollout.
           noise: (..., 2, c) standard normal, of a step.
 
@@ -562,7 +564,12 @@ class Task:
 
     @final
     def imagine(
-        self, state: RobotState, goal: Tensor, patch: Tensor, drift: Tensor, noise: Tensor
+        self,
+        state: RobotState,
+        goal: Tensor,
+        height: Callable[[Tensor], Tensor],
+        drift: Tensor,
+        noise: Tensor,
     ) -> Tensor:
         """As `observe`, of imagined robots (..., c); arguments as `Sensor.imagined`, noise of all
         `extra_inputs`."""
@@ -570,7 +577,7 @@ class Task:
         for extra in self.extras:
             width = len(extra.ranges)
             of_sensor, noise = noise.split((width, noise.shape[-1] - width), -1)
-            columns.append(extra.imagined(state, patch, drift, of_sensor))
+            columns.append(extra.imagined(state, height, drift, of_sensor))
         return torch.cat(columns, -1)
 
     @final

@@ -6,6 +6,7 @@ Without recordings the module acts on latents of its prior, and the policy is fi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from npmp.core.gaussian import Gaussian
 from npmp.core.progress import counted, phase
 from npmp.core.seeding import seeded
 from npmp.core.tree import Tree, stack_trees
+from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation, Policy
 from npmp.envs.rollout import Transition, rollout
 from npmp.envs.state import RobotState
@@ -38,7 +40,9 @@ GOAL_S = 0.5  # time over which the achieved goal of a step is averaged [s] [D]
 class Demonstration(NamedTuple):
     """T control steps of n robots."""
 
-    before: Tensor  # (T, n, s) packed state before the step
+    # (T, n, s) packed state before the step, heights above the ground (`Ground.local`)
+    before: Tensor
+    patch: Tensor  # (T, n, 2) `Ground.local_patch` before the step, (T, n, 0) on flat ground
     proprioception: Tensor  # (T, n, o) before the step
     z_before: Tensor  # (T, n, d)
     # (T, n, d) means of the encoder's distribution; for a module on its prior, the latents
@@ -48,6 +52,7 @@ class Demonstration(NamedTuple):
     # (T, n, s) packed state after the step, heights above the ground (`Ground.local`)
     after: Tensor
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
+    ground: Ground
 
 
 class _ResampledSensors:
@@ -74,7 +79,7 @@ def demonstrate(
         mean, std = t.output.info if tracks else (z, torch.zeros_like(z))
         rows.append(
             {
-                "before": t.snapshot,
+                **t.snapshot,
                 "proprioception": t.observation.proprioception,
                 "z_before": t.state.z,
                 "mean": mean,
@@ -85,9 +90,13 @@ def demonstrate(
             }
         )
 
+    def before(*_: Any) -> dict[str, Tensor]:
+        ground = env.ground
+        return {"before": ground.local(env.state).pack(), "patch": ground.local_patch(env.state)}
+
     noisy = ActionNoise(_ResampledSensors(policy, env), generator, noise)
-    rollout(noisy, env, steps, record, snapshot=lambda *_: env.state.pack())
-    return Demonstration(**stack_trees(rows))
+    rollout(noisy, env, steps, record, snapshot=before)
+    return Demonstration(ground=env.ground, **stack_trees(rows))
 
 
 def collect_demonstration(
@@ -193,10 +202,15 @@ def fit_policy(
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        before = RobotState.unpack(demonstration.before[t, robot])
-        noise = normal(SEQUENCE, BATCH, 2, extra)
-        drift = normal(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
-        task_inputs = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, noise)
+        # sensors take robots (B, ...)
+        rows = t.flatten(), robot.expand_as(t).flatten()
+        task_inputs = task.imagine(
+            RobotState.unpack(demonstration.before[rows]),
+            goal[rows],
+            partial(demonstration.ground.above, patch=demonstration.patch[rows]),
+            normal(BATCH, 3 * (extra > 0)).repeat(SEQUENCE, 1),
+            normal(SEQUENCE * BATCH, 2, extra),
+        ).unflatten(0, t.shape)
         inputs = Observation(
             demonstration.proprioception[t, robot],
             task_inputs,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -149,9 +148,10 @@ class GroundMap(Sensor):
             holes = uniform < self.config.ground_holes
         return self._measured(heights, noise, holes)
 
-    def imagined(self, state: RobotState, patch: Tensor, drift: Tensor, noise: Tensor) -> Tensor:
+    def imagined(
+        self, state: RobotState, height: Callable[[Tensor], Tensor], drift: Tensor, noise: Tensor
+    ) -> Tensor:
         """As `Sensor.imagined`; without delay."""
-        height = partial(self.env.ground.above, patch=patch)
         heights = self._mapped(state, self.config.ground_drift_m * drift, height)
         normal, other = noise.unbind(-2)
         holes = torch.special.ndtr(other) < self.config.ground_holes

@@ -4,6 +4,7 @@ seen."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -120,7 +121,7 @@ def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None
     draws = torch.zeros(3, 2, 144)  # half of a normal's numbers are below 0, holes are fewer
     patch = ground.patch(env.state)
     above = state.above(patch[:, 0])
-    imagined = eye.imagined(above, patch, torch.zeros(3, 3), draws)
+    imagined = eye.imagined(above, partial(ground.above, patch=patch), torch.zeros(3, 3), draws)
     true = eye.depths(env.state.root_pos, env.state.root_rot, ground.height_in_world)
     # imagined fields repeat where simulated ones end, a metre beyond a field's period
     near = true < 1.0

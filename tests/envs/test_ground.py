@@ -4,6 +4,7 @@ what critics see."""
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import mujoco
@@ -346,10 +347,11 @@ def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None
     )
     patch = env.ground.patch(env.state)
     state = env.ground.integrated(env.state).above(patch[:, 0])
-    told = env.task.imagine(state, env.task.goal(), patch, drift, draws)
+    height = partial(env.ground.above, patch=patch)
+    told = env.task.imagine(state, env.task.goal(), height, drift, draws)
     torch.testing.assert_close(told, env.task.observe(), atol=1e-4, rtol=0.0)
     drift[:, 2] = 0.5  # of 0.1 m
-    higher = env.task.imagine(state, env.task.goal(), patch, drift, draws)
+    higher = env.task.imagine(state, env.task.goal(), height, drift, draws)
     torch.testing.assert_close(higher[:, 3:], (told[:, 3:] + 0.05).clamp(-0.5, 0.5))
 
 

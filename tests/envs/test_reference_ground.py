@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_imagined_robots_observe_the_same(env: ImitationEnv) -> None:
     state = env.ground.integrated(env.state)
     patch = env.ground.patch(env.state)
     none = state.root_pos[:, :0]
-    imagined = task.imagine(state, task.goal(), patch, none, none)
+    imagined = task.imagine(state, task.goal(), partial(env.ground.above, patch=patch), none, none)
     torch.testing.assert_close(imagined, task.observe())
     # the ground under the feet, in the world, is where the physics has it
     feet = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[:, :, 0]

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from npmp.core.settings import changed
+from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation
 from npmp.envs.state import RobotState
 from npmp.learning import cloning
@@ -45,6 +48,7 @@ def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
     flags = torch.zeros(steps, n, dtype=torch.bool)
     return Demonstration(
         state.pack(),
+        torch.zeros(steps, n, 0),
         torch.randn(steps, n, 33, generator=generator),
         latents,
         latents,
@@ -52,6 +56,7 @@ def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
         flags,
         state.pack(),
         flags.clone(),
+        Ground(),
     )
 
 
@@ -159,3 +164,32 @@ def test_a_demonstration_is_what_happened(
     assert torch.equal(shown.before[1:][goes_on], shown.after[:-1][goes_on])
     assert torch.equal(shown.z_before[1:][goes_on], shown.mean[:-1][goes_on])
     assert not bool(shown.z_before[shown.is_first].any())
+
+
+def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a continuous one, with an exact map."""
+    config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True)
+    env = walk_env(robot, 3, config=changed(config, ground_noise_m=0.0))
+    task = env.task
+    observed = []
+
+    def observe() -> Tensor:
+        observed.append(Walk.observe(task))
+        return observed[-1]
+
+    monkeypatch.setattr(task, "observe", observe)
+    generator = torch.Generator().manual_seed(0)
+    shown = demonstrate(wandering(skill, generator), env, 34, generator, noise=0.0)
+    heights = len(task.extra_inputs)
+    for step in range(34):
+        state = RobotState.unpack(shown.before[step])
+        above = partial(shown.ground.above, patch=shown.patch[step])
+        none = torch.zeros(3, 3), torch.zeros(3, 2, heights)
+        read = task.imagine(state, torch.zeros(3, 3), above, *none)[:, -heights:]
+        torch.testing.assert_close(read, observed[step][:, -heights:], atol=1e-4, rtol=0.0)
+    assert float(read.std()) > 0.0
+    policy = HighLevelPolicy.for_task(skill, task)
+    first, last = fit_policy(policy, shown, task, generator, window=1, updates=2)
+    assert math.isfinite(first) and math.isfinite(last)

@@ -6,6 +6,7 @@ once for any horizon. Losses are computed for all steps at once after the last.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +126,8 @@ class Imagination:
         sensing = self.sensing
         state = RobotState.unpack(carry.state)
         proprioception = sensing.apply(carry.history, noise.sensors)
-        task = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, noise.extras)
+        height = partial(self.ground.above, patch=fixed.patch)
+        task = self.task.imagine(state, carry.goal, height, fixed.drift, noise.extras)
         observation = Observation(
             proprioception,
             task,
