@@ -246,9 +246,10 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.InputDef
             robots.append(robot_of(paths["data"]))
         decided = {"robot": next(filter(None, robots))} if any(robots) else {}
     if verb in ("evaluate", "render") and "policy" in paths:
-        task = REGISTRIES["policy"].contract_text(paths["policy"], "task")
         if is_external(paths["policy"]):
             task = "walk"
+        else:
+            task = REGISTRIES["policy"].contract_text(paths["policy"], "task")
         choices |= {"task": task} if task else {}
     if stored is not None:
         for key in store.groups_of(keys).keys() & stored.keys():
@@ -311,7 +312,7 @@ class Repository(ConfigRepository):
     """Hydra's, whose copy for each composition shares the sources, and with them the store. It
     reads each file of conf/ and of Hydra once per process."""
 
-    # results by folder and path in it
+    # loaded configs by the folder of their source and their path in it
     _files: ClassVar[dict[tuple[str, str], ConfigResult | None]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Repository:

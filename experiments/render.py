@@ -191,7 +191,11 @@ def shots_of_story(story: Path, run: Run) -> list[Shot]:
             if arguments := shlex.split(line, comments=True):
                 job = compose("render", Render, arguments)
                 shot = replace(
-                    run, seed=job.config.seed, chosen=job.chosen, overridden=job.overridden
+                    run,
+                    seed=job.config.seed,
+                    chosen=job.chosen,
+                    overridden=job.overridden,
+                    values=job.values,
                 )
                 shots.append(shot_of(job.config, shot))
         except ValueError as error:
@@ -236,7 +240,9 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     report_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     limits = policy.contract.command_range
-    return of_trial(config, over(policy, skill), env, limits), f"{folder.name}: {task.name}"
+    return of_trial(
+        config, over(policy, skill), env, limits, run.seed
+    ), f"{folder.name}: {task.name}"
 
 
 def of_external_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
@@ -247,15 +253,16 @@ def of_external_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, st
     limits = as_command_range(policy.description.command_range.tolist())
     task = Walk(robot, Walk.resolve(config.task, None, {"command_range": limits}))
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
-    return of_trial(config, policy, env, limits), f"{Path(str(config.policy)).stem}: {task.name}"
+    title = f"{Path(str(config.policy)).stem}: {task.name}"
+    return of_trial(config, policy, env, limits, run.seed), title
 
 
 def of_trial(
-    config: Render, policy: Policy, env: TaskEnv[Any], limits: Sequence[Sequence[float]]
+    config: Render, policy: Policy, env: TaskEnv[Any], limits: Sequence[Sequence[float]], seed: int
 ) -> Shot:
     """A policy at the task of an environment. limits: lowest and highest of each command."""
     shot, fell = films.of_policy(
-        policy, env, seconds=config.seconds, command=config.command, limits=limits, seed=config.seed
+        policy, env, seconds=config.seconds, command=config.command, limits=limits, seed=seed
     )
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s; the film ends there")

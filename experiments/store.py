@@ -240,7 +240,7 @@ def _primary(verb: str, keys: type, inputs: InputDefaults) -> Any:
     defaults += [{f"override hydra/{kind}": name} for kind, name in HYDRA_CHOICES.items()]
 
     of_inputs: dict[str, Any] = {"defaults": defaults, **inputs.values}
-    # merged into a copy of the first
+    # `merge` copies its first argument, so the cached one does not change
     return OmegaConf.merge(_own_defaults(verb, keys), of_inputs)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 
 def outside() -> dict[str, str]:
-    """The variables of this process, without the checkout's place."""
+    """The variables of this process without PYTHONPATH, which names the checkout."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

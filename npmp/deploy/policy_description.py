@@ -127,8 +127,9 @@ class PolicyDescription:
 
 
 def is_external(policy: Path | str) -> bool:
-    """Whether policy= names a file of another project, by its suffix."""
-    return Path(policy).suffix in SUFFIXES
+    """Whether policy= names a file of another project, by its suffix; npmp's policies are
+    folders."""
+    return Path(policy).suffix in SUFFIXES and not Path(policy).is_dir()
 
 
 def read_description(

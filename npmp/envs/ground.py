@@ -140,7 +140,8 @@ class Ground:
         return state.root_pos[:, :0]
 
     def local_patch(self, state: RobotState) -> Tensor:
-        """As `patch`, at the height to which `local` is relative."""
+        """As `patch`; its height is the one that `local` subtracts. They differ where imagined
+        heights are in the world (`ReferenceGround`)."""
         return self.patch(state)
 
     def relief(self, state: RobotState) -> Tensor:

@@ -175,12 +175,12 @@ class Sensor(Part, ABC):
     def imagined(
         self, state: RobotState, height: Callable[[Tensor], Tensor], drift: Tensor, noise: Tensor
     ) -> Tensor:
-        """Readings of imagined robots (...), (..., c).
+        """Readings of imagined robots (B, ...), (B, c).
 
         Args:
           height: of the ground at positions (B, ..., 2), relative to the same level as the states.
-          drift: (..., 3) standard normal, constant over a rollout.
-          noise: (..., 2, c) standard normal, of a step.
+          drift: (B, 3) standard normal, constant over a rollout.
+          noise: (B, 2, c) standard normal, of a step.
 
         Raises:
           TypeError: for a sensor that is not `imaginable`.
@@ -571,7 +571,7 @@ class Task:
         drift: Tensor,
         noise: Tensor,
     ) -> Tensor:
-        """As `observe`, of imagined robots (..., c); arguments as `Sensor.imagined`, noise of all
+        """As `observe`, of imagined robots (B, c); arguments as `Sensor.imagined`, noise of all
         `extra_inputs`."""
         columns = [self.inputs_of(state, goal)]
         for extra in self.extras:

@@ -202,7 +202,6 @@ def fit_policy(
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        # sensors take robots (B, ...)
         rows = t.flatten(), robot.expand_as(t).flatten()
         task_inputs = task.imagine(
             RobotState.unpack(demonstration.before[rows]),

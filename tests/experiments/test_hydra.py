@@ -172,7 +172,7 @@ def test_an_experiment_without_a_package_is_refused(tmp_path: Path) -> None:
 
 
 class InProcess:
-    """Workers of a sweep that do its jobs in this process, one after the other."""
+    """Workers of a sweep that run its jobs in this process, one after the other."""
 
     slots = 1
 
@@ -185,7 +185,7 @@ class InProcess:
         self.codes[number] = work(self.folder, number)
 
     def ended(self, number: int) -> Ended:
-        return Ended(self.codes[number], "here")
+        return Ended(self.codes[number], "in this process")
 
     def stop(self, number: int) -> None:
         raise AssertionError("nothing to stop")

@@ -4,21 +4,26 @@ takes it over."""
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from mocap_data.store import MotionSet
 from npmp.core.settings import changed
+from npmp.envs.features import context_size
 from npmp.envs.ground import Ground
 from npmp.envs.policy import Observation
 from npmp.envs.state import RobotState
 from npmp.learning import cloning
 from npmp.learning.cloning import (
     Demonstration,
+    collect_demonstration,
     demonstrate,
     fit_behavior,
     fit_policy,
@@ -30,6 +35,7 @@ from npmp.robots import Robot
 from npmp.skills.composition import wandering
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
+from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -182,14 +188,45 @@ def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
     monkeypatch.setattr(task, "observe", observe)
     generator = torch.Generator().manual_seed(0)
     shown = demonstrate(wandering(skill, generator), env, 34, generator, noise=0.0)
-    heights = len(task.extra_inputs)
-    for step in range(34):
+    policy = HighLevelPolicy.for_task(skill, task)
+    fitted: list[Observation] = []
+
+    def latents(inputs: Observation, *others: Any) -> Any:
+        fitted.append(inputs)
+        return HighLevelPolicy.latents(policy, inputs, *others)
+
+    monkeypatch.setattr(policy, "latents", latents)
+    fit_policy(policy, shown, task, generator, window=1, updates=1)
+    (inputs,) = fitted
+    differ = []
+    for step, row in ((0, 0), (31, 0), (0, 127), (17, 64), (31, 127)):
+        same = (shown.proprioception == inputs.proprioception[step, row]).all(-1)
+        # at the start robots sense the same, at other places
+        heights = torch.stack([observed[t][i, 3:] for t, i in torch.nonzero(same).tolist()])
+        fitted_heights = inputs.task[step, row, 3:]
+        assert float((heights - fitted_heights).abs().amax(-1).min()) < 1e-4
+        differ.append(float(fitted_heights.std()))
+    assert min(differ) > 1e-3
+
+
+def test_recordings_are_observed_on_their_own_ground(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, motions: MotionSet
+) -> None:
+    """On a floor, for a task on rough ground."""
+    config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True)
+    env = walk_env(robot, 3, config=changed(config, ground_noise_m=0.0))
+    recordings = Imitation(robot, ImitationConfig(), motions)
+    tracking = dataclasses.replace(skill.contract, context_size=context_size(robot, 5))
+    skill = SkillModule(tracking).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    shown = collect_demonstration(
+        skill, env, recordings, steps=3, noise=0.0, generator=generator, seed=1
+    )
+    heights = len(env.task.extra_inputs)
+    for step in range(3):
         state = RobotState.unpack(shown.before[step])
         above = partial(shown.ground.above, patch=shown.patch[step])
         none = torch.zeros(3, 3), torch.zeros(3, 2, heights)
-        read = task.imagine(state, torch.zeros(3, 3), above, *none)[:, -heights:]
-        torch.testing.assert_close(read, observed[step][:, -heights:], atol=1e-4, rtol=0.0)
-    assert float(read.std()) > 0.0
-    policy = HighLevelPolicy.for_task(skill, task)
-    first, last = fit_policy(policy, shown, task, generator, window=1, updates=2)
-    assert math.isfinite(first) and math.isfinite(last)
+        read = env.task.imagine(state, torch.zeros(3, 3), above, *none)[:, -heights:]
+        floor = (float(robot.home_qpos[2]) - state.root_pos[:, 2:]).expand_as(read)
+        torch.testing.assert_close(read, floor, atol=1e-5, rtol=0.0)

@@ -81,11 +81,12 @@ function show(told) {
     $("busy").hidden = true;
 }
 
-function look() {
-  requestAnimationFrame(look);
+let drawn = null;
+function drawCameraImage() {
+  requestAnimationFrame(drawCameraImage);
   const rows = state && state.eye;
-  if (!rows || look.rows === rows) return;
-  look.rows = rows;
+  if (!rows || drawn === rows) return;
+  drawn = rows;
   const canvas = $("eye").firstElementChild, width = rows[0].length, height = rows.length;
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
@@ -279,5 +280,5 @@ function plot() {
   });
 }
 open();
-look();
+drawCameraImage();
 plot();
