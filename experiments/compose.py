@@ -246,9 +246,8 @@ def inputs_of(verb: str, keys: type, overrides: Sequence[str]) -> store.InputDef
             robots.append(robot_of(paths["data"]))
         decided = {"robot": next(filter(None, robots))} if any(robots) else {}
     if verb in ("evaluate", "render") and "policy" in paths:
-        if is_external(paths["policy"]):
-            task = "walk"
-        else:
+        task: str | None = "walk"
+        if not is_external(paths["policy"]):
             task = REGISTRIES["policy"].contract_text(paths["policy"], "task")
         choices |= {"task": task} if task else {}
     if stored is not None:
