@@ -240,9 +240,8 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     report_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     limits = policy.contract.command_range
-    return of_trial(
-        config, over(policy, skill), env, limits, run.seed
-    ), f"{folder.name}: {task.name}"
+    shot = of_trial(config, over(policy, skill), env, limits, run.seed)
+    return shot, f"{folder.name}: {task.name}"
 
 
 def of_external_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:

@@ -348,9 +348,6 @@ class RoughGround(Ground):
         return self.integrated(state).above(self.level(state))
 
     def patch(self, state: RobotState) -> Tensor:
-        return self.local_patch(state)
-
-    def local_patch(self, state: RobotState) -> Tensor:
         return torch.stack((self.level(state), self.field.to(state.root_pos)), -1)
 
     def relief(self, state: RobotState) -> Tensor:

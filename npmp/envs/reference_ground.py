@@ -77,6 +77,9 @@ class ReferenceGround(RoughGround):
         self.field = self.field.index_copy(0, ids, field)
         self.moved = self.moved.index_copy(0, ids, moved)
 
+    def local_patch(self, state: RobotState) -> Tensor:
+        return super().patch(state)
+
     def patch(self, state: RobotState) -> Tensor:
         return torch.stack(
             (torch.zeros_like(state.root_pos[:, 0]), self.field.to(state.root_pos)), -1
