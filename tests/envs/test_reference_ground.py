@@ -125,6 +125,22 @@ def test_observations_are_as_on_a_floor(
     torch.testing.assert_close(observed, alone.task.observe(), atol=2e-4, rtol=0)
 
 
+@pytest.mark.parametrize("frame", [0, 50])
+def test_the_root_is_as_high_above_the_local_patch_as_in_the_simulation(
+    env: ImitationEnv, frame: int
+) -> None:
+    """A demonstration stores states and patches at that height."""
+    start(env, frame)
+    local = env.ground.local(env.state)
+    ground = env.ground.above(local.root_pos[:, None, :2], env.ground.local_patch(env.state))[:, 0]
+    in_world = env.ground.height_in_world(env.state.root_pos[:, :2])
+    above = env.state.root_pos[:, 2] - in_world
+    torch.testing.assert_close(local.root_pos[:, 2] - ground, above, atol=2e-4, rtol=0)
+    # elsewhere patches are at the world's height
+    assert not bool(env.ground.patch(env.state)[:, 0].any())
+    assert bool(env.ground.local_patch(env.state)[:, 0].any())
+
+
 def test_imagined_robots_observe_the_same(env: ImitationEnv) -> None:
     """Of the robot a period further, too, whose state was moved back."""
     start(env, 50)
