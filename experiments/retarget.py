@@ -79,9 +79,12 @@ class Retarget(Reading, Options, CleanOptions):
     clean: bool = True
     # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: flat ground only
     stairs: list[float] | None = None
+    # how often each walk or trot is laid over stairs, each time over others
+    stairs_rounds: int = 1
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "start")
+        ranges.at_least_one(self, "stairs_rounds")
         if self.stairs is not None:
             require_risers(self.stairs)
             if not self.clean:
@@ -115,7 +118,9 @@ def run(config: Retarget, run: Run) -> None:
     warned = [name for name, warning in warnings.items() if "rate?" in warning]
     assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
-    cleaned = dataset.clean_recordings(whole, robot, gathered, cleaning, config.stairs)
+    cleaned = dataset.clean_recordings(
+        whole, robot, gathered, cleaning, config.stairs, config.stairs_rounds
+    )
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
@@ -164,6 +169,7 @@ def provenance_settings(config: Retarget, warnings: Mapping[str, str]) -> dict[s
     settings = {"source": config.source, **part_of(config, Options)}
     if config.stairs is not None:
         settings["stairs"] = config.stairs
+        settings["stairs_rounds"] = config.stairs_rounds
     if warnings:
         settings["warnings"] = json.dumps(warnings)
     return settings

@@ -120,6 +120,7 @@ def clean_recordings(
     recordings: Recordings,
     options: Mapping[str, Any] | None,
     risers_m: Sequence[float] | None = None,
+    rounds: int = 1,
 ) -> Cleaned:
     """The training set.
 
@@ -127,6 +128,7 @@ def clean_recordings(
       options: of `clean`; None: the motions unchanged.
       risers_m: the lowest and the highest [m]: the walks and trots that cleaning keeps are also
         laid over stairs, and all is cleaned again. None, or without options: flat ground only.
+      rounds: how often each is laid, over different stairs.
 
     Raises:
       InputError: as `clean`, `require_risers` and `over_stairs`.
@@ -141,7 +143,7 @@ def clean_recordings(
         return clean(motions, robot, origins=origins, **options)
     only_cut = {"mirrors": "none", "validation": 0.0, "validation_recordings": (), "flatten": False}
     flat = clean(motions, robot, origins=origins, **{**options, **only_cut})
-    on_stairs = over_stairs(flat.motions, robot, require_risers(risers_m), options["seed"])
+    on_stairs = over_stairs(flat.motions, robot, require_risers(risers_m), options["seed"], rounds)
     both = replace(flat.motions, motions=(*flat.motions.motions, *on_stairs))
     cleaned = clean(both, robot, origins=origins, **options)
     return replace(

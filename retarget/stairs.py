@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from retarget.over_ground import over_ground
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 
-# different stairs; motions share them
+# different stairs of each round; motions share them
 _GROUNDS = 16
 # [m] each has two flights up and down in this length
 PERIOD_M = 8.0
@@ -58,28 +59,32 @@ def stairs(risers_m: tuple[float, float], rng: np.random.Generator) -> GroundPro
 
 
 def over_stairs(
-    motions: MotionSet, robot: Robot, risers_m: tuple[float, float], seed: int
+    motions: MotionSet, robot: Robot, risers_m: tuple[float, float], seed: int, rounds: int = 1
 ) -> list[ReferenceMotion]:
     """The walks and trots among the motions over stairs, called NAME_stairs, or NAME_stairs_2 and
     so on where there is one, not cleaned.
 
     Each is turned so that it moves along x, and begins where it climbs most, of some random places
-    on its stairs. risers_m: the lowest and the highest [m].
+    on its stairs.
+
+    Args:
+      risers_m: the lowest and the highest [m].
+      rounds: how often each is laid, over different stairs.
 
     Raises:
       InputError: as `over_ground`.
     """
     prepared = PreparedRobot.of(robot)
     meter = QualityMeter(robot)
-    grounds = [stairs(risers_m, np.random.default_rng((seed, i))) for i in range(_GROUNDS)]
+    grounds = [stairs(risers_m, np.random.default_rng((seed, i))) for i in range(rounds * _GROUNDS)]
     rng = np.random.default_rng(seed)
     low, high = _SPEEDS_MPS
     walks = [motion for motion in motions.motions if low <= mean_speed(motion) <= high]
     names = set(motions.names)
     results = []
-    for i, motion in enumerate(walks):
+    for round_, (i, motion) in product(range(rounds), enumerate(walks)):
         contacts = meter.contacts(motion)
-        ground = grounds[i % _GROUNDS]
+        ground = grounds[round_ * _GROUNDS + i % _GROUNDS]
         qpos = _along_x(motion.qpos)
         places = rng.uniform(0.0, PERIOD_M, _PLACES)
         climbs = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)

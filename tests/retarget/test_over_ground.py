@@ -184,6 +184,18 @@ def test_names_in_use_are_not_given_again(go2: Robot, walk: ReferenceMotion) -> 
     assert [motion.name for motion in laid] == ["a_stairs_2", "a_stairs_stairs"]
 
 
+def test_each_round_is_over_other_stairs(go2: Robot, walk: ReferenceMotion) -> None:
+    walks = [replace(walk, name="a"), replace(walk, name="b")]
+    once = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0)
+    twice = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0, rounds=2)
+    names = ["a_stairs", "b_stairs", "a_stairs_2", "b_stairs_2"]
+    assert [motion.name for motion in twice] == names
+    grounds = [motion.ground.heights for motion in twice if motion.ground is not None]
+    assert len({heights.tobytes() for heights in grounds}) == 4
+    # the first round is as before
+    assert once[1].ground is not None and (once[1].ground.heights == grounds[1]).all()
+
+
 def test_cleaning_drops_steps_out_of_reach(go2: Robot, walk: ReferenceMotion) -> None:
     """With a riser of 30 cm, as high as the Go2's hips, some frames have no foothold or have the
     robot in the ground; with 5 cm all are kept."""
