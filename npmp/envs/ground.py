@@ -29,8 +29,9 @@ from npmp.sim.terrain import (
     kinds_of,
 )
 
-# starts on rough ground: at its gentlest points, or at the foot or the top of a climb
-STARTS = ("gentle", "uphill", "downhill")
+# starts on rough ground: at its gentlest points, or at the foot or the top of a climb, or at one of
+# these at random
+STARTS = ("gentle", "uphill", "downhill", "up_or_down")
 # levels of a curriculum
 ROWS = 8
 # the critic's height samples, forwards of the robot [m]
@@ -59,7 +60,8 @@ class GroundConfig:
     # number of fields over which robots are distributed
     terrain_fields: int = 128
     terrain_seed: int = 0
-    # where episodes start: gentle, or uphill or downhill (facing slopes, stairs and platforms)
+    # where episodes start: gentle, or uphill, downhill or up_or_down (facing slopes, stairs and
+    # platforms)
     terrain_starts: str = "gentle"
     # sizes of the other kinds at level 1
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
@@ -258,7 +260,7 @@ class RoughGround(Ground):
 
     def move_to_field(self, ids: Tensor, generator: torch.Generator) -> None:
         """Move robots ids (k,) from flat ground onto a field, the lowest foot on the ground."""
-        draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
+        draw = torch.rand(5, len(ids), generator=generator, device=self.field.device)
         fields = len(self.terrain.starts)
         if self.spread:
             field = self._by_kind[ids * fields // self.env.num_envs]
@@ -272,7 +274,10 @@ class RoughGround(Ground):
         yaw = 2.0 * math.pi * draw[2]
         if self.begin != "gentle":
             climbs = self._climbs[field]
-            before = self.terrain.before_climb(field, draw[1:3], down=self.begin == "downhill")
+            down = torch.full_like(climbs, self.begin == "downhill")
+            if self.begin == "up_or_down":
+                down = draw[4] < 0.5
+            before = self.terrain.before_climb(field, draw[1:3], down)
             position = torch.where(climbs.unsqueeze(-1), before, position)
             yaw = torch.where(climbs, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)
         self.env.robots.carry(ids, position, geometry.yaw_matrix(yaw))

@@ -47,11 +47,11 @@ class TerrainTrial(NamedTuple):
 
 TERRAIN_TRIALS = {
     "flat": TerrainTrial("flat", "", (0.0,)),
-    "stairs_up": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "uphill"),
-    "stairs_down": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.15, 0.2), "downhill"),
+    "stairs_up": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.12, 0.15, 0.2), "uphill"),
+    "stairs_down": TerrainTrial("stairs", "stair_m", (0.05, 0.1, 0.12, 0.15, 0.2), "downhill"),
     "slopes_up": TerrainTrial("slopes", "slope_deg", (10.0, 20.0, 30.0), "uphill", "slope"),
     "slopes_down": TerrainTrial("slopes", "slope_deg", (10.0, 20.0, 30.0), "downhill", "slope"),
-    "platforms": TerrainTrial("platforms", "platform_m", (0.1, 0.2, 0.3, 0.4, 0.5), "uphill"),
+    "platforms": TerrainTrial("platforms", "platform_m", (0.1, 0.15, 0.2, 0.3, 0.4, 0.5), "uphill"),
     "gaps": TerrainTrial("gaps", "gap_m", (0.1, 0.2, 0.4, 0.6), size="width"),
     "obstacles": TerrainTrial("obstacles", "obstacle_m", (0.05, 0.1, 0.2)),
     "stepping_stones": TerrainTrial(

@@ -383,14 +383,14 @@ class Terrain:
         above = corner + y * (up - corner) + x * (over - up)
         return torch.where(x >= y, below, above)
 
-    def before_climb(self, field: Tensor, uniform: Tensor, *, down: bool = False) -> Tensor:
+    def before_climb(self, field: Tensor, uniform: Tensor, down: Tensor) -> Tensor:
         """Start positions (k, 2) [m] on level ground, `_STARTS_BEFORE_M` before slopes, stairs and
         platforms that rise along x, or fall.
 
         Args:
-          field: (k,). uniform: (2, k) in [0, 1).
+          field: (k,). uniform: (2, k) in [0, 1). down: (k,) bool, whether the ground falls.
         """
-        along = self.climbs[field, int(down)] + float(np.ptp(_STARTS_BEFORE_M)) * uniform[0]
+        along = self.climbs[field, down.long()] + float(np.ptp(_STARTS_BEFORE_M)) * uniform[0]
         across = PERIOD_M / 2.0 + uniform[1] - 0.5
         return self.corner[field] + torch.stack((along, across), -1)
 

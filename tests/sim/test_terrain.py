@@ -118,7 +118,7 @@ def test_starts_before_climbs_are_level_and_face_them(kind: str, down: bool) -> 
     terrain = Terrain(TerrainConfig(kind, fields=8))
     fields = torch.arange(8).repeat_interleave(50)
     uniform = torch.rand(2, 400, generator=torch.Generator().manual_seed(0))
-    place = terrain.before_climb(fields, uniform, down=down)
+    place = terrain.before_climb(fields, uniform, torch.full((400,), down))
     around = torch.cartesian_prod(torch.linspace(-0.35, 0.35, 5), torch.linspace(-0.2, 0.2, 5))
     heights = terrain.height_at(place[:, None] + around)
     assert (heights.amax(-1) - heights.amin(-1)).max() < 1e-4
