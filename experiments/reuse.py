@@ -66,8 +66,9 @@ class Reuse(Training):
     module: str
     # a policy of this module to continue from: its folder or a shipped one's name; null: a new one
     policy: str | None = None
-    # algo=clone: the teacher, a policy of this module, or a script FILE.py:CLASS whose joint
-    # targets are compared with the decoder's; null: the task's velocity commands
+    # algo=clone: the teacher, a policy of this module (the student has its sensors, or those of
+    # task.camera= or task.sees_ground=), or a script FILE.py:CLASS whose joint targets are compared
+    # with the decoder's; null: the task's velocity commands
     teacher: str | None = None
     # settings of a scripted teacher
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -116,6 +117,9 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         # the teacher's output is commands, for a walking policy
         if teacher is not None or policy is None:
             names = [*inputs] if teacher else ["command_range"]
+        if teacher is not None and {"task.sees_ground", "task.camera"} & {*run.overridden}:
+            # the student has sensors of its own
+            names = ["command_range", "clock_s"]
         inherited |= {name: inputs[name] for name in names}
         clock_s = to_plain(config.task).get("clock_s")
         if None not in (inputs["clock_s"], clock_s):

@@ -391,6 +391,14 @@ class Task:
             task.ignored_weights = tuple(term.name for term in own if term.name in weights)
         return task
 
+    def with_unobserved(self, sensors: Sequence[Sensor]) -> Self:
+        """The same task, before `bind`, with sensors that its own policies do not observe, as those
+        of a teacher."""
+        task = copy.copy(self)
+        parts = replace(self.parts, memory=[*self.parts.memory, *sensors])
+        Task.__init__(task, self.robot, self.config, parts)
+        return task
+
     def part(self, kind: type[P]) -> P | None:
         """The first part of a type; None: no such part."""
         return next((part for part in self._all if isinstance(part, kind)), None)

@@ -17,7 +17,7 @@ from npmp.core import ranges
 from npmp.core.artifact import sha256
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
-from npmp.core.settings import to_plain
+from npmp.core.settings import changed, to_plain
 from npmp.envs import Task, TaskEnv
 from npmp.envs.task import Term
 from npmp.evaluation.gait import worst_foot
@@ -28,7 +28,13 @@ from npmp.learning.cloning import make_behavior
 from npmp.learning.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.learning.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.learning.run import RunSettings
-from npmp.learning.student import ScriptedTeacher, StudentConfig, StudentTrainer, teacher_of
+from npmp.learning.student import (
+    ScriptedTeacher,
+    StudentConfig,
+    StudentTrainer,
+    sensors_of_teacher,
+    teacher_of,
+)
 from npmp.robots import Robot
 from npmp.skills import modules
 from npmp.skills.composition import Composition, over, wandering
@@ -37,6 +43,7 @@ from npmp.skills.nets import JointDecoder
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
+from npmp.tasks.inputs import SETTINGS
 from npmp.tasks.velocity import COMMAND_NAMES
 
 
@@ -244,7 +251,8 @@ def train_policy(
       policy: the folder of a policy to start from, of the same module and commands, without
         sensors of its own or with the task's; or a walking policy for a task with a script, e.g.
         dribbling.
-      teacher: with algo=clone, the folder of a policy of the same module, or a script, by the
+      teacher: with algo=clone, the folder of a policy of the same module and commands, which may
+        have other sensors, e.g. a map where the student has a camera; or a script, by the
         decoder's joint targets; None: the task's velocity commands, for a policy over a walking
         policy.
       seed, resume: as `npmp.learning.imitation.train_module`.
@@ -265,8 +273,9 @@ def train_policy(
     check_task(kind)
     robot = robot or robots.load(SkillModule.load(source).contract.robot)
 
-    def make_task() -> Task:
-        plain: Task = kind(robot, config, motions)
+    def make_task(**sensors: Any) -> Task:
+        settings = changed(config or kind.config_type(), **sensors) if sensors else config
+        plain: Task = kind(robot, settings, motions)
         return plain.with_rewards(rewards, chosen.weights)
 
     plan = _plan(source, make_task, folder, chosen, motions, policy, teacher, seed)
@@ -275,7 +284,7 @@ def train_policy(
 
 def _plan(
     source: Path,
-    make_task: Callable[[], Task],
+    make_task: Callable[..., Task],
     folder: Path,
     chosen: ReuseSettings,
     motions: MotionSet | None,
@@ -283,7 +292,10 @@ def _plan(
     teacher: Path | str | ScriptedTeacher | None,
     seed: int,
 ) -> run.TrainingPlan:
-    """The plan of a run: its trainer, evaluations and files."""
+    """The plan of a run: its trainer, evaluations and files.
+
+    make_task: its keyword arguments are the task's settings of sensors; none: those configured.
+    """
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
         raise InputError("teacher= needs algo=clone; other algorithms start from policy=")
     teacher_policy: HighLevelPolicy | ScriptedTeacher | None = None
@@ -314,9 +326,16 @@ def _plan(
             tracked = ImitationConfig(uniform_starts=1.0, future_frames=frames)
             recordings = Imitation(trained_task.robot, tracked, motions)
         return make_policy_trainer(
-            settings, trained_task, *networks, robots, recordings=recordings,
-            teacher=teacher_policy, new=policy is None, seed=seed,
-        )  # fmt: skip
+            settings,
+            trained_task,
+            *networks,
+            robots,
+            recordings=recordings,
+            teacher=teacher_policy,
+            teacher_task=_teacher_task(teacher_policy, trained_task, make_task),
+            new=policy is None,
+            seed=seed,
+        )
 
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
         with phase("evaluating the untrained policy"):
@@ -345,6 +364,26 @@ def _plan(
         save=save,
         inputs_sha256=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
+
+
+def _teacher_task(
+    teacher: HighLevelPolicy | ScriptedTeacher | None, task: Task, make_task: Callable[..., Task]
+) -> Task | None:
+    """A task with the sensors of a teacher that differ from the student's; None: they do not.
+
+    Raises:
+      InputError: for a teacher with other commands.
+    """
+    if not isinstance(teacher, HighLevelPolicy):
+        return None
+    contract = teacher.contract
+    same = contract.extra_inputs == list(task.extra_inputs)
+    # `teacher_of` refuses a policy of another task
+    if same or contract.task not in (task.name, *task.policies_of):
+        return None
+    own = make_task(**{name: contract.input_settings[name] for name in SETTINGS})
+    teacher.check_task(own)
+    return own
 
 
 def _warm_up(trainer: ReuseTrainer, learned: Path, seed: int) -> dict[str, float]:
@@ -426,11 +465,19 @@ def make_policy_trainer(
     *,
     recordings: Imitation | None,
     teacher: HighLevelPolicy | ScriptedTeacher | None,
+    teacher_task: Task | None = None,
     new: bool,
     seed: int,
 ) -> ReuseTrainer:
-    """Make the trainer, before its first iteration; arguments as `train_policy`."""
+    """Make the trainer, before its first iteration; arguments as `train_policy`.
+
+    teacher_task: a task with the inputs of a teacher that has other sensors than the student.
+    """
     algo = settings.algo
+    sensors = None
+    if teacher_task is not None:
+        sensors = sensors_of_teacher(task, teacher_task)
+        task = task.with_unobserved([sensor for sensor in sensors if sensor not in task.extras])
     env = settings.env(task, robots, skill, seed, episode_s=getattr(algo, "episode_s", None))
     if isinstance(algo, ModelBasedConfig):
         return ModelBasedTrainer(
@@ -448,7 +495,9 @@ def make_policy_trainer(
     if isinstance(algo, OnPolicyConfig):
         trainer = OnPolicyTrainer(env, agent, algo, seed=seed)
     else:
-        trainer = StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
+        trainer = StudentTrainer(
+            env, agent, teacher_of(env, agent, teacher, sensors), algo, seed=seed
+        )
     if behavior is not None:
         trainer.recordings = recordings
         trainer.env_steps_before = BEHAVIOR_STEPS * robots

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from npmp.core.state import Counters, StatePart
 from npmp.core.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
 from npmp.envs.rollout import RolloutState, Transition, rollout
+from npmp.envs.task import Sensor, Task
 from npmp.envs.task_env import TaskEnv
 from npmp.learning.agents import Agent, LatentAgent, latent_range
 from npmp.learning.rl.optimization import descend, move_average
@@ -266,6 +267,39 @@ def clone_loss(error: Tensor, outlier_rad: float | None) -> Tensor:
     return 2.0 * nn.functional.huber_loss(error, torch.zeros_like(error), delta=outlier_rad)
 
 
+class TeacherWithSensors:
+    """A teacher with other sensors than its student, in the student's environment."""
+
+    def __init__(self, policy: HighLevelPolicy, sensors: Sequence[Sensor]):
+        """sensors: of `sensors_of_teacher`, whose environment is the student's."""
+        self.policy = policy
+        self.sensors = sensors
+        self.initial_state = policy.initial_state
+
+    def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
+        """As `HighLevelPolicy.step`."""
+        inputs = observation.task[..., : len(self.policy.contract.command)]
+        readings = [sensor.read() for sensor in self.sensors]
+        own = observation._replace(task=torch.cat((inputs, *readings), -1))
+        return self.policy.step(own, state)
+
+
+def sensors_of_teacher(task: Task, teacher_task: Task) -> list[Sensor]:
+    """The sensors of a teacher's task, neither task bound: the student's own where it has one of
+    the kind, else those of `teacher_task`.
+
+    Raises:
+      InputError: where student and teacher have different clocks or cameras.
+    """
+    for name in ("clock_s", "camera"):
+        own = getattr(task, name)
+        taught = getattr(teacher_task, name)
+        if None not in (own, taught) and own != taught:
+            raise InputError(f"task.{name}={own}: expected the teacher's, {taught}, or none")
+    kinds = {type(sensor): sensor for sensor in task.extras}
+    return [kinds.get(type(sensor), sensor) for sensor in teacher_task.extras]
+
+
 class TaskCommands:
     """A teacher: a planner's commands, as latents of a `CommandDecoder`."""
 
@@ -302,10 +336,15 @@ class ScriptedTeacher:
 
 
 def teacher_of(
-    env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | ScriptedTeacher | None = None
+    env: TaskEnv[Any],
+    agent: LatentAgent,
+    policy: HighLevelPolicy | ScriptedTeacher | None = None,
+    sensors: Sequence[Sensor] | None = None,
 ) -> Policy:
     """The teacher of a high-level policy: another policy of the same module, a script, or the
     task's velocity commands.
+
+    sensors: of a policy with other sensors than the student; None: it has the student's.
 
     Raises:
       InputError: for a policy of another module or task, or a task without a teacher.
@@ -313,7 +352,8 @@ def teacher_of(
     if isinstance(policy, ScriptedTeacher):
         return policy.policy(env)
     if policy is not None:
-        policy.check_task(env.task)
+        if sensors is None:
+            policy.check_task(env.task)
         digests = (agent.network.contract.module_sha256, policy.contract.module_sha256)
         if digests[0] != digests[1]:
             student_module, teacher_module = (digest[:12] or "unknown" for digest in digests)
@@ -321,7 +361,8 @@ def teacher_of(
                 f"the teacher commands another module (sha256 {teacher_module}...) than the student"
                 f" ({student_module}...)"
             )
-        return copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
+        own = copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
+        return own if sensors is None else TeacherWithSensors(own, sensors)
     decoder = agent.skill.decoder
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return TaskCommands(env, decoder)

@@ -232,6 +232,19 @@ def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
 
 
 @pytest.mark.slow
+def test_a_policy_with_a_map_teaches_one_with_a_camera(module: Path, tmp_path: Path) -> None:
+    stairs = ["task.terrain=stairs", "task.terrain_fields=2"]
+    first = [*stairs, "algo=vmpo", "steps=64", "task.sees_ground=true"]
+    assert reuse(module, tmp_path / "first", *first) == 0
+    teacher = f"teacher={tmp_path / 'first' / 'policy'}"
+    begin = [f"module={module}", "algo=clone", "debug=tiny", "threads=1", *stairs]
+    assert main([*begin, teacher, "task.camera=flight", f"out={tmp_path / 'second'}"]) == 0
+    second = HighLevelPolicy.load(tmp_path / "second" / "policy", module=module).contract
+    assert second.camera is not None and not second.sees_ground
+    assert second.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]]
+
+
+@pytest.mark.slow
 def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_recorded(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from mocap_data.errors import InputError
 from npmp.core.settings import changed
 from npmp.core.tree import map_tree
 from npmp.envs import TaskEnv
+from npmp.envs.policy import observe
 from npmp.experiments import examples
 from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
 from npmp.learning.student import (
@@ -20,7 +21,9 @@ from npmp.learning.student import (
     ScriptedTeacher,
     StudentConfig,
     StudentTrainer,
+    TeacherWithSensors,
     clone_loss,
+    sensors_of_teacher,
     teacher_of,
 )
 from npmp.robots import Robot
@@ -28,6 +31,7 @@ from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
+from npmp.tasks.inputs import GroundMap
 from npmp.tasks.recover import Recover, RecoverConfig
 from tests.refusals import refusal
 from tests.trainers import check_repeats_and_resumes
@@ -73,6 +77,48 @@ def smaller(
     student = HighLevelPolicy.for_task(skill, env.task, net=NET, module=module)
     agent = LatentAgent(student, skill)
     return StudentTrainer(env, agent, teacher_of(env, agent, teacher), config)
+
+
+def with_a_camera(
+    robot: Robot, skill: SkillModule, *, other: bool = True
+) -> tuple[StudentTrainer, HighLevelPolicy]:
+    """A student with a camera on stairs, taught by a policy with a map (`other`), and that policy.
+    Without `other` the student has a map, too."""
+    ground = {"terrain": "stairs", "terrain_fields": 4, "ground_noise_m": 0.0}
+    config = changed(WalkConfig(), sees_ground=True, **ground)
+    taught = Walk(robot, config)
+    torch.manual_seed(0)
+    teacher = HighLevelPolicy.for_task(skill, taught, net=NET)
+    task = Walk(robot, changed(config, sees_ground=not other, camera="stereo" if other else None))
+    sensors = sensors_of_teacher(task, taught)
+    task = task.with_unobserved([sensor for sensor in sensors if sensor not in task.extras])
+    env = TaskEnv(task, 6, num_threads=1, seed=0)
+    agent = LatentAgent(HighLevelPolicy.for_task(skill, task, net=NET), skill)
+    return StudentTrainer(env, agent, teacher_of(env, agent, teacher, sensors), FITTED), teacher
+
+
+def test_a_teacher_may_have_other_sensors(robot: Robot, skill: SkillModule) -> None:
+    """The targets are the teacher's output on the map of the student's own robots."""
+    trainer, teacher = with_a_camera(robot, skill)
+    names = list(trainer.env.task.extra_inputs)
+    assert names[0].startswith("depth") and not any(name.startswith("ground") for name in names)
+    observed = observe(trainer.env, torch.ones(6, dtype=torch.bool))
+    observed = observed._replace(z_before=torch.zeros(6, skill.latent_dim))
+    target, _ = trainer.teacher.step(observed, trainer.teacher.initial_state(6))
+    heights = trainer.env.task.part(GroundMap)
+    assert heights is not None and heights.read().std() > 0.01
+    inputs = torch.cat((observed.task[:, :3], heights.read()), -1)
+    expected, _ = teacher.step(observed._replace(task=inputs), teacher.initial_state(6))
+    torch.testing.assert_close(target.mean, expected.mean)
+    check_it_comes_nearer(trainer)
+
+
+def test_a_sensor_of_both_is_one(robot: Robot, skill: SkillModule) -> None:
+    trainer, _ = with_a_camera(robot, skill, other=False)
+    assert isinstance(trainer.teacher, TeacherWithSensors)
+    assert trainer.teacher.sensors == trainer.env.task.extras
+    clocks = [Walk(robot, changed(WalkConfig(), clock_s=period)) for period in (0.4, 0.5)]
+    refusal("task.clock_s=0.4: expected the teacher's, 0.5, or none", sensors_of_teacher, *clocks)
 
 
 def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
