@@ -227,7 +227,9 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# samples per update in the fit of a behaviour prior [D]
+# most updates in the fit of a behaviour prior, which overfits with more [D]
+PRIOR_UPDATES = 960
+# samples per update in this fit [D]
 PRIOR_BATCH = 1024
 # share of held-out robots in this fit [D]
 HELD_OUT = 0.1

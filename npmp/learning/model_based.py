@@ -353,9 +353,14 @@ class ModelBasedTrainer(Trainer):
         recordings = self.recordings
         policy = self.learned.upper
         demonstration = cloning.collect_demonstration(
-            self.learned.lower, self.env, recordings, steps=self.clone_steps,
-            noise=c.action_noise[0], generator=self.generator, seed=self.seed + 1,
-        )  # fmt: skip
+            self.learned.lower,
+            self.env,
+            recordings,
+            steps=self.clone_steps,
+            noise=c.action_noise[0],
+            generator=self.generator,
+            seed=self.seed + 1,
+        )
         self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
             states = cloning.upright_states(demonstration, round(UPRIGHT_S / self.env.dt))
@@ -365,17 +370,25 @@ class ModelBasedTrainer(Trainer):
         if self.behavior is not None:
             with phase("warm-up: fitting the behaviour prior"):
                 figures = cloning.fit_behavior(
-                    self.behavior, demonstration, self.env.task, self.generator, window=window,
-                    updates=12 * c.clone_updates,
-                )  # fmt: skip
+                    self.behavior,
+                    demonstration,
+                    self.env.task,
+                    self.generator,
+                    window=window,
+                    updates=min(12 * c.clone_updates, cloning.PRIOR_UPDATES),
+                )
             self.behavior.requires_grad_(False)
         if not self.clones:
             return figures
         with phase("warm-up: cloning the policy from the module"):
             first, last = cloning.fit_policy(
-                policy, demonstration, self.env.task, self.generator, window=window,
+                policy,
+                demonstration,
+                self.env.task,
+                self.generator,
+                window=window,
                 updates=c.clone_updates,
-            )  # fmt: skip
+            )
         self.average.upper.weights.load_state_dict(policy.weights.state_dict())
         return figures | {"clone_loss_before": first, "clone_loss": last}
 

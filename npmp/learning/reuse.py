@@ -80,8 +80,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing
     clone_steps: int = 0
-    # updates of cloning, a twelfth of those of the behaviour prior, which overfits with more; 0:
-    # the policy starts as the AR(1) prior and is regularized towards it only
+    # updates of cloning; the behaviour prior has twelve times as many, at most 960; 0: the policy
+    # starts as the AR(1) prior and is regularized towards it only
     clone_updates: int = 80
 
     def __post_init__(self) -> None:
