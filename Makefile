@@ -29,7 +29,8 @@ NOT_HERE := install Python 3.11 to 3.13 or name one: make PYTHON=python3.12
 
 PORT ?= 8080
 
-.PHONY: help install demo play pictures test test-all test-portable docs lint format clean
+.PHONY: help install demo play pictures test test-quick test-all test-portable docs lint format \
+  clean
 
 help:
 	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html" \
@@ -89,7 +90,11 @@ play:
 	  $(MAKE) --no-print-directory install EXTRAS= && rm $(STAMP); }
 	$(BIN)/npmp play port=$(PORT)
 
-test: lint
+# Both at once: mypy takes half a minute of one core.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs=2 lint test-quick
+
+test-quick: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
 	  -m "not slow and not browser and not commands"
 

@@ -53,21 +53,7 @@ class Reference:
           InputError: for an empty dataset, a clip that is too short or not at the robot's control
             rate, or if all sampling weights are 0.
         """
-        if not motions.motions:
-            raise InputError("the dataset has no clips")
-        for m in motions.motions:
-            if abs(m.rate_hz - robot.control_rate_hz) > 1e-6:
-                raise InputError(
-                    f"clip '{m.name}' is at {m.rate_hz:g} Hz, expected the control rate of"
-                    f" {robot.name}, {robot.control_rate_hz:g} Hz:"
-                    f" retarget it with rate_hz={robot.control_rate_hz:g}"
-                )
-            if len(m.qpos) < MIN_FRAMES:
-                raise InputError(
-                    f"clip '{m.name}' has {len(m.qpos)} frames, expected at least {MIN_FRAMES}"
-                )
-        if not any(m.weight > 0.0 for m in motions.motions):
-            raise InputError("all clips have sampling weight 0, expected one above 0")
+        _check(robot, motions)
         self.names = tuple(m.name for m in motions.motions)
         length = torch.tensor([len(m.qpos) for m in motions.motions])
         start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
@@ -181,3 +167,22 @@ class Reference:
         pose = f.root_pos, f.root_rot, f.joint_pos
         linear, angular = (geometry.to_local(pose[1], v) for v in (f.root_vel_w, f.root_ang_w))
         return RobotState.steady(pose, linear, angular, f.joint_vel)
+
+
+def _check(robot: Robot, motions: MotionSet) -> None:
+    """Raise InputError for motions that are no reference of the robot."""
+    if not motions.motions:
+        raise InputError("the dataset has no clips")
+    for m in motions.motions:
+        if abs(m.rate_hz - robot.control_rate_hz) > 1e-6:
+            raise InputError(
+                f"clip '{m.name}' is at {m.rate_hz:g} Hz, expected the control rate of"
+                f" {robot.name}, {robot.control_rate_hz:g} Hz:"
+                f" retarget it with rate_hz={robot.control_rate_hz:g}"
+            )
+        if len(m.qpos) < MIN_FRAMES:
+            raise InputError(
+                f"clip '{m.name}' has {len(m.qpos)} frames, expected at least {MIN_FRAMES}"
+            )
+    if not any(m.weight > 0.0 for m in motions.motions):
+        raise InputError("all clips have sampling weight 0, expected one above 0")

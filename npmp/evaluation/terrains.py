@@ -112,28 +112,28 @@ def evaluate_terrains(
       config: the walking task; its `terrain_seed` gives the fields.
 
     Returns: rows of `terrain`, `value` [m or deg], `success`, the share of robots that got across
-      without a fall, `upright`, the share without a fall, `progress`, the mean of `covered` up to
-      the first fall, and `falls_per_minute`.
+      without a fall, `upright`, the share without a fall, `displacement`, the mean over robots
+      of the function of this name, and `falls_per_minute`.
     """
     rows = []
     for terrain, value, task in terrain_tasks(config):
         trial = run_trial(policy, make_env(task), seconds=seconds, seed=seed)
         upright = ~trial.fell.any(0)
-        share = covered(trial)
+        share = displacement(trial)
         row: dict[str, Any] = {"terrain": terrain, "value": value}
         row["success"] = (upright & (share >= ACROSS)).float().mean().item()
         row["upright"] = upright.float().mean().item()
-        row["progress"] = share.mean().item()
+        row["displacement"] = share.mean().item()
         minutes = trial.fell.numel() * trial.dt / 60.0
         rows.append(row | {"falls_per_minute": trial.fell.sum().item() / minutes})
     return rows
 
 
-def covered(trial: Trial) -> Tensor:
+def displacement(trial: Trial) -> Tensor:
     """Displacement of each robot until its first fall, along its first heading and as a share of
     the commanded distance of the whole trial, (n,).
 
-    A robot that walks along a step instead of climbing it does not progress.
+    A robot that walks along a step instead of climbing it has none.
     """
     steps, n = trial.fell.shape
     # a diverged robot has no pose at its fall: the step before

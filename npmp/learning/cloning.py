@@ -202,14 +202,21 @@ def fit_policy(
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        rows = t.flatten(), robot.expand_as(t).flatten()
-        task_inputs = task.imagine(
-            RobotState.unpack(demonstration.before[rows]),
-            goal[rows],
-            partial(demonstration.ground.above, patch=demonstration.patch[rows]),
-            normal(BATCH, 3 * (extra > 0)).repeat(SEQUENCE, 1),
-            normal(SEQUENCE * BATCH, 2, extra),
-        ).unflatten(0, t.shape)
+        drift = normal(BATCH, 3 * (extra > 0))
+        noise = normal(SEQUENCE, BATCH, 2, extra)
+        # a step at a time, which bounds the memory of a camera's images
+        task_inputs = torch.stack(
+            [
+                task.imagine(
+                    RobotState.unpack(demonstration.before[step, robot]),
+                    goal[step, robot],
+                    partial(demonstration.ground.above, patch=demonstration.patch[step, robot]),
+                    drift,
+                    noise_of_step,
+                )
+                for step, noise_of_step in zip(t, noise)
+            ]
+        )
         inputs = Observation(
             demonstration.proprioception[t, robot],
             task_inputs,

@@ -298,20 +298,7 @@ def _plan(
     """
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
         raise InputError("teacher= needs algo=clone; other algorithms start from policy=")
-    teacher_policy: HighLevelPolicy | ScriptedTeacher | None = None
-    taught_by: dict[str, Any] = {}
-    if isinstance(teacher, ScriptedTeacher):
-        teacher_policy = teacher
-        file, _, name = teacher.reference.rpartition(":")
-        taught_by = {
-            "teacher": f"{Path(file).name}:{name}",
-            "teacher_settings": dict(teacher.settings),
-            "teacher_sha256": sha256(Path(file).expanduser()),
-        }
-    elif teacher is not None:
-        teacher_policy = HighLevelPolicy.load(teacher)
-        digest = sha256(Path(teacher) / "policy.safetensors")
-        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
+    teacher_policy, taught_by = _load_teacher(teacher)
     task = make_task()
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
@@ -384,6 +371,24 @@ def _teacher_task(
     own = make_task(**{name: contract.input_settings[name] for name in SETTINGS})
     teacher.check_task(own)
     return own
+
+
+def _load_teacher(
+    teacher: Path | str | ScriptedTeacher | None,
+) -> tuple[HighLevelPolicy | ScriptedTeacher | None, dict[str, Any]]:
+    """The teacher, and its entries of the summary."""
+    if teacher is None:
+        return None, {}
+    if isinstance(teacher, ScriptedTeacher):
+        file, _, name = teacher.reference.rpartition(":")
+        return teacher, {
+            "teacher": f"{Path(file).name}:{name}",
+            "teacher_settings": dict(teacher.settings),
+            "teacher_sha256": sha256(Path(file).expanduser()),
+        }
+    digest = sha256(Path(teacher) / "policy.safetensors")
+    entries = {"teacher": Path(teacher).name, "teacher_sha256": digest}
+    return HighLevelPolicy.load(teacher), entries
 
 
 def _warm_up(trainer: ReuseTrainer, learned: Path, seed: int) -> dict[str, float]:

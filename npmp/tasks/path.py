@@ -169,7 +169,8 @@ def command_on(
     cos, sin = torch.cos(heading), torch.sin(heading)
     off = config.gain * (path.point[near] - position)
     along = speed + config.gain * ahead
-    x, y = along * cos + off[:, 0], along * sin + off[:, 1]
+    x = along * cos + off[:, 0]
+    y = along * sin + off[:, 1]
     cos = torch.cos(yaw)
     sin = torch.sin(yaw)
     turn = heading - yaw

@@ -338,7 +338,7 @@ def check_new(folder: Path) -> None:
 
 
 def write_lerobot(folder: Path, content: Content) -> None:
-    """Write `data`, README.md and at last `meta`. Raises InputError, as `check_new`."""
+    """Write `data`, then `meta`, then README.md. Raises InputError, as `check_new`."""
     pa = load_pyarrow()
     check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -348,9 +348,9 @@ def write_lerobot(folder: Path, content: Content) -> None:
         _write_meta(pa, unfinished / "meta", content)
         _write_card(unfinished, content)
         if (folder / "data").exists():
-            # of an export that was cut off
             shutil.rmtree(folder / "data")
-        for name in ("data", hub.CARD, "meta"):
+        # data without meta is that of an export that was cut off
+        for name in ("data", "meta", hub.CARD):
             os.replace(unfinished / name, folder / name)
 
 

@@ -1,4 +1,4 @@
-"""Terrain trials: tasks, rows and progress."""
+"""Terrain trials: tasks, rows, displacement and progress."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_success_by_hand() -> None:
         {"command": command, "pose": pose}, torch.zeros(steps, 4), fell, torch.zeros(1, 19), 0.02
     )
     expected = torch.tensor([4.2 / 5.0, 0.3 / 5.0, 3.9 / 5.0, 199 / 499])
-    torch.testing.assert_close(terrains.covered(trial), expected)
-    assert (terrains.covered(trial) >= terrains.ACROSS).tolist() == [True, False, False, False]
+    torch.testing.assert_close(terrains.displacement(trial), expected)
+    assert (terrains.displacement(trial) >= terrains.ACROSS).tolist() == [True, False, False, False]
 
 
 def test_fields_are_unseen_and_chosen_by_terrain() -> None:
@@ -73,5 +73,6 @@ def test_every_terrain_has_its_row(
         (name, kind.sizes[0]) for name, kind in TERRAIN_TRIALS.items()
     ]
     for row in rows:
+        assert list(row)[2:] == ["success", "upright", "displacement", "falls_per_minute"]
         assert 0.0 <= row["success"] <= row["upright"] <= 1.0
         assert (row["falls_per_minute"] == 0.0) == (row["upright"] == 1.0)

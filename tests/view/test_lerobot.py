@@ -279,13 +279,13 @@ def test_an_export_that_was_cut_off_is_repeated(
     out = tmp_path / "out"
     replace = os.replace
 
-    def until_the_card(source: Path, target: Path) -> None:
-        if Path(target) == out / hub.CARD:
+    def until_meta(source: Path, target: Path) -> None:
+        if Path(target) == out / "meta":
             raise KeyboardInterrupt
         replace(source, target)
 
     with monkeypatch.context() as cut:
-        cut.setattr(lerobot.os, "replace", until_the_card)
+        cut.setattr(lerobot.os, "replace", until_meta)
         with pytest.raises(KeyboardInterrupt):
             export_lerobot(data, out)
     assert [path.name for path in out.iterdir()] == ["data"]

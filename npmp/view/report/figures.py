@@ -117,7 +117,8 @@ class Drawing:
 
     def label_x(self, text: str) -> None:
         """The label under the axes."""
-        x, y = (self.box[0] + self.box[2] / 2) / self.size[0], 2 / self.size[1]
+        x = (self.box[0] + self.box[2] / 2) / self.size[0]
+        y = 2 / self.size[1]
         self.figure.text(x, y, text, ha="center", va="bottom")
 
     def ticks(self, axis: Any, count: int, suffix: str = "") -> None:

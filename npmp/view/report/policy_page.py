@@ -238,7 +238,7 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
 
 def ground_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
     """Headings and cells of the rows of `evaluate_terrains`."""
-    columns = ("success", "upright", "progress", "falls_per_minute")
+    columns = ("success", "upright", "displacement", "falls_per_minute")
     cells = []
     for row in rows:
         unit = TERRAIN_TRIALS[row["terrain"]].unit
@@ -251,9 +251,9 @@ def _grounds(task: Task, rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     text = (
         "Trials straight ahead, each on one kind of ground. Size: of slopes the angle, of gaps and "
         "stepping stones the width between them, otherwise the height. Success: share of robots "
-        f"that covered {100 * ACROSS:g} % of the commanded distance along their first heading "
-        "without a fall. Upright: share without a fall. Progress: mean share of the commanded "
-        "distance until the first fall."
+        f"whose displacement along their first heading is {100 * ACROSS:g} % of the commanded "
+        "distance or more, without a fall. Upright: share without a fall. Displacement: its mean "
+        "until the first fall, as a share of the commanded distance."
     )
     leg_m = leg_length(task.robot, tree_of(task.robot.model(visuals=False)))
     charts = []
