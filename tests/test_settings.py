@@ -32,7 +32,7 @@ from npmp.tasks.walk import WalkConfig
         (CommandConfig, {"command_range": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "low <= high"),
         (CommandConfig, {"command_nonzero": (0.9, 0.25, 1.5)}, r"\[0, 1\]"),
         (WalkConfig, {"velocity_filter": 1.0}, "velocity_filter"),
-        (WalkConfig, {"may_touch": "hands"}, "may_touch must be one of feet, legs"),
+        (WalkConfig, {"may_touch": "hands"}, "may_touch must be one of feet, legs, limbs"),
         (GroundConfig, {"terrain": "swamp"}, "terrain must be one of flat, .*; got 'swamp'"),
         (GroundConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
         (GroundConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),

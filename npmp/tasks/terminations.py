@@ -13,7 +13,8 @@ from npmp.envs.task import Part
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
 
-MAY_TOUCH = ("feet", "legs")  # legs: feet and the links that carry them
+# legs: feet and the links that carry them; limbs: all links but the root, as in legged_gym
+MAY_TOUCH = ("feet", "legs", "limbs")
 
 
 class Tilt:
@@ -37,12 +38,12 @@ class FloorContacts(Part):
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Add sensors of contacts with the floor."""
-        spared = set()
-        if self.may_touch == "legs":
-            feet = self.robot.foot_bodies
-            spared = {f"contact_{spec.body(foot).parent.name}" for foot in feet}
+        feet = self.robot.foot_bodies
+        carriers = {f"contact_{spec.body(foot).parent.name}" for foot in feet}
+        root = {f"contact_{self.robot.body_names[0]}"}
         sensors = add_contact_sensors(spec, self.robot)
-        self.names = [name for name in sensors if name not in spared]
+        ends = {"feet": {*sensors}, "legs": {*sensors} - carriers, "limbs": root}
+        self.names = [name for name in sensors if name in ends[self.may_touch]]
 
     def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
         robots = self.env.robots

@@ -205,20 +205,21 @@ def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) ->
         assert relief.mean().abs() < 1e-5
 
 
-def test_shins_may_touch_where_they_are_allowed_to(
+def test_limbs_may_touch_where_they_are_allowed_to(
     robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = {}
-    for may_touch in ("feet", "legs"):
+    for may_touch in ("feet", "legs", "limbs"):
         env = walk_env(robot, 1, may_touch=may_touch)
-        for body in ("LF_SHANK", "LF_THIGH"):
+        for body in ("LF_SHANK", "LF_THIGH", "base"):
             monkeypatch.setattr(
                 env.robots.sim,
                 "sensor",
                 lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )
             failed[may_touch, body] = bool(env.task.part(FloorContacts)(env.state, env.task.goal()))
-    assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
+    allowed = [key for key, value in failed.items() if not value]
+    assert allowed == [("legs", "LF_SHANK"), ("limbs", "LF_SHANK"), ("limbs", "LF_THIGH")]
     with pytest.raises(ValueError, match="may_touch"):
         WalkConfig(may_touch="hands")
 
