@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 # Before torch, mujoco and BLAS are imported: tests run side by side, one thread each; nothing here
 # needs a display.
@@ -19,10 +18,11 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import pytest
 from hypothesis import settings
 
-# The process that hands out tests to the workers runs none: it need not import torch.
-if TYPE_CHECKING:
-    from mocap_data.store import MotionSet
-    from npmp.robots import Robot
+from mocap_data.store import MotionSet
+from mocap_data.synthetic import dog_gait
+from npmp import robots
+from npmp.robots import Robot
+from retarget import retarget_many
 
 # While tests are collected, all is imported that ever will be, and nothing goes: the garbage
 # collector would look through all of torch two dozen times, 4 s in each process, and then again and
@@ -68,17 +68,12 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def robot() -> Robot:
-    from npmp import robots
-
     return robots.load("anymal_b")
 
 
 @pytest.fixture(scope="session")
 def motions(robot: Robot) -> MotionSet:
     """Two seconds of generated trot and three of walk, retargeted: 100 and 150 frames at 50 Hz."""
-    from mocap_data.synthetic import dog_gait
-    from retarget import retarget_many
-
     clips = [
         dog_gait("trot", speed_mps=1.0, duration_s=2.0),
         dog_gait("walk", speed_mps=0.6, duration_s=3.0),

@@ -231,11 +231,6 @@ class ModelBasedTrainer(Trainer):
         # cloning needs a module with skills, and a task with `achieved` to label goals
         has_skills = c.clone_updates > 0 and skill.contract.decoder == "lstm" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
-        if self.clones and recordings is None and self.env.task.extras:
-            raise InputError(
-                "a policy with sensors of the ground is cloned from recordings only:"
-                " give data=, or algo.clone_updates=0"
-            )
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
             alpha = policy.prior.alpha

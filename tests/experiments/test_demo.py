@@ -19,13 +19,16 @@ from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job
+from npmp.experiments.demo import yardstick
 from retarget.sources import GENERATED
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_gait() -> None:
-    """Two seconds of trot instead of all gaits, four of walking on command instead of twenty."""
+    """Two seconds of trot instead of all gaits, four of walking on command instead of twenty. The
+    machine is not measured."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "yardstick", lambda: 0.032)
         gait = dog_gait("trot", speed_mps=0.8, duration_s=2.0)
         patch.setitem(GENERATED, "synthetic", lambda: [gait])
         patch.setattr(
@@ -83,6 +86,10 @@ def test_a_demo_that_is_there_is_kept(
     assert {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))} == before
     demo.clear(demo.Demo(out=kept, replace=True), Run("demo", kept, 0, "cpu", 1))
     assert not (kept / "imitate").exists()
+
+
+def test_the_yardstick_takes_time() -> None:
+    assert yardstick() > 0.0
 
 
 def test_runs_of_no_demo_are_never_deleted(

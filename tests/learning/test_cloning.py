@@ -209,6 +209,34 @@ def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
     assert min(differ) > 1e-3
 
 
+def test_latents_that_depend_on_the_ground_are_learned(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a module on its prior whose latents deviate by six times the mean height on the map. By
+    the AR(1) prior alone this costs its square over 2 (1 - 0.95^2) per dimension."""
+    for name, value in (("SEQUENCE", 8), ("BATCH", 32), ("RATE", (1e-2, 1e-3))):
+        monkeypatch.setattr(cloning, name, value)
+    config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True)
+    env = walk_env(robot, 16, config=changed(config, ground_noise_m=0.0))
+    task = env.task
+    observed = []
+
+    def observe() -> Tensor:
+        observed.append(Walk.observe(task))
+        return observed[-1]
+
+    monkeypatch.setattr(task, "observe", observe)
+    generator = torch.Generator().manual_seed(0)
+    shown = demonstrate(wandering(skill, generator), env, 30, generator, noise=0.0)
+    off = 6.0 * torch.stack(observed)[:30, :, 3:].mean(-1, keepdim=True)
+    std = torch.full_like(shown.mean, 0.2)
+    shown = shown._replace(mean=0.95 * shown.z_before + off, std=std)
+    policy = HighLevelPolicy.for_task(skill, task)
+    first, last = fit_policy(policy, shown, task, generator, window=1, updates=40)
+    cost = skill.latent_dim * off.square().mean().item() / (2.0 * (1.0 - 0.95**2))
+    assert cost > 1.0 and first - last > 0.5 * cost
+
+
 def test_recordings_are_observed_on_their_own_ground(
     robot: Robot, walking: WalkConfig, skill: SkillModule, motions: MotionSet
 ) -> None:
