@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from npmp import tasks
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
+from npmp.skills import policies
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets import NetConfig
+from npmp.tasks import Dribble
 from tests.experiments.jobs import job_of
 
 
@@ -141,3 +145,16 @@ def test_op3_walks_by_its_own_numbers() -> None:
     assert (anymal.phi, anymal.velocity_filter) == (0.5, 0.0)
     assert op3.episode_s == anymal.episode_s == 20.0
     assert job_of("reuse", "module=x", "robot=op3", "task.phi=0.2").config.task.phi == 0.2
+
+
+def test_op3s_ball_is_that_of_its_shipped_policy() -> None:
+    """A ball of RoboCup's KidSize, and a script within the walker's commands."""
+    op3 = job_of("evaluate", "policy=op3_dribble")
+    task = op3.config.task
+    assert op3.chosen["task"] == "dribble" and op3.values["robot"] == "op3"
+    assert (task.radius_m, task.mass_kg, task.jump_m) == ((0.062, 0.073), (0.14, 0.22), 1.0)
+    policy = HighLevelPolicy.load(policies.find("op3_dribble"))
+    assert policy.script is not None and policy.script.config == task.teacher
+    assert tasks.trained_config(Dribble, policy.contract.training) == task
+    anymal = job_of("evaluate", "policy=anymal_b_dribble").config.task
+    assert (anymal.radius_m, anymal.jump_m, anymal.teacher.reach) == ((0.105, 0.129), 2.0, 0.373)

@@ -11,6 +11,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.policy import Observation, observe
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
+from npmp.skills import policies
 from npmp.skills.composition import over
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
@@ -152,3 +153,23 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
     dribbles = policy.below(SCRIPT, Dribble(robot))
     refusal("without a script", over(dribbles, skill).as_module)
     refusal("over skills", over(policy, skill.in_joint_space()).as_module)
+
+
+def test_op3_dribbles_by_its_walkers_weights() -> None:
+    """Shipped without training: for a ball and a target it does what the walker does at the
+    script's command."""
+    whole, walker = (HighLevelPolicy.load(policies.find(f"op3_{n}")) for n in ("dribble", "walk"))
+    assert whole.script is not None
+    assert whole.contract.module_sha256 == walker.contract.module_sha256
+    ball, target = 0.5 * torch.randn(2, 16, 2, generator=torch.Generator().manual_seed(0))
+    command = dribble_command(ball, target, whole.script.config)
+    senses = torch.randn(16, sum(width for _, width in walker.contract.observation))
+    z = torch.randn(16, walker.latent_dim)
+    seen = Observation(senses, torch.cat((ball, target), -1), z_before=z)
+    (ours, _), (theirs, _) = (
+        policy.step(seen._replace(task=inputs), policy.initial_state(16))
+        for policy, inputs in ((whole, seen.task), (walker, command))
+    )
+    torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-5, rtol=1e-4)
+    low, high = torch.tensor(walker.contract.command_range).T
+    assert bool(((command >= low - 1e-6) & (command <= high + 1e-6)).all())

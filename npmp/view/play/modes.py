@@ -30,7 +30,7 @@ from npmp.robots import Robot
 from npmp.sim.terrain import TERRAINS
 from npmp.skills.composition import Composition, tracking, wandering
 from npmp.skills.skill_module import SkillModule
-from npmp.tasks.dribble import FAR_M, Dribble, DribbleConfig
+from npmp.tasks.dribble import FAR_M, Dribble
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.navigate import Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
@@ -342,7 +342,9 @@ class Dribbling(Mode):
 
     def __init__(self, cast: Cast, world: World, seed: int):
         self.policy = cast.policies[Dribble.name]
-        config = cast.settings.get(Dribble.name, DribbleConfig())
+        # its ball is that of the policy's training
+        training = self.policy.upper.contract.training
+        config = cast.settings.get(Dribble.name) or tasks.trained_config(Dribble, training)
         names = ("radius_m", "mass_kg", "drag")
         middle: Any = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in names}
         # the target does not jump

@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
+from npmp import robots
 from npmp.evaluation.handover import load_recovery
+from npmp.skills import policies
+from npmp.skills.high_level_policy import load_policy
 from npmp.tasks import dribble
 from npmp.tasks.navigate import GlobalPlanner
 from npmp.view.play import MODES, Cast, Session, World
@@ -128,6 +131,15 @@ def test_a_ball_that_is_lost_is_put_back(cast: Cast, monkeypatch: pytest.MonkeyP
     place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
     assert np.linalg.norm(place[:2] - session.snapshot().bodies[0, :2]) < 1.2
     assert session.falls == 0
+
+
+def test_a_ball_is_as_large_as_in_the_policys_training() -> None:
+    """OP3's: from 0.062 to 0.073 m, so 0.0675 m."""
+    robot = robots.load("op3")
+    policy = load_policy(policies.find("op3_dribble"), robot)
+    session = Session(Cast(robot, policy.lower, {"dribble": policy}), "dribble")
+    _, radius = session.snapshot().ball or (None, 0.0)
+    assert radius == pytest.approx(0.0675)
 
 
 @pytest.mark.parametrize(
