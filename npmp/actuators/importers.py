@@ -41,8 +41,6 @@ ANYDRIVE_HZ = 200.0
 # inertia of a swinging shank and of a loaded leg [kg m^2] [D]
 ANYDRIVE_INERTIA = (0.03, 1.0)
 ANYDRIVE_JOINTS = 16
-# duration of its simulated log [s]
-ANYDRIVE_S = 30
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
 # window of the fit of a pendulum's acceleration; encoders resolve 0.09 degrees [s]
 SMOOTHED_S = 0.08
@@ -158,16 +156,16 @@ def anydrive(path: Path) -> ActuatorLog:
     """A log simulated with a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym).
 
     The network, an LSTM learned from a recording, runs at 200 Hz. It moves joints with the inertias
-    of legs for `ANYDRIVE_S` each, under random loads. Targets are random, at the frequencies of a
-    gait, and jump once per second.
+    of legs for 30 s each, under random loads. Targets are random, at the frequencies of a gait, and
+    jump once per second.
     """
     network = anydrive_network(path)
     rng = np.random.default_rng(0)
     inertia = np.geomspace(*ANYDRIVE_INERTIA, ANYDRIVE_JOINTS)
-    steps = round(ANYDRIVE_S * ANYDRIVE_HZ)
+    steps = round(30 * ANYDRIVE_HZ)
     count = len(inertia)
     target = _wandering(rng, steps, count, (0.5, 8.0)) * 0.35
-    target += 0.3 * np.repeat(rng.uniform(-1.0, 1.0, (ANYDRIVE_S, count)), round(ANYDRIVE_HZ), 0)
+    target += 0.3 * np.repeat(rng.uniform(-1.0, 1.0, (30, count)), round(ANYDRIVE_HZ), 0)
     load = _wandering(rng, steps, count, (0.2, 20.0)) * rng.uniform(0.0, 15.0, count)
     position = target[0].copy()
     velocity = np.zeros(count)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp.actuators import Trace, models
+from npmp.actuators import Trace
 from npmp.actuators.actuator_fit import FitConfig, fit, static_law
 from npmp.actuators.evaluation import evaluate
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, inputs_of
@@ -22,12 +22,6 @@ SWUNG = PDParameters(
     1.0, 0.04, 0.0, 0.01, coulomb=0.02, stribeck=0.3, load=0.4, load_at_rest=0.2, armature=0.003
 )
 SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll=4)
-
-
-@pytest.fixture
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches of a delay end at one sample."""
-    monkeypatch.setattr(models, "MAX_DELAY", 1)
 
 
 def pd_fitted(*traces: Trace) -> PD:
@@ -75,20 +69,18 @@ def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
 
 
-@pytest.mark.usefixtures("short_delays")
 def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
     """Of a torque T a part tanh(T) Nm is lost; what is added is the less the more it costs."""
-    traces = [servo(PDParameters(40.0, 0.5), samples=300, seed=seed) for seed in (0, 3, 9)]
+    traces = [servo(PDParameters(40.0, 0.5), samples=600, seed=seed) for seed in (0, 3, 9)]
     *some, last = (replace(t, torque=t.torque - np.tanh(t.torque)) for t in traces)
     models = [
-        fit(kind, log_of(*some), FitConfig(updates=200, correction=cost))
+        fit(kind, log_of(*some), FitConfig(updates=300, correction=cost))
         for kind, cost in (("hybrid", 0.0), ("hybrid", 1.0), ("pd", 0.0))
     ]
     free, costly, none = (evaluate(m, log_of(last)).figures["rmse_nm"] for m in models)
     assert free < 0.5 * costly < costly < none
 
 
-@pytest.mark.usefixtures("short_delays")
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:
     true = PDParameters(60.0, 0.0, limit=2.5, limit_slope=0.4)
     result = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
@@ -134,7 +126,6 @@ def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
         assert 0.7 * figures["rollout_current_rmse_a"] < 0.5 * baseline
 
 
-@pytest.mark.usefixtures("short_delays")
 @pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd", "hybrid"])
 def test_a_seed_gives_one_model(kind: str) -> None:
     log = log_of(
@@ -145,7 +136,6 @@ def test_a_seed_gives_one_model(kind: str) -> None:
     assert kind == "pd" or any(not torch.equal(first[name], other[name]) for name in first)
 
 
-@pytest.mark.usefixtures("short_delays")
 def test_gains_change_without_new_data() -> None:
     """Fitted at kp 20 and 40, a model predicts torques at 80: its reference does."""
     traces = [
@@ -168,7 +158,7 @@ def test_a_vae_s_latents_order_actuators_as_their_stiffness_does() -> None:
 
     traces = [named(f"k{k:g}", k, i) for i, k in enumerate(stiff)]
     net = ActuatorNetConfig(width=16, lags=(0,), latent_dim=1)
-    model = fit("vae", log_of(*traces), FitConfig(net=net, updates=700, batch=128))
+    model = fit("vae", log_of(*traces), FitConfig(net=net, updates=1500, batch=128))
     assert isinstance(model, MLP) and model.codes is not None
     assert abs(np.corrcoef(model.codes[:, 0, 0].detach().numpy(), stiff)[0, 1]) > 0.9
 

@@ -107,11 +107,31 @@ def test_the_joint_table_says_where_a_turned_joint_moves_its_body(name: str) -> 
         assert model.body(joint.body).parentid[0] == model.body(joint.parent).id
 
 
-@pytest.fixture(scope="module")
-def discrete(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A bundle of a module with discrete codes and a policy with a clock, a height map and a
-    camera, on stairs."""
+def test_discrete_codes_are_in_the_graph(tmp_path: Path) -> None:
+    """The prior's levels are those of the decoder; latents in the memory are not rounded."""
     robot = robots.load("anymal_b")
+    torch.manual_seed(0)
+    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8, prior="fsq")
+    contract = SkillContract.for_robot(robot, net, context_size=20, context_horizon=5)
+    skill = SkillModule(contract).requires_grad_(False)
+    sizes = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+    policy = HighLevelPolicy.for_task(skill, Walk(robot), net=sizes)
+    for head in (skill.decoder.head, policy.net.head):
+        torch.nn.init.normal_(head.weight, std=0.3)
+    env = env_of(policy, skill)
+    bundle = export(tmp_path, policy, skill, env, sha256="2", steps=40, about={})
+    golden = bundle.golden()
+    parity = check_parity(bundle.policy(), golden)
+    assert parity.times_rounding <= TOLERANCE and parity.in_rollout <= ROLLOUT_TOLERANCE
+    z = golden.memory[:, :4]
+    assert np.ptp(z[z != 0.0]) > 0.5 and not np.isin(z.round(4), (-1.0, -0.5, 0.0, 0.5, 1.0)).all()
+    assert b"Round" in (tmp_path / "policy.onnx").read_bytes()
+
+
+def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
+    """Without a word about them the clock goes on with the steps and the ground is level."""
+    _, module = loaded("anymal_b_walk")
+    plain, robot = module.in_joint_space(), robots.load("anymal_b")
     task = Walk(
         robot,
         changed(
@@ -126,34 +146,11 @@ def discrete(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         ),
     )
     torch.manual_seed(0)
-    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8, prior="fsq")
-    contract = SkillContract.for_robot(robot, net, context_size=20, context_horizon=5)
-    skill = SkillModule(contract).requires_grad_(False)
-    sizes = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
-    policy = HighLevelPolicy.for_task(skill, task, net=sizes)
-    for head in (skill.decoder.head, policy.net.head):
-        torch.nn.init.normal_(head.weight, std=0.3)
-    env = TaskEnv(task, 2, robots=RobotBatchConfig().like(skill), num_threads=1)
-    folder = tmp_path_factory.mktemp("discrete")
-    return export(folder, policy, skill, env, sha256="2", steps=120, about={})
-
-
-def test_discrete_codes_are_in_the_graph(discrete: Bundle) -> None:
-    """The prior's levels are those of the decoder; latents in the memory are not rounded."""
-    golden = discrete.golden()
-    parity = check_parity(discrete.policy(), golden)
-    assert parity.times_rounding <= TOLERANCE and parity.in_rollout <= ROLLOUT_TOLERANCE
-    z = golden.memory[:, :4]
-    assert np.ptp(z[z != 0.0]) > 0.5 and not np.isin(z.round(4), (-1.0, -0.5, 0.0, 0.5, 1.0)).all()
-    assert b"Round" in discrete.graph
-
-
-def test_sensors_that_a_caller_leaves_out_read_level_ground(discrete: Bundle) -> None:
-    """Without its sensors' inputs the clock goes on with the steps and the ground is level."""
-    robot = robots.load("anymal_b")
-    contract = discrete.contract
-    golden = discrete.golden()
-    acting = discrete.policy()
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+    policy = HighLevelPolicy.for_task(plain, task, net=net, bound=[4.0] * 12)
+    env = TaskEnv(task, 2, robots=RobotBatchConfig().like(plain), num_threads=1)
+    bundle = export(tmp_path, policy, plain, env, sha256="2", steps=120, about={})
+    contract, golden, acting = bundle.contract, bundle.golden(), bundle.policy()
     assert contract.command_names == ["forward_mps", "lateral_mps", "yaw_rate_rps"]
     clock = ["clock_sin", "clock_cos"]
     assert contract.extra_inputs[:3] == [*clock, "ground_LF_FOOT_-0.10_-0.05_m"]
@@ -164,6 +161,7 @@ def test_sensors_that_a_caller_leaves_out_read_level_ground(discrete: Bundle) ->
     high = robot.home_qpos[2] + contract.camera["place_m"][2]
     assert contract.level_depths_m[4] == pytest.approx(2.0 * high, rel=0.01)
     assert np.ptp(golden.command[:, 5:], 0).max() > 0.1  # it sees stairs
+    assert check_parity(acting, golden).times_rounding <= TOLERANCE
     readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
     answers: list[list[np.ndarray]] = [[], []]
     for told, result in enumerate(answers):
