@@ -79,7 +79,7 @@ class Retarget(Reading, Options, CleanOptions):
     clean: bool = True
     # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: flat ground only
     stairs: list[float] | None = None
-    # how often each walk or trot is laid over stairs, each time over others
+    # how often each walk or trot is laid, each time over different stairs
     stairs_rounds: int = 1
 
     def __post_init__(self) -> None:

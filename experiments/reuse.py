@@ -117,8 +117,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         # the teacher's output is commands, for a walking policy
         if teacher is not None or policy is None:
             names = [*inputs] if teacher else ["command_range"]
-        if teacher is not None and {"task.sees_ground", "task.camera"} & {*run.overridden}:
-            # the student has sensors of its own
+        if teacher is not None and has_own_sensors(config.task):
             names = ["command_range", "clock_s"]
         inherited |= {name: inputs[name] for name in names}
         clock_s = to_plain(config.task).get("clock_s")
@@ -151,6 +150,14 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         "resume": run.resume,
         "caller": caller_of(run),
     }
+
+
+def has_own_sensors(task: Any) -> bool:
+    """Whether a task's settings name a map or a camera, other than by default."""
+    plain = to_plain(task)
+    usual = to_plain(type(task)())
+    names = ("sees_ground", "camera")
+    return any(plain.get(name) != usual.get(name) for name in names)
 
 
 def scripted_teacher(config: Reuse, run: Run) -> ScriptedTeacher | None:

@@ -128,7 +128,7 @@ def clean_recordings(
       options: of `clean`; None: the motions unchanged.
       risers_m: the lowest and the highest [m]: the walks and trots that cleaning keeps are also
         laid over stairs, and all is cleaned again. None, or without options: flat ground only.
-      rounds: how often each is laid, over different stairs.
+      rounds: how often each motion is laid, over different stairs.
 
     Raises:
       InputError: as `clean`, `require_risers` and `over_stairs`.

@@ -69,7 +69,7 @@ def over_stairs(
 
     Args:
       risers_m: the lowest and the highest [m].
-      rounds: how often each is laid, over different stairs.
+      rounds: how often each motion is laid, over different stairs.
 
     Raises:
       InputError: as `over_ground`.
@@ -82,9 +82,9 @@ def over_stairs(
     walks = [motion for motion in motions.motions if low <= mean_speed(motion) <= high]
     names = set(motions.names)
     results = []
-    for round_, (i, motion) in product(range(rounds), enumerate(walks)):
+    for index, (i, motion) in product(range(rounds), enumerate(walks)):
         contacts = meter.contacts(motion)
-        ground = grounds[round_ * _GROUNDS + i % _GROUNDS]
+        ground = grounds[index * _GROUNDS + i % _GROUNDS]
         qpos = _along_x(motion.qpos)
         places = rng.uniform(0.0, PERIOD_M, _PLACES)
         climbs = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)

@@ -29,8 +29,8 @@ from npmp.sim.terrain import (
     kinds_of,
 )
 
-# starts on rough ground: at its gentlest points, or at the foot or the top of a climb, or at one of
-# these at random
+# starts on rough ground: at its gentlest points, at the foot or on top of a climb, or, up_or_down,
+# at foot or top at random
 STARTS = ("gentle", "uphill", "downhill", "up_or_down")
 # levels of a curriculum
 ROWS = 8
@@ -260,7 +260,7 @@ class RoughGround(Ground):
 
     def move_to_field(self, ids: Tensor, generator: torch.Generator) -> None:
         """Move robots ids (k,) from flat ground onto a field, the lowest foot on the ground."""
-        draw = torch.rand(5, len(ids), generator=generator, device=self.field.device)
+        draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
         fields = len(self.terrain.starts)
         if self.spread:
             field = self._by_kind[ids * fields // self.env.num_envs]
@@ -276,7 +276,7 @@ class RoughGround(Ground):
             climbs = self._climbs[field]
             down = torch.full_like(climbs, self.begin == "downhill")
             if self.begin == "up_or_down":
-                down = draw[4] < 0.5
+                down = torch.rand(len(ids), generator=generator, device=climbs.device) < 0.5
             before = self.terrain.before_climb(field, draw[1:3], down)
             position = torch.where(climbs.unsqueeze(-1), before, position)
             yaw = torch.where(climbs, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)

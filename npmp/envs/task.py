@@ -392,8 +392,8 @@ class Task:
         return task
 
     def with_unobserved(self, sensors: Sequence[Sensor]) -> Self:
-        """The same task, before `bind`, with sensors that its own policies do not observe, as those
-        of a teacher."""
+        """The same task, before `bind`, with sensors that its own policies do not observe. They
+        begin, advance and are saved with the task; `reset_memory` leaves them."""
         task = copy.copy(self)
         parts = replace(self.parts, memory=[*self.parts.memory, *sensors])
         Task.__init__(task, self.robot, self.config, parts)

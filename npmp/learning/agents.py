@@ -107,9 +107,14 @@ class LatentAgent(Agent):
         # for the type checker
         assert self.behavior is not None
         demonstration = cloning.collect_demonstration(
-            self.skill, env, recordings, steps=BEHAVIOR_STEPS, noise=BEHAVIOR_NOISE,
-            generator=generator, seed=seed + 1,
-        )  # fmt: skip
+            self.skill,
+            env,
+            recordings,
+            steps=BEHAVIOR_STEPS,
+            noise=BEHAVIOR_NOISE,
+            generator=generator,
+            seed=seed + 1,
+        )
         window = cloning.goal_steps(env.dt)
         with phase("warm-up: fitting the behaviour prior"):
             figures = cloning.fit_behavior(

@@ -234,7 +234,8 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# most updates in the fit of a behaviour prior, which overfits with more [D]
+# most updates in the fit of a behaviour prior, which overfits with 3,000
+# [D: experiments/results/2026-11-30-muon.md]
 PRIOR_UPDATES = 960
 # samples per update in this fit [D]
 PRIOR_BATCH = 1024

@@ -17,7 +17,7 @@ from npmp.core import ranges
 from npmp.core.artifact import sha256
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
-from npmp.core.settings import changed, to_plain
+from npmp.core.settings import changed, plain_fields, to_plain
 from npmp.envs import Task, TaskEnv
 from npmp.envs.task import Term
 from npmp.evaluation.gait import worst_foot
@@ -32,8 +32,8 @@ from npmp.learning.student import (
     ScriptedTeacher,
     StudentConfig,
     StudentTrainer,
-    sensors_of_teacher,
     teacher_of,
+    with_sensors_of_teacher,
 )
 from npmp.robots import Robot
 from npmp.skills import modules
@@ -80,7 +80,7 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # control steps per robot of the demonstration for cloning; 0: 128 with recordings, which start
     # at random frames, or 320 on the prior, which start standing
     clone_steps: int = 0
-    # updates of cloning; the behaviour prior has twelve times as many, at most 960; 0: the policy
+    # updates of cloning; the behaviour prior has twelve times as many, up to a limit; 0: the policy
     # starts as the AR(1) prior and is regularized towards it only
     clone_updates: int = 80
 
@@ -356,21 +356,16 @@ def _plan(
 def _teacher_task(
     teacher: HighLevelPolicy | ScriptedTeacher | None, task: Task, make_task: Callable[..., Task]
 ) -> Task | None:
-    """A task with the sensors of a teacher that differ from the student's; None: they do not.
-
-    Raises:
-      InputError: for a teacher with other commands.
-    """
+    """A task with the inputs of a teacher that has other sensors than the student; None: it has
+    the student's, or `teacher_of` refuses it."""
     if not isinstance(teacher, HighLevelPolicy):
         return None
     contract = teacher.contract
+    settings = {name: contract.input_settings[name] for name in SETTINGS}
     same = contract.extra_inputs == list(task.extra_inputs)
-    # `teacher_of` refuses a policy of another task
-    if same or contract.task not in (task.name, *task.policies_of):
+    if same or not {*settings} <= {*plain_fields(type(task.config))}:
         return None
-    own = make_task(**{name: contract.input_settings[name] for name in SETTINGS})
-    teacher.check_task(own)
-    return own
+    return make_task(**settings)
 
 
 def _load_teacher(
@@ -481,8 +476,9 @@ def make_policy_trainer(
     algo = settings.algo
     sensors = None
     if teacher_task is not None:
-        sensors = sensors_of_teacher(task, teacher_task)
-        task = task.with_unobserved([sensor for sensor in sensors if sensor not in task.extras])
+        # for the type checker
+        assert isinstance(teacher, HighLevelPolicy)
+        task, sensors = with_sensors_of_teacher(task, teacher, teacher_task)
     env = settings.env(task, robots, skill, seed, episode_s=getattr(algo, "episode_s", None))
     if isinstance(algo, ModelBasedConfig):
         return ModelBasedTrainer(

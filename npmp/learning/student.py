@@ -270,34 +270,49 @@ def clone_loss(error: Tensor, outlier_rad: float | None) -> Tensor:
 class TeacherWithSensors:
     """A teacher with other sensors than its student, in the student's environment."""
 
-    def __init__(self, policy: HighLevelPolicy, sensors: Sequence[Sensor]):
-        """sensors: of `sensors_of_teacher`, whose environment is the student's."""
+    def __init__(self, policy: HighLevelPolicy, task: Task, sensors: Sequence[Sensor]):
+        """task, sensors: as `with_sensors_of_teacher` returns them."""
         self.policy = policy
+        self.task = task
         self.sensors = sensors
         self.initial_state = policy.initial_state
 
     def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
-        """As `HighLevelPolicy.step`."""
-        inputs = observation.task[..., : len(self.policy.contract.command)]
-        readings = [sensor.read() for sensor in self.sensors]
-        own = observation._replace(task=torch.cat((inputs, *readings), -1))
+        """As `HighLevelPolicy.step`, for the student's observation (n, ...) of this control step:
+        sensors of both have the student's reading, the others are read."""
+        widths = [len(self.task.inputs), *(len(sensor.ranges) for sensor in self.task.extras)]
+        inputs, *readings = observation.task.split(widths, -1)
+        observed = dict(zip(self.task.extras, readings, strict=True))
+        columns = [
+            observed[sensor] if sensor in observed else sensor.read() for sensor in self.sensors
+        ]
+        own = observation._replace(task=torch.cat((inputs, *columns), -1))
         return self.policy.step(own, state)
 
 
-def sensors_of_teacher(task: Task, teacher_task: Task) -> list[Sensor]:
-    """The sensors of a teacher's task, neither task bound: the student's own where it has one of
-    the kind, else those of `teacher_task`.
+def with_sensors_of_teacher(
+    task: Task, teacher: HighLevelPolicy, teacher_task: Task
+) -> tuple[Task, list[Sensor]]:
+    """A student's task with the sensors of a teacher that it lacks, unobserved, and all sensors of
+    the teacher in their order.
+
+    Args:
+      task: the student's, before `bind`. teacher_task: one with the teacher's inputs, likewise.
 
     Raises:
-      InputError: where student and teacher have different clocks or cameras.
+      InputError: for a teacher of another task, and where student and teacher have different
+        clocks or cameras.
     """
+    teacher.check_task(teacher_task)
     for name in ("clock_s", "camera"):
         own = getattr(task, name)
-        taught = getattr(teacher_task, name)
-        if None not in (own, taught) and own != taught:
-            raise InputError(f"task.{name}={own}: expected the teacher's, {taught}, or none")
+        of_teacher = getattr(teacher_task, name)
+        if None not in (own, of_teacher) and own != of_teacher:
+            raise InputError(f"task.{name}={own}: expected the teacher's, {of_teacher}")
     kinds = {type(sensor): sensor for sensor in task.extras}
-    return [kinds.get(type(sensor), sensor) for sensor in teacher_task.extras]
+    sensors = [kinds.get(type(sensor), sensor) for sensor in teacher_task.extras]
+    missing = [sensor for sensor in sensors if sensor not in task.extras]
+    return task.with_unobserved(missing), sensors
 
 
 class TaskCommands:
@@ -344,7 +359,8 @@ def teacher_of(
     """The teacher of a high-level policy: another policy of the same module, a script, or the
     task's velocity commands.
 
-    sensors: of a policy with other sensors than the student; None: it has the student's.
+    sensors: of a policy with other sensors than the student, as `with_sensors_of_teacher`, which
+      checks its task, returns them; None: it has the student's.
 
     Raises:
       InputError: for a policy of another module or task, or a task without a teacher.
@@ -362,7 +378,7 @@ def teacher_of(
                 f" ({student_module}...)"
             )
         own = copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
-        return own if sensors is None else TeacherWithSensors(own, sensors)
+        return own if sensors is None else TeacherWithSensors(own, env.task, sensors)
     decoder = agent.skill.decoder
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return TaskCommands(env, decoder)

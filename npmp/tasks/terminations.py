@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import mujoco
 import torch
@@ -13,7 +14,7 @@ from npmp.envs.task import Part
 from npmp.robots import Robot
 from npmp.sim import add_contact_sensors
 
-# legs: feet and the links that carry them; limbs: all links but the root, as in legged_gym
+# legs: feet and the links that carry them; limbs: all links between the root and the feet
 MAY_TOUCH = ("feet", "legs", "limbs")
 
 
@@ -38,16 +39,25 @@ class FloorContacts(Part):
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """Add sensors of contacts with the floor."""
-        feet = self.robot.foot_bodies
-        carriers = {f"contact_{spec.body(foot).parent.name}" for foot in feet}
-        root = {f"contact_{self.robot.body_names[0]}"}
+        allowed = set()
+        for foot in self.robot.foot_bodies:
+            links = list(_links_above(spec.body(foot), self.robot.body_names[0]))
+            reach = {"feet": 0, "legs": 1, "limbs": len(links)}[self.may_touch]
+            allowed |= {f"contact_{link}" for link in links[:reach]}
         sensors = add_contact_sensors(spec, self.robot)
-        ends = {"feet": {*sensors}, "legs": {*sensors} - carriers, "limbs": root}
-        self.names = [name for name in sensors if name in ends[self.may_touch]]
+        self.names = [name for name in sensors if name not in allowed]
 
     def __call__(self, state: RobotState, goal: Tensor) -> Tensor:
         robots = self.env.robots
         return torch.cat([robots.sensor(name) for name in self.names], -1).any(-1)
+
+
+def _links_above(foot: mujoco.MjsBody, root: str) -> Iterator[str]:
+    """Names of the links that carry a foot, from it upwards, without the root."""
+    link = foot.parent
+    while link.name != root:
+        yield link.name
+        link = link.parent
 
 
 class Fallen(Part):

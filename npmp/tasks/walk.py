@@ -72,7 +72,7 @@ class WalkConfig:
     # largest tilt, beyond which an episode fails
     tilt_limit_deg: float = 45.0
     # links that may touch the ground: feet, legs (feet and the links that carry them), or limbs
-    # (all but the root)
+    # (all between the root and the feet)
     may_touch: str = "feet"
     episode_s: float = 20.0
     # share of episodes that start from motions, if there are any; the others start in the home pose

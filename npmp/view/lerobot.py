@@ -338,7 +338,8 @@ def check_new(folder: Path) -> None:
 
 
 def write_lerobot(folder: Path, content: Content) -> None:
-    """Write `data`, then `meta`, then README.md. Raises InputError, as `check_new`."""
+    """Write `data`, then `meta`, then README.md, so that an export cut off last lacks only the
+    card. Raises InputError, as `check_new`."""
     pa = load_pyarrow()
     check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -224,6 +224,13 @@ def test_limbs_may_touch_where_they_are_allowed_to(
         WalkConfig(may_touch="hands")
 
 
+def test_a_trunk_of_several_links_may_not_touch() -> None:
+    env = walk_env(robots.load("unitree_g1"), 1, may_touch="limbs")
+    names = env.task.part(FloorContacts).names
+    assert {"contact_pelvis", "contact_torso_link", "contact_left_elbow_link"} <= {*names}
+    assert not any("knee" in name or "hip" in name for name in names)
+
+
 def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> None:
     env = rough_env(robot, 6, fields=16, terrain_curriculum=True)
     ground = ground_of(env)

@@ -19,7 +19,6 @@ from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job
-from npmp.experiments.demo import yardstick
 from retarget.sources import GENERATED
 
 
@@ -86,10 +85,6 @@ def test_a_demo_that_is_there_is_kept(
     assert {path: path.stat().st_mtime_ns for path in sorted(kept.rglob("*"))} == before
     demo.clear(demo.Demo(out=kept, replace=True), Run("demo", kept, 0, "cpu", 1))
     assert not (kept / "imitate").exists()
-
-
-def test_the_yardstick_takes_time() -> None:
-    assert yardstick() > 0.0
 
 
 def test_runs_of_no_demo_are_never_deleted(

@@ -21,10 +21,9 @@ from npmp.learning.student import (
     ScriptedTeacher,
     StudentConfig,
     StudentTrainer,
-    TeacherWithSensors,
     clone_loss,
-    sensors_of_teacher,
     teacher_of,
+    with_sensors_of_teacher,
 )
 from npmp.robots import Robot
 from npmp.skills.high_level_policy import HighLevelPolicy
@@ -79,46 +78,64 @@ def smaller(
     return StudentTrainer(env, agent, teacher_of(env, agent, teacher), config)
 
 
-def with_a_camera(
-    robot: Robot, skill: SkillModule, *, other: bool = True
+def with_other_sensors(
+    robot: Robot, skill: SkillModule, *, camera: bool, seed: int = 0
 ) -> tuple[StudentTrainer, HighLevelPolicy]:
-    """A student with a camera on stairs, taught by a policy with a map (`other`), and that policy.
-    Without `other` the student has a map, too."""
-    ground = {"terrain": "stairs", "terrain_fields": 4, "ground_noise_m": 0.0}
+    """A student on stairs with a map, and a camera or none; its teacher, which has a map and a
+    clock."""
+    ground = {"terrain": "stairs", "terrain_fields": 4, "ground_noise_m": 0.02}
     config = changed(WalkConfig(), sees_ground=True, **ground)
-    taught = Walk(robot, config)
+    teacher_task = Walk(robot, changed(config, clock_s=0.5))
     torch.manual_seed(0)
-    teacher = HighLevelPolicy.for_task(skill, taught, net=NET)
-    task = Walk(robot, changed(config, sees_ground=not other, camera="stereo" if other else None))
-    sensors = sensors_of_teacher(task, taught)
-    task = task.with_unobserved([sensor for sensor in sensors if sensor not in task.extras])
-    env = TaskEnv(task, 6, num_threads=1, seed=0)
+    teacher = HighLevelPolicy.for_task(skill, teacher_task, net=NET)
+    torch.manual_seed(seed)
+    own = {"camera": "stereo", "sees_ground": False} if camera else {}
+    task, sensors = with_sensors_of_teacher(
+        Walk(robot, changed(config, **own)), teacher, teacher_task
+    )
+    env = TaskEnv(task, 6, num_threads=1, seed=seed)
     agent = LatentAgent(HighLevelPolicy.for_task(skill, task, net=NET), skill)
-    return StudentTrainer(env, agent, teacher_of(env, agent, teacher, sensors), FITTED), teacher
+    teaching = teacher_of(env, agent, teacher, sensors)
+    return StudentTrainer(env, agent, teaching, FITTED, seed=seed), teacher
 
 
 def test_a_teacher_may_have_other_sensors(robot: Robot, skill: SkillModule) -> None:
-    """The targets are the teacher's output on the map of the student's own robots."""
-    trainer, teacher = with_a_camera(robot, skill)
-    names = list(trainer.env.task.extra_inputs)
-    assert names[0].startswith("depth") and not any(name.startswith("ground") for name in names)
-    observed = observe(trainer.env, torch.ones(6, dtype=torch.bool))
-    observed = observed._replace(z_before=torch.zeros(6, skill.latent_dim))
-    target, _ = trainer.teacher.step(observed, trainer.teacher.initial_state(6))
-    heights = trainer.env.task.part(GroundMap)
-    assert heights is not None and heights.read().std() > 0.01
-    inputs = torch.cat((observed.task[:, :3], heights.read()), -1)
-    expected, _ = teacher.step(observed._replace(task=inputs), teacher.initial_state(6))
-    torch.testing.assert_close(target.mean, expected.mean)
+    """The targets are the teacher's output on the clock and the map of the student's robots, as the
+    student observes it where it has one."""
+    for camera in (True, False):
+        trainer, teacher = with_other_sensors(robot, skill, camera=camera)
+        task = trainer.env.task
+        names = list(task.extra_inputs)
+        assert names[0].startswith("depth" if camera else "ground")
+        assert not any(name.startswith("clock") for name in names)
+        observed = observe(trainer.env, torch.ones(6, dtype=torch.bool))
+        observed = observed._replace(z_before=torch.zeros(6, skill.latent_dim))
+        random_numbers = trainer.env.generator.get_state()
+        target, _ = trainer.teacher.step(observed, trainer.teacher.initial_state(6))
+        heights = observed.task[:, 3:]
+        if camera:
+            # the reading that the teacher had
+            trainer.env.generator.set_state(random_numbers)
+            heights = task.part(GroundMap).read()
+        # a clock at an episode's start
+        clock = torch.tensor([0.0, 1.0]).expand(6, 2)
+        inputs = torch.cat((observed.task[:, :3], clock, heights), -1)
+        expected, _ = teacher.step(observed._replace(task=inputs), teacher.initial_state(6))
+        torch.testing.assert_close(target.mean, expected.mean)
     check_it_comes_nearer(trainer)
 
 
-def test_a_sensor_of_both_is_one(robot: Robot, skill: SkillModule) -> None:
-    trainer, _ = with_a_camera(robot, skill, other=False)
-    assert isinstance(trainer.teacher, TeacherWithSensors)
-    assert trainer.teacher.sensors == trainer.env.task.extras
-    clocks = [Walk(robot, changed(WalkConfig(), clock_s=period)) for period in (0.4, 0.5)]
-    refusal("task.clock_s=0.4: expected the teacher's, 0.5, or none", sensors_of_teacher, *clocks)
+def test_a_student_with_other_sensors_resumes_to_the_bit(robot: Robot, skill: SkillModule) -> None:
+    check_repeats_and_resumes(
+        lambda seed: with_other_sensors(robot, skill, camera=True, seed=seed)[0]
+    )
+
+
+def test_teacher_and_student_cannot_have_different_clocks(robot: Robot, skill: SkillModule) -> None:
+    task, teacher_task = (Walk(robot, changed(WalkConfig(), clock_s=s)) for s in (0.4, 0.5))
+    teacher = HighLevelPolicy.for_task(skill, teacher_task, net=NET)
+    message = "task.clock_s=0.4: expected the teacher's, 0.5"
+    refusal(message, with_sensors_of_teacher, task, teacher, teacher_task)
 
 
 def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
