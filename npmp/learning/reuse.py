@@ -17,7 +17,7 @@ from npmp.core import ranges
 from npmp.core.artifact import sha256
 from npmp.core.progress import phase
 from npmp.core.seeding import seeded
-from npmp.core.settings import changed, plain_fields, to_plain
+from npmp.core.settings import changed, to_plain
 from npmp.envs import Task, TaskEnv
 from npmp.envs.task import Term
 from npmp.evaluation.gait import worst_foot
@@ -363,7 +363,7 @@ def _teacher_task(
     contract = teacher.contract
     settings = {name: contract.input_settings[name] for name in SETTINGS}
     same = contract.extra_inputs == list(task.extra_inputs)
-    if same or not {*settings} <= {*plain_fields(type(task.config))}:
+    if same or not {*settings} <= {*to_plain(task.config)}:
         return None
     return make_task(**settings)
 
