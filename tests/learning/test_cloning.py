@@ -172,6 +172,18 @@ def test_a_demonstration_is_what_happened(
     assert not bool(shown.z_before[shown.is_first].any())
 
 
+def recorded_observations(task: Walk, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """A list to which each observation of a task (n, c) is added."""
+    observed: list[Tensor] = []
+
+    def observe() -> Tensor:
+        observed.append(Walk.observe(task))
+        return observed[-1]
+
+    monkeypatch.setattr(task, "observe", observe)
+    return observed
+
+
 def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
     robot: Robot, walking: WalkConfig, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,13 +191,7 @@ def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
     config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True)
     env = walk_env(robot, 3, config=changed(config, ground_noise_m=0.0))
     task = env.task
-    observed = []
-
-    def observe() -> Tensor:
-        observed.append(Walk.observe(task))
-        return observed[-1]
-
-    monkeypatch.setattr(task, "observe", observe)
+    observed = recorded_observations(task, monkeypatch)
     generator = torch.Generator().manual_seed(0)
     shown = demonstrate(wandering(skill, generator), env, 34, generator, noise=0.0)
     policy = HighLevelPolicy.for_task(skill, task)
@@ -219,13 +225,7 @@ def test_latents_that_depend_on_the_ground_are_learned(
     config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True)
     env = walk_env(robot, 16, config=changed(config, ground_noise_m=0.0))
     task = env.task
-    observed = []
-
-    def observe() -> Tensor:
-        observed.append(Walk.observe(task))
-        return observed[-1]
-
-    monkeypatch.setattr(task, "observe", observe)
+    observed = recorded_observations(task, monkeypatch)
     generator = torch.Generator().manual_seed(0)
     shown = demonstrate(wandering(skill, generator), env, 30, generator, noise=0.0)
     off = 6.0 * torch.stack(observed)[:30, :, 3:].mean(-1, keepdim=True)
