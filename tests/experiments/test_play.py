@@ -25,7 +25,7 @@ def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
 
 def test_a_robot_on_two_legs_has_no_generated_gaits() -> None:
     cast, _ = cast_of("robot=op3")
-    assert cast.modes == ("steer", "wander")
+    assert cast.modes == ("steer", "dribble", "wander")
 
 
 def test_a_task_is_a_mode() -> None:
