@@ -608,11 +608,16 @@ class Task:
     def observed_again(self, inputs: Tensor) -> Tensor:
         """The policy's inputs (n, c) of this control step after `reset_memory`, as
         `Sensor.restarted`."""
-        widths = [len(extra.ranges) for extra in self.extras]
-        columns = list(inputs.split([inputs.shape[-1] - sum(widths), *widths], -1))
+        columns = self.columns_of(inputs)
         for i, extra in enumerate(self.extras, 1):
             columns[i] = extra.restarted(columns[i])
         return torch.cat(columns, -1)
+
+    @final
+    def columns_of(self, inputs: Tensor) -> list[Tensor]:
+        """The policy's inputs (n, c) by part: `inputs_of` the true state, then each sensor."""
+        widths = [len(extra.ranges) for extra in self.extras]
+        return list(inputs.split([inputs.shape[-1] - sum(widths), *widths], -1))
 
     @final
     def describe(self, i: int) -> dict[str, Any]:

@@ -280,8 +280,7 @@ class TeacherWithSensors:
     def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
         """As `HighLevelPolicy.step`, for the student's observation (n, ...) of this control step:
         sensors of both have the student's reading, the others are read."""
-        widths = [len(self.task.inputs), *(len(sensor.ranges) for sensor in self.task.extras)]
-        inputs, *readings = observation.task.split(widths, -1)
+        inputs, *readings = self.task.columns_of(observation.task)
         observed = dict(zip(self.task.extras, readings, strict=True))
         columns = [
             observed[sensor] if sensor in observed else sensor.read() for sensor in self.sensors

@@ -227,12 +227,12 @@ def test_latents_that_depend_on_the_ground_are_learned(
     task = env.task
     observed = recorded_observations(task, monkeypatch)
     generator = torch.Generator().manual_seed(0)
-    shown = demonstrate(wandering(skill, generator), env, 30, generator, noise=0.0)
+    demonstration = demonstrate(wandering(skill, generator), env, 30, generator, noise=0.0)
     off = 6.0 * torch.stack(observed)[:30, :, 3:].mean(-1, keepdim=True)
-    std = torch.full_like(shown.mean, 0.2)
-    shown = shown._replace(mean=0.95 * shown.z_before + off, std=std)
+    std = torch.full_like(demonstration.mean, 0.2)
+    demonstration = demonstration._replace(mean=0.95 * demonstration.z_before + off, std=std)
     policy = HighLevelPolicy.for_task(skill, task)
-    first, last = fit_policy(policy, shown, task, generator, window=1, updates=40)
+    first, last = fit_policy(policy, demonstration, task, generator, window=1, updates=40)
     cost = skill.latent_dim * off.square().mean().item() / (2.0 * (1.0 - 0.95**2))
     assert cost > 1.0 and first - last > 0.5 * cost
 
