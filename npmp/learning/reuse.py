@@ -526,6 +526,8 @@ def _summary(
 ) -> dict[str, Any]:
     """The summary's entries on the task and its main figure."""
     weights = {term.name: term.weight for term in task.parts.rewards}
+    # its settings rather than the path of a file that others do not have
+    camera = {} if policy.contract.camera is None else {"camera": policy.contract.camera}
     return {
         "task": policy.contract.task,
         "algorithm": settings.algorithm,
@@ -535,7 +537,7 @@ def _summary(
         **({"rewards": weights} if task.added_rewards or settings.weights else {}),
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,
-        "settings": to_plain(task.config),
+        "settings": to_plain(task.config) | camera,
         task.main_figure: {
             "random_latents": before["random_latents"][task.main_figure],
             "untrained": before["untrained"][task.main_figure],

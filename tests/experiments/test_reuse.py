@@ -241,6 +241,7 @@ def test_a_policy_with_a_map_teaches_one_with_a_camera(module: Path, tmp_path: P
     assert main([*begin, teacher, "task.camera=flight", f"out={tmp_path / 'second'}"]) == 0
     second = HighLevelPolicy.load(tmp_path / "second" / "policy", module=module).contract
     assert second.camera is not None and not second.sees_ground
+    assert second.training["settings"]["camera"] == second.camera
     assert second.command_range == [[0.1, 0.8], [-0.2, 0.2], [-0.5, 0.5]]
     assert main([f"resume={tmp_path / 'second'}", "steps=3200"]) == 0
 
