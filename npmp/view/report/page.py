@@ -89,22 +89,6 @@ def build(
     if walking is not None:
         replay_clips.append(policy_page.clip_of(walking.task, walking.trial, WALKING))
     replay, index = (None, {}) if robot is None else replay_section(robot, replay_clips)
-    trial = None
-    if walking is not None:
-        trial = parts.Section(
-            "walking",
-            "Walking on command",
-            policy_page.trial_parts(
-                walking.task, walking.figures, walking.trial, index.get(WALKING)
-            ),
-        )
-    retargeting = None
-    if motions:
-        lead = parts.Paragraph(
-            "Distances of the robot's markers from the recording, contacts of feet, and joint "
-            "limits."
-        )
-        retargeting = parts.Section("retargeting", "Retargeting", [lead, motion_table(motions)])
     return parts.assemble(
         Path(out),
         title=title,
@@ -113,12 +97,31 @@ def build(
         sections=[
             replay,
             _imitation(evaluated, read, index),
-            trial,
-            retargeting,
+            _walking(walking, index),
+            _retargeting(motions),
             _learning(learning),
         ],
         provenance=provenance,
     )
+
+
+def _walking(walking: PolicyEvaluation | None, index: Mapping[str, int]) -> parts.Section | None:
+    """index: of the replay's clips."""
+    if walking is None:
+        return None
+    trial = policy_page.trial_parts(
+        walking.task, walking.figures, walking.trial, index.get(WALKING)
+    )
+    return parts.Section("walking", "Walking on command", trial)
+
+
+def _retargeting(motions: Sequence[ReferenceMotion]) -> parts.Section | None:
+    if not motions:
+        return None
+    lead = parts.Paragraph(
+        "Distances of the robot's markers from the recording, contacts of feet, and joint limits."
+    )
+    return parts.Section("retargeting", "Retargeting", [lead, motion_table(motions)])
 
 
 def _all_clips(clips: Sequence[Mapping[str, Any]]) -> list[float]:
