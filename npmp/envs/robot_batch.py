@@ -130,14 +130,8 @@ class RobotBatch:
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
         model = randomization.with_nominal(model, robot, config.physics)
-        rate = 1.0 / model.opt.timestep
-        substeps = rate / robot.control_rate_hz
-        if round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6:
-            raise InputError(
-                f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
-                f" rate, {robot.control_rate_hz:g} Hz (also if a task's scene sets it)"
-            )
-        self.substeps = round(substeps)  # physics steps per control step
+        # physics steps per control step
+        self.substeps = _substeps(model, robot.control_rate_hz)
         require_robots(model, num_envs, substeps=self.substeps)
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
@@ -410,6 +404,18 @@ class RobotBatch:
         self.history = kept["history"]
         self.pusher.force = kept["push"]
         self.pusher.left = kept["push_left"]
+
+
+def _substeps(model: mujoco.MjModel, control_rate_hz: float) -> int:
+    """Physics steps per control step. Raises InputError if they are not a whole number."""
+    rate = 1.0 / model.opt.timestep
+    substeps = rate / control_rate_hz
+    if round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6:
+        raise InputError(
+            f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
+            f" rate, {control_rate_hz:g} Hz (also if a task's scene sets it)"
+        )
+    return round(substeps)
 
 
 def _refuse_gains(physics: randomization.PhysicsConfig) -> None:
