@@ -46,6 +46,10 @@ _FLAT_M = 0.7
 _STARTS_BEFORE_M = (0.35, 0.65)
 # lengths of treads [m]
 _TREADS_M = (0.25, 0.3, 0.35, 0.4)
+# largest time constant of contacts with a height field (solref) [s]. With MuJoCo's 0.02 s a foot of
+# 2 cm that swings against a riser sinks in beyond its centre, and is then held in the step
+# [D: experiments/results/2026-12-01-stuck-feet.md]
+_CONTACT_S = 0.01
 # depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
@@ -344,7 +348,14 @@ class Terrain:
         return moved
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Replace the scene's floor by a height field. Raises KeyError for a scene without one."""
+        """Replace the scene's floor by a height field, and bound the time constants of contacts.
+
+        Raises KeyError for a scene without a floor.
+        """
+        for geom in spec.geoms:
+            # negative values are stiffness and damping
+            if geom.solref[0] > _CONTACT_S:
+                geom.solref[0] = _CONTACT_S
         heights = self.heights.cpu().numpy()
         low = float(heights.min())
         high = float(heights.max())

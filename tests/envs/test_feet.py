@@ -103,6 +103,22 @@ def test_a_robot_that_turns_owes_for_its_feet_as_one_that_walks() -> None:
     torch.testing.assert_close(owed, torch.tensor([0.0, 1.0, 1.0]), atol=0.05, rtol=0.0)
 
 
+def test_feet_in_the_ground_by_hand() -> None:
+    """A robot whose four feet are as deep in the ground: 1 cm is free, the next 3 cm count, more
+    is the side of a step."""
+    robot = robots.load("anymal_b")
+    feet = Feet(robot)
+    config = SteppingConfig(drag_weight=0.0, press_weight=10.0, lift_weight=0.0)
+    home = torch.tensor(robot.home_qpos, dtype=torch.float32)
+    depth = torch.tensor([0.0, 0.01, 0.03, 0.04, 0.2])
+    place = home[:3].repeat(2, 5, 1)
+    place[..., 2] -= float(feet.heights(robot.home_qpos[None]).mean()) + depth
+    states = RobotState.still(place, torch.eye(3).repeat(2, 5, 1, 1), home[7:].repeat(2, 5, 1))
+    counted = torch.tensor([0.0, 0.0, 0.02, 0.03, 0.03])
+    result = stepping(feet, states, config, 0.02)
+    torch.testing.assert_close(result, 10.0 * 4 * counted, atol=0.02, rtol=0.0)
+
+
 def test_stand_still_by_hand() -> None:
     """Three robots in the home pose: one stands, one floats 2 cm above the ground (0.02 m / 0.1 s),
     one glides at 0.5 m/s. On a ground 1 cm higher the second is 1 cm above it."""
