@@ -267,26 +267,36 @@ def clone_loss(error: Tensor, outlier_rad: float | None) -> Tensor:
     return 2.0 * nn.functional.huber_loss(error, torch.zeros_like(error), delta=outlier_rad)
 
 
-class TeacherWithSensors:
-    """A teacher with other sensors than its student, in the student's environment."""
+class PolicyTeacher:
+    """A policy as teacher. It observes the exact state, without the noise, delay and offsets of its
+    student's sensors (privileged learning: Chen et al. 2019, Lee et al. 2020)."""
 
-    def __init__(self, policy: HighLevelPolicy, task: Task, sensors: Sequence[Sensor]):
-        """task, sensors: as `with_sensors_of_teacher` returns them."""
+    def __init__(
+        self, policy: HighLevelPolicy, env: TaskEnv[Any], sensors: Sequence[Sensor] | None = None
+    ):
+        """sensors: of a policy with other sensors than the student, as `with_sensors_of_teacher`
+        returns them; None: it has the student's."""
         self.policy = policy
-        self.task = task
+        self.env = env
         self.sensors = sensors
         self.initial_state = policy.initial_state
 
     def step(self, observation: Observation, state: Any) -> tuple[Gaussian, Any]:
         """As `HighLevelPolicy.step`, for the student's observation (n, ...) of this control step:
         sensors of both have the student's reading, the others are read."""
-        inputs, *readings = self.task.columns_of(observation.task)
-        observed = dict(zip(self.task.extras, readings, strict=True))
-        columns = [
-            observed[sensor] if sensor in observed else sensor.read() for sensor in self.sensors
-        ]
-        own = observation._replace(task=torch.cat((inputs, *columns), -1))
+        exact = self.env.robots.sensing.exact(observation.state)
+        own = observation._replace(proprioception=exact, task=self._inputs(observation.task))
         return self.policy.step(own, state)
+
+    def _inputs(self, observed: Tensor) -> Tensor:
+        """The teacher's inputs of the task, from its student's (n, ...)."""
+        if self.sensors is None:
+            return observed
+        task = self.env.task
+        inputs, *readings = task.columns_of(observed)
+        shared = dict(zip(task.extras, readings, strict=True))
+        columns = [shared[sensor] if sensor in shared else sensor.read() for sensor in self.sensors]
+        return torch.cat((inputs, *columns), -1)
 
 
 def with_sensors_of_teacher(
@@ -377,7 +387,7 @@ def teacher_of(
                 f" ({student_module}...)"
             )
         own = copy.deepcopy(policy.to(env.device)).requires_grad_(False).eval()
-        return own if sensors is None else TeacherWithSensors(own, env.task, sensors)
+        return PolicyTeacher(own, env, sensors)
     decoder = agent.skill.decoder
     if isinstance(decoder, CommandDecoder) and env.task.guides:
         return TaskCommands(env, decoder)

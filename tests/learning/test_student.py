@@ -12,8 +12,10 @@ import torch
 from mocap_data.errors import InputError
 from npmp.core.settings import changed
 from npmp.core.tree import map_tree
-from npmp.envs import TaskEnv
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.features import proprioception
 from npmp.envs.policy import observe
+from npmp.envs.sensing import SensorConfig
 from npmp.experiments import examples
 from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
 from npmp.learning.student import (
@@ -26,6 +28,7 @@ from npmp.learning.student import (
     with_sensors_of_teacher,
 )
 from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig
 from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
@@ -123,6 +126,27 @@ def test_a_teacher_may_have_other_sensors(robot: Robot, skill: SkillModule) -> N
         expected, _ = teacher.step(observed._replace(task=inputs), teacher.initial_state(6))
         torch.testing.assert_close(target.mean, expected.mean)
     check_it_comes_nearer(trainer)
+
+
+def test_a_teacher_observes_the_exact_state(robot: Robot, skill: SkillModule) -> None:
+    """Noise, delay and joint offsets reach the student alone."""
+    robots = RobotBatchConfig(
+        physics=PhysicsConfig(joint_offset=0.1),
+        sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1, gyro_noise=(0.5, 0.5, 0.5)),
+    )
+    env = TaskEnv(Walk(robot), 6, robots=robots, num_threads=1)
+    agent = LatentAgent(HighLevelPolicy.for_task(skill, env.task, net=NET), skill)
+    teacher = HighLevelPolicy.for_task(skill, env.task, net=NET)
+    teaching = teacher_of(env, agent, teacher)
+    env.reset()
+    env.step(torch.zeros(6, env.num_actions))
+    observed = observe(env, torch.ones(6, dtype=torch.bool))
+    observed = observed._replace(z_before=torch.zeros(6, skill.latent_dim))
+    exact = proprioception(env.state, env.robots.home)
+    assert (observed.proprioception - exact).abs().amax(-1).min() > 0.01
+    target, _ = teaching.step(observed, teaching.initial_state(6))
+    expected, _ = teacher.step(observed._replace(proprioception=exact), teacher.initial_state(6))
+    torch.testing.assert_close(target.mean, expected.mean)
 
 
 def test_a_student_with_other_sensors_resumes_to_the_bit(robot: Robot, skill: SkillModule) -> None:
