@@ -20,9 +20,6 @@ from npmp.robots.model import hinges_to, in_world, posed
 
 # penetration into MuJoCo's soft ground that is not penalized [m]
 SOFT_M = 0.01
-# largest penalized penetration beyond it; a foot that is deeper is in the side of a step [m] [D:
-# experiments/results/2026-12-01-stuck-feet.md]
-DEEPEST_M = 0.03
 # mean speed of the feet above which a robot must lift them [m/s]
 WALKING_MPS = 0.15
 # distance over which a swinging foot rises onto a step [m]
@@ -186,7 +183,7 @@ def stepping(
     if ground is not None:
         clearance = _above(middle, feet.radius, partial(highest, ground=ground))
     dragged = dragging(position[:-1], position[1:], clearance, free, dt)
-    pressed = (-height - SOFT_M).clamp(0.0, DEEPEST_M).amax(-1).sum(-1)
+    pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     # the worst foot, as a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
     loss = c.drag_weight * worst + c.press_weight * pressed.mean(0)
