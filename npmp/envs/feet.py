@@ -183,6 +183,7 @@ def stepping(
     if ground is not None:
         clearance = _above(middle, feet.radius, partial(highest, ground=ground))
     dragged = dragging(position[:-1], position[1:], clearance, free, dt)
+    # in the side of a step a foot's whole depth counts, which lifts it onto the step
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
     # the worst foot, as a robot may step with two feet and glide on the others
     worst = dragged.mean((0, 3)).amax(-1)
