@@ -22,6 +22,7 @@ from itertools import dropwhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from urllib.request import urlopen
 
 import pytest
@@ -64,8 +65,7 @@ GIVEN = {
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
     "runs/depth_network": "python -c 'import shutil; shutil.copytree("
     f'"{ROOT}/experiments/results/eyes_stereo", "runs/depth_network")\'',
-    "experiments/examples/trotting.py": str(ROOT / "experiments/examples/trotting.py"),
-    "experiments/examples/righting.py": str(ROOT / "experiments/examples/righting.py"),
+    "experiments/examples": str(ROOT / "experiments/examples"),
     "knee.npz": "npmp actuator import hwangbo out=knee.npz"
     " source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz",
     "motor.npz": """python -c 'import numpy as np
@@ -179,10 +179,17 @@ class Place:
         ]
 
     def run(self, words: Sequence[str]) -> None:
-        """A line, without the variables that are set before its command."""
-        match list(
-            dropwhile(lambda word: re.match("[A-Z_]+=", word), map(os.path.expandvars, words))
-        ):
+        """A line, with the variables that are set before its command."""
+        line = [*map(os.path.expandvars, words)]
+        command = list(dropwhile(lambda word: re.match("[A-Z_]+=", word), line))
+        variables = line[: len(line) - len(command)]
+        for variable in variables:
+            self.provide(variable)
+        with patch.dict(os.environ, dict(word.split("=", 1) for word in variables)):
+            self.command(command)
+
+    def command(self, words: list[str]) -> None:
+        match words:
             case ["npmp", *rest]:
                 self.npmp(rest)
             case ["make", target]:
@@ -223,7 +230,7 @@ class Place:
                 place.symlink_to(self.given.folder / name)
             elif origin.startswith(("npmp ", "python ")):
                 self.run(shlex.split(origin))
-            elif place.suffix:
+            elif place.suffix or Path(origin).is_absolute():
                 place.symlink_to(self.shared / origin)
             else:
                 place.mkdir()

@@ -1,7 +1,7 @@
 """npmp reuse task=gap: run up to a gap and cross it to a landing point.
 
-A landing point says where, the policy finds out how: the commands of walking lead to the point, and
-the ground is what decides between a stride and a jump.
+The commands of walking lead to the landing point. Whether a robot strides or jumps is up to its
+policy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from npmp.core.settings import PART, changed
 from npmp.envs.state import RobotState
 from npmp.envs.task import Part, StepResult, Task, Trial
 from npmp.robots import Robot
+from npmp.sim.terrain import kinds_of
 from npmp.tasks.commands import Commands
 from npmp.tasks.walk import WalkConfig, resolve_walking, walking
 
@@ -26,6 +27,8 @@ from npmp.tasks.walk import WalkConfig, resolve_walking, walking
 AHEAD_M = 2.0
 # distance at which a landing point is reached [m]
 REACHED_M = 0.3
+# largest distance from it at the end, after braking [m]
+STAYED_M = 0.6
 
 
 @dataclass(frozen=True)
@@ -37,23 +40,23 @@ class GapConfig:
         default_factory=lambda: changed(WalkConfig(), terrain="gaps", sees_ground=True),
         metadata=PART,
     )
-    # speed of the run-up
+    # speed of the run-up, at most that of the policy's range
     speed_mps: float = 1.0
     # yaw rate per bearing of the landing point [1/s]
     yaw_gain: float = 2.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "speed_mps", "yaw_gain")
+        if set(kinds_of(self.walk.ground.terrain)) - {"gaps", "flat"}:
+            raise ValueError(f"terrain={self.walk.ground.terrain}: expected gaps, flat or both")
 
 
 def command_to(offset: Tensor, config: GapConfig) -> Tensor:
-    """Commands of walking (n, 3) to landing points at offsets (n, 2) [m] in the heading frame; zero
-    where the point is reached."""
+    """Commands of walking (n, 3) [m/s, m/s, rad/s] to landing points at offsets (n, 2) [m] in the
+    heading frame."""
     bearing = torch.atan2(offset[:, 1], offset[:, 0])
     forward = config.speed_mps * torch.cos(bearing).clamp(min=0.0)
-    command = torch.stack((forward, torch.zeros_like(forward), config.yaw_gain * bearing), dim=-1)
-    distance = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
-    return command * (distance > REACHED_M)
+    return torch.stack((forward, torch.zeros_like(forward), config.yaw_gain * bearing), dim=-1)
 
 
 class Landing(Part):
@@ -73,7 +76,7 @@ class Landing(Part):
         self._limits = torch.tensor(self.commands.config.range, device=env.device)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """Sample nothing: the point follows from the start."""
+        """Set the landing point from the start pose."""
         state = self.env.ground.integrated(self.env.state)
         forward = state.root_rot[:, :2, 0]
         along_x = forward[:, :1].abs() > forward[:, 1:].abs()
@@ -86,8 +89,10 @@ class Landing(Part):
         self._command(torch.arange(len(self.point), device=self.point.device))
 
     def _command(self, ids: Tensor) -> None:
-        """Set the commands of robots ids (k,)."""
-        command = command_to(self.offset(), self.config).clamp(*self._limits.T)
+        """Set the commands of robots ids (k,), within the policy's range; zero at the point."""
+        offset = self.offset()
+        distance = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
+        command = command_to(offset, self.config).clamp(*self._limits.T) * (distance > REACHED_M)
         self.commands.current = self.commands.current.index_copy(0, ids, command[ids])
 
     def offset(self) -> Tensor:
@@ -101,9 +106,10 @@ class Landing(Part):
         return torch.linalg.vector_norm(self.offset(), dim=-1)
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """`landed`: the share of robots at their point at the end, without a fall."""
-        landed = (trial.error[-1] < 2.0 * REACHED_M) & ~trial.fell.any(0)
-        return {"landed": landed.float().mean().item()}
+        """`missed`: the share of robots that fell, did not come within `REACHED_M` of their point,
+        or are more than `STAYED_M` away at the end."""
+        reached = (trial.error < REACHED_M).any(0) & (trial.error[-1] < STAYED_M)
+        return {"missed": 1.0 - (reached & ~trial.fell.any(0)).float().mean().item()}
 
 
 class Gap(Task):
@@ -112,7 +118,7 @@ class Gap(Task):
     name = "gap"
     config_type = GapConfig
     policies_of = ("walk",)
-    main_figure = "landing_error_m"
+    main_figure = "missed"
 
     def __init__(
         self, robot: Robot, config: GapConfig | None = None, motions: MotionSet | None = None
@@ -124,11 +130,11 @@ class Gap(Task):
             parts,
             planner=landing,
             error=landing.distance,
-            error_name="landing_error_m",
+            error_name="distance_m",
             figures=replace(
                 parts.figures,
                 of=landing.figures,
-                logged=("landing_error_m", "landed", "falls_per_minute"),
+                logged=("missed", "distance_m", "falls_per_minute"),
                 trial_s=5.0,
             ),
         )
@@ -139,4 +145,5 @@ class Gap(Task):
         cls, config: GapConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> GapConfig:
         """As `resolve_walking`."""
-        return replace(config, walk=resolve_walking(config.walk, motions, training))
+        walk = resolve_walking(config.walk, motions, training, default=GapConfig().walk)
+        return replace(config, walk=walk)

@@ -526,7 +526,7 @@ def _summary(
 ) -> dict[str, Any]:
     """The summary's entries on the task and its main figure."""
     weights = {term.name: term.weight for term in task.parts.rewards}
-    # its settings rather than the path of a file that others do not have
+    # a camera's settings rather than the path of their file
     camera = {} if policy.contract.camera is None else {"camera": policy.contract.camera}
     return {
         "task": policy.contract.task,

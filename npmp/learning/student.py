@@ -268,8 +268,9 @@ def clone_loss(error: Tensor, outlier_rad: float | None) -> Tensor:
 
 
 class PolicyTeacher:
-    """A policy as teacher. It observes the exact state, without the noise, delay and offsets of its
-    student's sensors (privileged learning: Chen et al. 2019, Lee et al. 2020)."""
+    """A policy as teacher. Its proprioception is exact, without noise, delay and joint offsets
+    (privileged learning: Chen et al. 2019, Lee et al. 2020). A map or camera that its student has
+    too is read once, with its errors."""
 
     def __init__(
         self, policy: HighLevelPolicy, env: TaskEnv[Any], sensors: Sequence[Sensor] | None = None
@@ -289,7 +290,7 @@ class PolicyTeacher:
         return self.policy.step(own, state)
 
     def _inputs(self, observed: Tensor) -> Tensor:
-        """The teacher's inputs of the task, from its student's (n, ...)."""
+        """The teacher's inputs of the task (n, c), from its student's (n, c')."""
         if self.sensors is None:
             return observed
         task = self.env.task

@@ -22,6 +22,7 @@ from mocap_data.errors import InputError, unknown
 from npmp.core import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
+from npmp.sim.scene import FIELD_CONTACT_S
 from npmp.sim.simulator import Simulator
 
 # dimensions of contacts with friction
@@ -99,7 +100,7 @@ class PhysicsConfig:
     # the model's
     impratio: tuple[float, float] | None = None
     # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
-    # physics steps; None: the model's
+    # physics steps, on terrain at most `FIELD_CONTACT_S`; None: the model's
     contact_s: tuple[float, float] | None = None
     # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
@@ -283,6 +284,8 @@ class PhysicsRandomizer:
         floor = np.flatnonzero((model.geom_bodyid == 0) & _collides(model))
         self._foot_geoms = torch.from_numpy(feet)
         self._touching = torch.from_numpy(np.union1d(feet, floor))
+        rough = (model.geom_type[floor] == mujoco.mjtGeom.mjGEOM_HFIELD).any()
+        self._longest_contact_s = FIELD_CONTACT_S if rough else math.inf
         # columns of `unit` by quantity
         self.columns: dict[str, slice] = {}
         size = 0
@@ -468,6 +471,7 @@ class PhysicsRandomizer:
             _write(fields["geom_friction"][..., 2], feet, rolling)
         if c.contact_s is not None:
             constant = self._log_within(c.contact_s, samples, "contact_s")
+            constant = constant.clamp(max=self._longest_contact_s)
             _write(fields["geom_solref"][..., 0], (rows[:, None], self._touching), constant)
         if isinstance(c.condim, tuple):
             _write(fields["geom_condim"], feet, self._choose(c.condim, samples, "condim"))

@@ -11,6 +11,11 @@ from npmp.robots import Robot
 from npmp.robots.model import touching
 
 FLOOR = "floor"
+# largest time constant of contacts with a height field (solref) [s]; MuJoCo raises it to at least
+# two physics steps. With its default of 0.02 s a foot of 2.2 cm radius that swings against a riser
+# sinks in beyond its centre. The height field then holds it.
+# [D: experiments/results/2026-12-01-stuck-feet.md]
+FIELD_CONTACT_S = 0.01
 
 
 def flat_scene(

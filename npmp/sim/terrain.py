@@ -26,7 +26,7 @@ from torch import Tensor
 from mocap_data.input_files import require_memory
 from npmp.core import ranges
 from npmp.sim.rooms import rooms
-from npmp.sim.scene import FLOOR
+from npmp.sim.scene import FIELD_CONTACT_S, FLOOR
 
 FloatArray = NDArray[np.floating[Any]]
 PERIOD_M = 8.0
@@ -46,10 +46,6 @@ _FLAT_M = 0.7
 _STARTS_BEFORE_M = (0.35, 0.65)
 # lengths of treads [m]
 _TREADS_M = (0.25, 0.3, 0.35, 0.4)
-# largest time constant of contacts with a height field (solref) [s]. With MuJoCo's 0.02 s a foot of
-# 2 cm that swings against a riser sinks in beyond its centre, and is then held in the step
-# [D: experiments/results/2026-12-01-stuck-feet.md]
-_CONTACT_S = 0.01
 # depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
@@ -348,14 +344,15 @@ class Terrain:
         return moved
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """Replace the scene's floor by a height field, and bound the time constants of contacts.
+        """Replace the scene's floor by a height field, and bound the time constants of the robot's
+        and the floor's contacts at `FIELD_CONTACT_S`.
 
         Raises KeyError for a scene without a floor.
         """
         for geom in spec.geoms:
             # negative values are stiffness and damping
-            if geom.solref[0] > _CONTACT_S:
-                geom.solref[0] = _CONTACT_S
+            if geom.solref[0] > FIELD_CONTACT_S:
+                geom.solref[0] = FIELD_CONTACT_S
         heights = self.heights.cpu().numpy()
         low = float(heights.min())
         high = float(heights.max())

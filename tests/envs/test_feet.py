@@ -104,8 +104,8 @@ def test_a_robot_that_turns_owes_for_its_feet_as_one_that_walks() -> None:
 
 
 def test_feet_in_the_ground_by_hand() -> None:
-    """A robot whose four feet are as deep in the ground: 1 cm is free, the rest counts, up to a
-    foot in the side of a step, which has to be lifted onto it."""
+    """Robots whose four feet are equally deep in the ground: the first centimetre is free, all of
+    the rest counts, as of a foot in the side of a step."""
     robot = robots.load("anymal_b")
     feet = Feet(robot)
     config = SteppingConfig(drag_weight=0.0, press_weight=10.0, lift_weight=0.0)

@@ -21,6 +21,7 @@ from npmp.sim.randomization import (
     Spread,
     with_nominal,
 )
+from npmp.sim.terrain import Terrain, TerrainConfig
 from tests.environments import EVERYTHING
 
 
@@ -402,3 +403,13 @@ def test_contacts_that_all_robots_share_are_the_models(robot: Robot) -> None:
 def test_contacts_out_of_range_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         PhysicsConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_contacts_with_terrain_are_never_soft(robot: Robot) -> None:
+    terrain = Terrain(TerrainConfig("stairs", fields=1))
+    model = flat_scene(robot, terrain.add_to_scene)
+    sim = BatchSim(model, 3, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    physics = PhysicsRandomizer(sim, robot, PhysicsConfig(contact_s=(0.005, 0.04)))
+    physics.set(torch.arange(3), torch.tensor([[-1.0], [0.0], [1.0]]))
+    constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
+    np.testing.assert_allclose(constant.max(-1), [0.005, 0.01, 0.01], rtol=1e-6)

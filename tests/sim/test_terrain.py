@@ -195,8 +195,8 @@ def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
 
 
 def test_a_foot_that_hits_a_riser_comes_free() -> None:
-    """A foot of the Go2's size that swings against a riser at 3 m/s under 80 N, for 0.2 s, is
-    pulled back by 20 N, a tenth of what a leg can."""
+    """A foot of the Go2's size swings against a riser at 3 m/s, under 80 N for 0.2 s. Then 20 N
+    pull it back."""
     terrain = Terrain(TerrainConfig("stairs", fields=1, seed=3))
     spec = mujoco.MjSpec()
     spec.option.timestep = 0.0025
@@ -205,7 +205,7 @@ def test_a_foot_that_hits_a_riser_comes_free() -> None:
     row = float(terrain.corner[0, 1]) + 0.5 * PERIOD_M
     along = torch.arange(float(terrain.corner[0, 0]), 4.0, 0.01)
     heights = terrain.height_at(torch.stack((along, torch.full_like(along, row)), -1))
-    riser = int(((heights[1:] - heights[:-1]) > 1e-3).int().argmax())
+    riser = int(((heights[1:] - heights[:-1]) > 1e-3).nonzero()[0])
     foot = spec.worldbody.add_body(pos=[0.0, row, 0.0])
     for axis in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]):
         foot.add_joint(type=mujoco.mjtJoint.mjJNT_SLIDE, axis=axis)
@@ -222,3 +222,13 @@ def test_a_foot_that_hits_a_riser_comes_free() -> None:
     data.qfrc_applied[:] = -20.0, 0.0
     mujoco.mj_step(model, data, 120)
     assert data.qpos[0] < start
+
+
+def test_contacts_stiffer_than_the_bound_stay() -> None:
+    spec = mujoco.MjSpec()
+    spec.worldbody.add_geom(name=FLOOR, type=mujoco.mjtGeom.mjGEOM_PLANE, size=[1.0, 1.0, 1.0])
+    for solref in ([0.005, 1.0], [-1000.0, -50.0], [0.03, 0.8]):
+        spec.worldbody.add_geom(size=[0.1, 0.0, 0.0], solref=solref)
+    Terrain(TerrainConfig("stairs", fields=1)).add_to_scene(spec)
+    expected = [[0.01, 1.0], [0.005, 1.0], [-1000.0, -50.0], [0.01, 0.8]]
+    np.testing.assert_allclose(spec.compile().geom_solref, expected)

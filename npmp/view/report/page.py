@@ -106,7 +106,7 @@ def build(
 
 
 def _walking(walking: PolicyEvaluation | None, index: Mapping[str, int]) -> parts.Section | None:
-    """index: of the replay's clips."""
+    """The section of a policy's trial. index: of the replay's clips."""
     if walking is None:
         return None
     trial = policy_page.trial_parts(
@@ -116,6 +116,7 @@ def _walking(walking: PolicyEvaluation | None, index: Mapping[str, int]) -> part
 
 
 def _retargeting(motions: Sequence[ReferenceMotion]) -> parts.Section | None:
+    """The section of the motions' retargeting metrics."""
     if not motions:
         return None
     lead = parts.Paragraph(

@@ -10,14 +10,16 @@ import torch
 
 from npmp.core.settings import changed
 from npmp.envs import TaskEnv
-from npmp.experiments.examples.gap import AHEAD_M, REACHED_M, Gap, GapConfig, command_to
+from npmp.envs.task import Trial
+from npmp.experiments.examples.gap import AHEAD_M, Gap, GapConfig, Landing, command_to
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
+from tests.refusals import refusal
 
 N = 16
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def env(robot: Robot) -> TaskEnv[Gap]:
     config = changed(
         GapConfig(), terrain_limits=TerrainLimits(gap_m=0.3), terrain_fields=2, speed_mps=0.7
@@ -34,7 +36,6 @@ def test_commands_of_offsets() -> None:
         ((2.0, 0.0), (0.8, 0.0, 0.0)),
         ((1.0, 1.0), (ahead, 0.0, 0.5 * math.pi)),
         ((0.0, -1.0), (0.0, 0.0, -math.pi)),
-        ((0.5 * REACHED_M, 0.5 * REACHED_M), (0.0, 0.0, 0.0)),
     ):
         result = command_to(torch.tensor([offset]), config)
         torch.testing.assert_close(result, torch.tensor([command]), atol=1e-6, rtol=0.0)
@@ -61,6 +62,27 @@ def test_robots_at_their_points_stand(env: TaskEnv[Gap]) -> None:
     assert torch.linalg.vector_norm(command.current[:, :2], dim=-1).max() <= 0.7 + 1e-6
     way = env.task.planner.point - env.state.root_pos[:, :2]
     env.robots.shift(ids, torch.nn.functional.pad(way, (0, 1)))
-    env.step(env.state.setpoint)
+    env.step(torch.zeros(N, env.num_actions))
     assert (command.current == 0.0).all()
     assert env.task.parts.error(env.state, command.current).max() < 0.05
+
+
+def test_who_misses() -> None:
+    """Five robots: one stands at its point, one falls, one stops before it, one walks past it, one
+    brakes behind it."""
+    distance = torch.tensor(
+        [[2.0, 2.0, 2.0, 2.0, 2.0], [0.2, 0.2, 0.4, 0.2, 0.2], [0.1, 0.1, 0.4, 0.9, 0.5]]
+    )
+    fell = torch.zeros(3, 5, dtype=torch.bool)
+    fell[1, 1] = True
+    trial = Trial(metrics={}, error=distance, fell=fell, dt=0.02, qpos=torch.zeros(4, 19))
+    figures = Landing.figures(Landing(GapConfig(), None), trial)
+    assert figures == {"missed": pytest.approx(0.6)}
+
+
+def test_a_blind_policy_serves_it() -> None:
+    """Its sensors replace the task's own."""
+    blind = {"command_range": [[0.0, 1.0], [-0.1, 0.1], [-0.5, 0.5]], "sees_ground": False}
+    assert not Gap.resolve(GapConfig(), None, blind).walk.sees_ground
+    assert Gap.resolve(GapConfig(), None, {**blind, "sees_ground": True}).walk.sees_ground
+    refusal("terrain=stairs: expected gaps", changed, GapConfig(), terrain="stairs")
