@@ -137,6 +137,8 @@ known_to_compose: set[tuple[str, ...]] = set()  # some stand on several pages
 @pytest.mark.parametrize("document", with_code(""), ids=named)
 def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # as a page sets it before a command
+    monkeypatch.setenv("NPMP_TASKS", str(ROOT / "experiments" / "examples"))
     for name in MADE:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("name: made\n")
