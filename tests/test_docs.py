@@ -134,11 +134,18 @@ def composed(words: list[str]) -> None:
 known_to_compose: set[tuple[str, ...]] = set()  # some stand on several pages
 
 
+@pytest.fixture
+def example_tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tasks of the examples, as a page sets them before a command."""
+    monkeypatch.setenv("NPMP_TASKS", str(ROOT / "experiments" / "examples"))
+    yield
+    sys.modules.pop("npmp_plugin_task_gap", None)
+
+
 @pytest.mark.parametrize("document", with_code(""), ids=named)
+@pytest.mark.usefixtures("example_tasks")
 def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # as a page sets it before a command
-    monkeypatch.setenv("NPMP_TASKS", str(ROOT / "experiments" / "examples"))
     for name in MADE:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("name: made\n")

@@ -185,8 +185,11 @@ class Place:
         variables = line[: len(line) - len(command)]
         for variable in variables:
             self.provide(variable)
-        with patch.dict(os.environ, dict(word.split("=", 1) for word in variables)):
+        environment = dict(word.split("=", 1) for word in variables)
+        with patch.dict(os.environ, environment):
             self.command(command)
+        if "NPMP_TASKS" in environment:
+            sys.modules.pop("npmp_plugin_task_gap", None)
 
     def command(self, words: list[str]) -> None:
         match words:
