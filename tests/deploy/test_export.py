@@ -270,10 +270,13 @@ def test_every_shipped_policy_is_judged_by_its_weights(name: str, tmp_path: Path
     """Whatever the processor: a child process checks what this one exported."""
     policy, skill = loaded(name)
     env = env_of(policy, skill)
-    bundle = export(tmp_path, policy, skill, env, sha256="2", steps=200, about={"seed": 0})
+    # long enough for commands of each component
+    steps = 300
+    bundle = export(tmp_path, policy, skill, env, sha256="2", steps=steps, about={"seed": 0})
     assert check_golden(bundle).times_rounding <= TOLERANCE
     assert np.all(policy.contract.command_range == bundle.contract.command_range.T)
-    assert difference(bundle, other_order(bundle.graph), 600) <= TOLERANCE
+    every = steps + EXCITED * EXCITED_STEPS
+    assert difference(bundle, other_order(bundle.graph), every) <= TOLERANCE
     for matrix in matrices(bundle.graph):
         graph = weight_off(bundle.graph, matrix, bundle.contract.memory["z"])
         assert difference(bundle, graph, 400) > TOLERANCE, matrix
