@@ -111,6 +111,8 @@ class Options:
     keys: Sequence[str]
     # further keys of `npmp reuse`
     reuse: Sequence[str]
+    # without reuse
+    modules_only: bool
 
 
 class Gait(NamedTuple):
@@ -171,6 +173,8 @@ def run_cell(
     wandering = (module, data, own_seed, "split=validation", "report=false", *size.wander)
     run_once(skill.wander, folder / "wander", ROLLOUTS, *wandering)
     report()
+    if options.modules_only:
+        return
 
     walking = (module, data, own_seed, *LEARNING, "task=walk", RANGE, *size.reuse)
     for row, regularized in REUSES[prior].items():
@@ -376,6 +380,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen.add_argument(
         "--reuse", nargs="+", default=[], metavar="KEY=VALUE", help="further keys of npmp reuse"
     )
+    chosen.add_argument("--modules-only", action="store_true", help="without reuse")
     args = chosen.parse_intermixed_args(arguments)
     with guarded() as outcome:
         command = imitate.main
