@@ -25,9 +25,9 @@ from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
 from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
+from retarget.generated_ground import GROUNDS, require_lengths
 from retarget.motion_summary import LEGEND, LEGEND_OF_MARKS, is_marked, summary_table
 from retarget.sources import GENERATED, RATE_KEY, Recordings, assumptions, excerpts, failure_line
-from retarget.stairs import require_risers
 
 AUTO = "auto"
 # style of the tables
@@ -79,21 +79,29 @@ class Retarget(Reading, Options, CleanOptions):
     clean: bool = True
     # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: flat ground only
     stairs: list[float] | None = None
-    # how often each walk or trot is laid, each time over different stairs
-    stairs_rounds: int = 1
+    # [narrowest, widest] gap [m]: walks and trots are also laid over gaps
+    gaps: list[float] | None = None
+    # how often each walk or trot is laid over stairs and over gaps, each time over different ones
+    ground_rounds: int = 1
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "start")
-        ranges.at_least_one(self, "stairs_rounds")
-        if self.stairs is not None:
-            require_risers(self.stairs)
+        ranges.at_least_one(self, "ground_rounds")
+        for kind, lengths in self.grounds.items():
+            require_lengths(kind, lengths)
             if not self.clean:
-                raise InputError("stairs= needs clean=true, which drops steps out of reach")
+                raise InputError(f"{kind}= needs clean=true, which drops steps out of reach")
         if not self.source:
             raise InputError("source=[]: expected a file, a folder or a glob")
         Reading.__post_init__(self)
         Options.__post_init__(self)
         CleanOptions.__post_init__(self)
+
+    @property
+    def grounds(self) -> dict[str, list[float]]:
+        """The generated kinds of ground, with their least and largest length [m]."""
+        given = {kind: getattr(self, kind) for kind in GROUNDS}
+        return {kind: lengths for kind, lengths in given.items() if lengths is not None}
 
 
 def run(config: Retarget, run: Run) -> None:
@@ -119,7 +127,7 @@ def run(config: Retarget, run: Run) -> None:
     assumed = assumptions(gathered.origins.values(), without_rate=warned)
     cleaning = part_of(config, CleanOptions) if config.clean else None
     cleaned = dataset.clean_recordings(
-        whole, robot, gathered, cleaning, config.stairs, config.stairs_rounds
+        whole, robot, gathered, cleaning, config.grounds, config.ground_rounds
     )
     if not cleaned.motions.motions:
         show_warnings(warnings)
@@ -167,9 +175,8 @@ def run(config: Retarget, run: Run) -> None:
 def provenance_settings(config: Retarget, warnings: Mapping[str, str]) -> dict[str, Any]:
     """The settings and warnings that a dataset records."""
     settings = {"source": config.source, **part_of(config, Options)}
-    if config.stairs is not None:
-        settings["stairs"] = config.stairs
-        settings["stairs_rounds"] = config.stairs_rounds
+    if config.grounds:
+        settings |= {**config.grounds, "ground_rounds": config.ground_rounds}
     if warnings:
         settings["warnings"] = json.dumps(warnings)
     return settings

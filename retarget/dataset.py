@@ -17,6 +17,7 @@ from mocap_data.store import MotionSet
 from npmp import __version__
 from npmp.robots import Robot
 from retarget.cleaning import OPTION_OF, Cleaned, clean
+from retarget.generated_ground import over_generated, require_lengths
 from retarget.options import Options, from_mapping
 from retarget.pipeline import OPTION, Progress, motion_set_of, retarget_subjects
 from retarget.quality import QualityMeter
@@ -24,7 +25,6 @@ from retarget.recording_checks import motion_warnings, recording_warnings, retar
 from retarget.resampling import resample
 from retarget.sources import Failure, Recordings, failure_line
 from retarget.split import recording_of
-from retarget.stairs import over_stairs, require_risers
 from retarget.subjects import Refused, subjects_of
 
 
@@ -119,19 +119,20 @@ def clean_recordings(
     robot: Robot,
     recordings: Recordings,
     options: Mapping[str, Any] | None,
-    risers_m: Sequence[float] | None = None,
+    grounds: Mapping[str, Sequence[float]] | None = None,
     rounds: int = 1,
 ) -> Cleaned:
     """The training set.
 
     Args:
       options: of `clean`; None: the motions unchanged.
-      risers_m: the lowest and the highest [m]: the walks and trots that cleaning keeps are also
-        laid over stairs, and all is cleaned again. None, or without options: flat ground only.
-      rounds: how often each motion is laid, over different stairs.
+      grounds: kinds of ground and their least and largest length [m]: the walks and trots that
+        cleaning keeps are also laid over each, and all is cleaned again. None, or without options:
+        flat ground only.
+      rounds: how often each motion is laid over each kind, over different ground.
 
     Raises:
-      InputError: as `clean`, `require_risers` and `over_stairs`.
+      InputError: as `clean`, `require_lengths` and `over_generated`.
     """
     if options is None:
         seconds = sum(motion.duration_s for motion in motions.motions)
@@ -139,17 +140,23 @@ def clean_recordings(
     origins = {
         name: f"{file}: {recordings.entries[name]}" for name, file in recordings.files.items()
     }
-    if risers_m is None:
+    if not grounds:
         return clean(motions, robot, origins=origins, **options)
     only_cut = {"mirrors": "none", "validation": 0.0, "validation_recordings": (), "flatten": False}
     flat = clean(motions, robot, origins=origins, **{**options, **only_cut})
-    on_stairs = over_stairs(flat.motions, robot, require_risers(risers_m), options["seed"], rounds)
-    both = replace(flat.motions, motions=(*flat.motions.motions, *on_stairs))
+    laid = [
+        motion
+        for kind, given in grounds.items()
+        for motion in over_generated(
+            flat.motions, robot, kind, require_lengths(kind, given), options["seed"], rounds
+        )
+    ]
+    both = replace(flat.motions, motions=(*flat.motions.motions, *laid))
     cleaned = clean(both, robot, origins=origins, **options)
     return replace(
         cleaned,
         dropped=(*flat.dropped, *cleaned.dropped),
-        seconds_in=flat.seconds_in + sum(motion.duration_s for motion in on_stairs),
+        seconds_in=flat.seconds_in + sum(motion.duration_s for motion in laid),
         collisions=flat.collisions,
     )
 

@@ -37,13 +37,13 @@ def clip_names(data: Path, clips: Sequence[str] | None, split: Any) -> list[str]
 
 
 def check_flat(kind: str, data: Path, names: Sequence[str]) -> None:
-    """Raise InputError for a clip over stairs, whose ground no format holds."""
+    """Raise InputError for a clip over stairs or gaps, whose ground no format holds."""
     with hdf5.open_hdf5(data) as file:
         for name in names:
             if hdf5.member(hdf5.member(file, name), "ground") is not None:
                 raise InputError(
-                    f"motion {name!r} is over stairs, which format={kind} cannot express; leave it "
-                    "out by clips="
+                    f"motion {name!r} is over uneven ground, which format={kind} cannot express; "
+                    "leave it out by clips="
                 )
 
 
@@ -106,7 +106,7 @@ def export(
     None: each clip's.
 
     Raises:
-      InputError: another rate without the robot's model, or a clip over stairs.
+      InputError: another rate without the robot's model, or a clip over stairs or gaps.
     """
     check_flat(kind, data, names)
     written: list[dict[str, Any]] = []

@@ -1,7 +1,8 @@
-"""Recorded walks and trots over generated stairs."""
+"""Recorded walks and trots over generated ground: stairs, gaps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -19,27 +20,38 @@ from retarget.over_ground import over_ground
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 
-# different stairs of each round; motions share them
+# different grounds of each round; motions share them
 _GROUNDS = 16
-# [m] each has two flights up and down in this length
+# [m] length of each, after which it repeats: two flights up and down, or some gaps
 PERIOD_M = 8.0
 # [m] treads
 _TREADS_M = (0.25, 0.4)
 _MOST_STEPS = 4
+# [m] depth of gaps, deeper than a leg reaches, and the unevenness of their bottom, on which no foot
+# is placed
+_DEPTH_M = 0.5
+_UNEVEN_M = 0.03
+# [m] ground between gaps, and at least half of the shortest at the period's ends
+_BETWEEN_M = (0.8, 1.8)
 # [m/s] mean speeds of walks and trots
 _SPEEDS_MPS = (0.25, 1.6)
-# random places on its stairs from which a motion's start is chosen
+# random places on its ground from which a motion's start is chosen
 _PLACES = 4
-SUFFIX = "_stairs"
+# of lengths [m], and a random generator
+MakeGround = Callable[[tuple[float, float], np.random.Generator], GroundProfile]
 
 
-def require_risers(risers_m: object) -> tuple[float, float]:
-    """The lowest and the highest riser [m]. Raises InputError for other values."""
-    if isinstance(risers_m, list | tuple) and len(risers_m) == 2:
-        low, high = (float(value) for value in risers_m)
-        if 0.0 < low <= high <= 0.5:
+def require_lengths(kind: str, lengths_m: object) -> tuple[float, float]:
+    """The least and the largest riser of stairs, or width of gaps, [m]. kind: of `GROUNDS`. Raises
+    InputError for other values."""
+    least, most = LIMITS_M[kind]
+    if isinstance(lengths_m, list | tuple) and len(lengths_m) == 2:
+        low, high = (float(value) for value in lengths_m)
+        if least <= low <= high <= most:
             return low, high
-    raise InputError(f"stairs={risers_m}: expected [lowest, highest] riser, above 0 to 0.5 m")
+    raise InputError(
+        f"{kind}={lengths_m}: expected [least, largest] within {least:g} to {most:g} m"
+    )
 
 
 def stairs(risers_m: tuple[float, float], rng: np.random.Generator) -> GroundProfile:
@@ -58,25 +70,50 @@ def stairs(risers_m: tuple[float, float], rng: np.random.Generator) -> GroundPro
     return GroundProfile(np.concatenate(flights))
 
 
-def over_stairs(
-    motions: MotionSet, robot: Robot, risers_m: tuple[float, float], seed: int, rounds: int = 1
-) -> list[ReferenceMotion]:
-    """The walks and trots among the motions over stairs, called NAME_stairs, or NAME_stairs_2 and
-    so on where there is one, not cleaned.
+def gaps(widths_m: tuple[float, float], rng: np.random.Generator) -> GroundProfile:
+    """A period of level ground with gaps; their sides are `CELL_M` wide in plan, within them."""
+    low, high = (round(width / CELL_M) for width in widths_m)
+    shortest, longest = (round(length / CELL_M) for length in _BETWEEN_M)
+    heights = np.zeros(round(PERIOD_M / CELL_M))
+    edge = int(rng.integers(shortest // 2, longest))
+    while True:
+        width = int(rng.integers(low, high + 1))
+        if edge + width > len(heights) - shortest // 2:
+            return GroundProfile(heights)
+        bottom = np.arange(width - 1) % 2 * _UNEVEN_M - _DEPTH_M
+        heights[edge + 1 : edge + width] = bottom
+        edge += width + int(rng.integers(shortest, longest + 1))
 
-    Each is turned so that it moves along x, and begins where it climbs most, of some random places
-    on its stairs.
+
+GROUNDS: dict[str, MakeGround] = {"stairs": stairs, "gaps": gaps}
+LIMITS_M = {"stairs": (0.01, 0.5), "gaps": (2.0 * CELL_M, 0.6)}
+
+
+def over_generated(
+    motions: MotionSet,
+    robot: Robot,
+    kind: str,
+    lengths_m: tuple[float, float],
+    seed: int,
+    rounds: int = 1,
+) -> list[ReferenceMotion]:
+    """The walks and trots among the motions over a kind of ground, called NAME_KIND, or NAME_KIND_2
+    and so on where there is one, not cleaned.
+
+    Each is turned so that it moves along x, and begins where the ground under it varies most, of
+    some random places.
 
     Args:
-      risers_m: the lowest and the highest [m].
-      rounds: how often each motion is laid, over different stairs.
+      kind: of `GROUNDS`. lengths_m: as of `require_lengths`.
+      rounds: how often each motion is laid, over different ground.
 
     Raises:
       InputError: as `over_ground`.
     """
     prepared = PreparedRobot.of(robot)
     meter = QualityMeter(robot)
-    grounds = [stairs(risers_m, np.random.default_rng((seed, i))) for i in range(rounds * _GROUNDS)]
+    make = GROUNDS[kind]
+    grounds = [make(lengths_m, np.random.default_rng((seed, i))) for i in range(rounds * _GROUNDS)]
     rng = np.random.default_rng(seed)
     low, high = _SPEEDS_MPS
     walks = [motion for motion in motions.motions if low <= mean_speed(motion) <= high]
@@ -87,9 +124,9 @@ def over_stairs(
         ground = grounds[index * _GROUNDS + i % _GROUNDS]
         qpos = _along_x(motion.qpos)
         places = rng.uniform(0.0, PERIOD_M, _PLACES)
-        climbs = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)
-        qpos[:, 0] += places[climbs.argmax()]
-        name = unused_name(motion.name + SUFFIX, names)
+        varies = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)
+        qpos[:, 0] += places[varies.argmax()]
+        name = unused_name(f"{motion.name}_{kind}", names)
         begun = replace(motion, name=name, qpos=qpos, contacts=contacts)
         results.append(meter.measured(over_ground(begun, ground, prepared)))
     return results

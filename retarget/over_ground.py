@@ -31,7 +31,7 @@ from retarget.targets import low_pass
 # [m] level ground around the sole of a standing foot
 _EDGE_M = 0.02
 # [m] longest displacement of a footfall along x, and the step of its search
-_MOST_M = 0.1
+_MOST_M = 0.25
 _STEP_M = 0.0025
 # [m] ground within it is level
 _LEVEL_M = 0.001
@@ -60,7 +60,7 @@ def over_ground(
       InputError: a robot with soles, a motion without contacts, or one over other ground already.
     """
     if prepared.points_per_foot > 1:
-        raise InputError(f"robot {prepared.robot.name!r} has soles; stairs need round feet")
+        raise InputError(f"robot {prepared.robot.name!r} has soles; uneven ground needs round feet")
     if motion.contacts is None or motion.ground is not None:
         raise InputError(f"motion {motion.name!r}: expected one on flat ground with its contacts")
     radius = prepared.robot.foot_radius

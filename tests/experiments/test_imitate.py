@@ -218,20 +218,21 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
 
 
 @pytest.mark.slow
-def test_recordings_over_stairs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "lengths"), [("stairs", [0.04, 0.06]), ("gaps", [0.1, 0.2])])
+def test_recordings_over_stairs_and_gaps(tmp_path: Path, kind: str, lengths: list[float]) -> None:
     """Laid, imitated and evaluated on their ground, which the rollouts keep."""
-    lay = ["source=synthetic", "stop=240", "stairs=[0.04,0.06]", "report=null", "out=stairs.h5"]
+    lay = ["source=synthetic", "stop=240", f"{kind}={lengths}", "report=null", "out=laid.h5"]
     assert retarget.main(lay) == 0
-    motions = read_motions("stairs.h5")
+    motions = read_motions("laid.h5")
     grounds = {motion.name: motion.ground for motion in motions.motions if motion.ground}
     assert grounds and len(grounds) < len(motions.motions)
-    assert all("_stairs" in name for name in grounds)
-    assert json.loads(motions.provenance["stairs"]) == [0.04, 0.06]
-    assert npmp_imitate(Path("stairs.h5"), tmp_path / "run", "randomization=paper") == 0
+    assert all(f"_{kind}" in name for name in grounds)
+    assert json.loads(motions.provenance[kind]) == lengths
+    assert npmp_imitate(Path("laid.h5"), tmp_path / "run", "randomization=paper") == 0
     assert all(float(row["imagined_task"]) < 1e3 for row in rows(tmp_path / "run"))
 
     out = tmp_path / "evaluation"
-    tried = ["module=run/module", "data=stairs.h5", f"out={out}", "debug=tiny", "threads=1"]
+    tried = ["module=run/module", "data=laid.h5", f"out={out}", "debug=tiny", "threads=1"]
     assert evaluate.main(tried) == 0
     for clip in read_rollouts(out / "rollouts.h5").clips:
         ground = grounds.get(clip.name)

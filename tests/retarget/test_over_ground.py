@@ -16,12 +16,12 @@ from mocap_data.motion import ReferenceMotion, mean_speed
 from npmp import robots
 from npmp.robots import Robot
 from retarget.cleaning import FOOTHOLD, LYING, clean
+from retarget.generated_ground import gaps, over_generated, require_lengths, stairs
 from retarget.mirror import mirror
 from retarget.over_ground import _concave_bound, foot_places, over_ground
 from retarget.pipeline import motion_set_of, retarget
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import FOOT_ERROR, QualityMeter, slide_speeds
-from retarget.stairs import over_stairs, require_risers, stairs
 
 FLAT = GroundProfile(np.zeros(160))
 
@@ -167,10 +167,41 @@ def test_generated_stairs() -> None:
         assert treads.min() * CELL_M >= 0.25
 
 
+def test_generated_gaps() -> None:
+    """Widths within the limits between their upper edges, 0.8 m and more of level ground between
+    them, also from a period to the next."""
+    for seed in range(20):
+        heights = gaps((0.2, 0.4), np.random.default_rng(seed)).heights
+        assert len(heights) * CELL_M == 8.0
+        inside = heights < 0.0
+        assert (heights[~inside] == 0.0).all() and heights[inside].max() <= -0.4
+        # both sides lie within a gap
+        changes = np.flatnonzero(np.diff(inside.astype(int)))
+        first, last = changes[::2], changes[1::2]
+        widths = (last + 1 - first) * CELL_M
+        assert len(widths) >= 3
+        assert widths.min() >= 0.2 - 1e-9 and widths.max() <= 0.4 + 1e-9
+        between = (np.append(first[1:], first[0] + len(heights)) - last - 1) * CELL_M
+        assert between.min() >= 0.8 - 1e-9
+
+
+def test_walks_over_gaps(go2: Robot, walk: ReferenceMotion, prepared: PreparedRobot) -> None:
+    """No foot stands in a gap, and feet pass over the gaps at the height of the ground and above,
+    up to the sides, which are 5 cm wide in plan."""
+    [result] = over_generated(motion_set_of(go2, [walk], {}), go2, "gaps", (0.2, 0.3), 0)
+    assert result.name == f"{walk.name}_gaps" and result.ground is not None
+    assert result.contacts is not None
+    feet = prepared.soles_at(result.qpos)[:, :, 0]
+    np.testing.assert_allclose(feet[result.contacts][:, 2], go2.foot_radius, atol=3e-3)
+    under = result.ground.height_at(feet[..., 0])
+    assert (under < -0.1).any() and not (under[result.contacts] < -1e-9).any()
+    assert mean_speed(result) == pytest.approx(mean_speed(walk), rel=0.1)
+
+
 def test_walks_over_stairs(go2: Robot, walk: ReferenceMotion) -> None:
     still = replace(walk, name="still", qpos=np.tile(walk.qpos[:1], (len(walk.qpos), 1)))
     motions = motion_set_of(go2, [walk, still], {})
-    [result] = over_stairs(motions, go2, (0.05, 0.08), 0)
+    [result] = over_generated(motions, go2, "stairs", (0.05, 0.08), 0)
     assert result.name == f"{walk.name}_stairs"
     assert result.recording == walk.recording
     assert mean_speed(result) == pytest.approx(mean_speed(walk), rel=0.05)
@@ -180,14 +211,14 @@ def test_walks_over_stairs(go2: Robot, walk: ReferenceMotion) -> None:
 
 def test_names_in_use_are_not_given_again(go2: Robot, walk: ReferenceMotion) -> None:
     walks = [replace(walk, name="a"), replace(walk, name="a_stairs")]
-    laid = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0)
+    laid = over_generated(motion_set_of(go2, walks, {}), go2, "stairs", (0.05, 0.08), 0)
     assert [motion.name for motion in laid] == ["a_stairs_2", "a_stairs_stairs"]
 
 
 def test_each_round_is_over_other_stairs(go2: Robot, walk: ReferenceMotion) -> None:
     walks = [replace(walk, name="a"), replace(walk, name="b")]
-    once = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0)
-    twice = over_stairs(motion_set_of(go2, walks, {}), go2, (0.05, 0.08), 0, rounds=2)
+    once = over_generated(motion_set_of(go2, walks, {}), go2, "stairs", (0.05, 0.08), 0)
+    twice = over_generated(motion_set_of(go2, walks, {}), go2, "stairs", (0.05, 0.08), 0, rounds=2)
     names = ["a_stairs", "b_stairs", "a_stairs_2", "b_stairs_2"]
     assert [motion.name for motion in twice] == names
     grounds = [motion.ground.heights for motion in twice if motion.ground is not None]
@@ -222,9 +253,10 @@ def test_a_front_back_mirror_reverses_the_ground(robot: Robot) -> None:
 
 
 @pytest.mark.parametrize("value", [[0.1], [0.0, 0.1], [0.2, 0.1], [0.1, 0.9], 0.1])
-def test_impossible_risers(value: object) -> None:
-    with pytest.raises(InputError, match="stairs="):
-        require_risers(value)
+@pytest.mark.parametrize("kind", ["stairs", "gaps"])
+def test_impossible_lengths(kind: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{kind}="):
+        require_lengths(kind, value)
 
 
 def test_robots_with_soles_are_refused(walk: ReferenceMotion) -> None:
