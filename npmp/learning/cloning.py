@@ -190,7 +190,7 @@ def fit_policy(
     goal, valid = labelled(demonstration, task, window)
     optimizer = Muon(policy)
     losses: list[Tensor] = []
-    steps, robots = valid.shape
+    count, robots = valid.shape
     device = goal.device
     extra = len(task.extra_inputs)
 
@@ -199,22 +199,26 @@ def fit_policy(
 
     for update in counted(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
-        begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
+        begin = torch.randint(count - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
         drift = normal(BATCH, 3 * (extra > 0))
         noise = normal(SEQUENCE, BATCH, 2, extra)
-        # a step at a time, which bounds the memory of a camera's images
-        task_inputs = torch.stack(
+        # a step at a time bounds the memory of a camera's images
+        together = SEQUENCE if task.camera is None else 1
+        task_inputs = torch.cat(
             [
                 task.imagine(
-                    RobotState.unpack(demonstration.before[step, robot]),
-                    goal[step, robot],
-                    partial(demonstration.ground.above, patch=demonstration.patch[step, robot]),
-                    drift,
-                    noise_of_step,
-                )
-                for step, noise_of_step in zip(t, noise)
+                    RobotState.unpack(demonstration.before[steps, robot].flatten(0, 1)),
+                    goal[steps, robot].flatten(0, 1),
+                    partial(
+                        demonstration.ground.above,
+                        patch=demonstration.patch[steps, robot].flatten(0, 1),
+                    ),
+                    drift.repeat(together, 1),
+                    noise_of_steps.flatten(0, 1),
+                ).unflatten(0, (together, BATCH))
+                for steps, noise_of_steps in zip(t.split(together), noise.split(together))
             ]
         )
         inputs = Observation(
