@@ -179,13 +179,14 @@ class Place:
         ]
 
     def run(self, words: Sequence[str]) -> None:
-        """A line, with the variables that are set before its command; npmp makes the cluster."""
+        """A line, with the variables that are set before its command."""
         line = [*map(os.path.expandvars, words)]
         command = list(dropwhile(lambda word: re.match("[A-Z_]+=", word), line))
         variables = line[: len(line) - len(command)]
         for variable in variables:
             self.provide(variable)
         environment = dict(word.split("=", 1) for word in variables)
+        # there is no cluster at a page's address; npmp starts one on this machine
         environment.pop("RAY_ADDRESS", None)
         with patch.dict(os.environ, environment):
             self.command(command)
