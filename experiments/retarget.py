@@ -25,7 +25,7 @@ from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
 from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
-from retarget.generated_ground import GROUNDS, require_lengths
+from retarget.generated_ground import KINDS, require_lengths
 from retarget.motion_summary import LEGEND, LEGEND_OF_MARKS, is_marked, summary_table
 from retarget.sources import GENERATED, RATE_KEY, Recordings, assumptions, excerpts, failure_line
 
@@ -77,9 +77,10 @@ class Retarget(Reading, Options, CleanOptions):
     up: str | None = None
     # false: write whole recordings without cleaning
     clean: bool = True
-    # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: flat ground only
+    # [lowest, highest] riser [m]: walks and trots are also laid over stairs; null: they are not
     stairs: list[float] | None = None
-    # [narrowest, widest] gap [m]: walks and trots are also laid over gaps
+    # [narrowest, widest] gap [m], in steps of 0.05: walks and trots are also laid over gaps; null:
+    # they are not
     gaps: list[float] | None = None
     # how often each walk or trot is laid over stairs and over gaps, each time over different ones
     ground_rounds: int = 1
@@ -99,9 +100,10 @@ class Retarget(Reading, Options, CleanOptions):
 
     @property
     def grounds(self) -> dict[str, list[float]]:
-        """The generated kinds of ground, with their least and largest length [m]."""
-        given = {kind: getattr(self, kind) for kind in GROUNDS}
-        return {kind: lengths for kind, lengths in given.items() if lengths is not None}
+        """The kinds of generated ground, which are keys of their names, with their least and
+        largest length [m]."""
+        lengths_m = {kind: getattr(self, kind) for kind in KINDS}
+        return {kind: lengths for kind, lengths in lengths_m.items() if lengths is not None}
 
 
 def run(config: Retarget, run: Run) -> None:

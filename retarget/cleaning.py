@@ -90,8 +90,8 @@ class CleanOptions:
     velocity_limits: bool = True
     # drop frames with all feet higher than this above the floor [m], except in jumps: platforms
     feet_far_m: float | None = 0.06
-    # drop frames with a larger RMS marker error over half a second, or, on stairs, with a foot
-    # further from its place [m]
+    # drop frames with a larger RMS marker error over half a second, or, over stairs or gaps, with a
+    # foot further from its place [m]
     max_error_m: float | None = 0.035
     # drop frames with deeper self-collision [m]
     self_collision_m: float | None = 0.001

@@ -142,14 +142,13 @@ def clean_recordings(
     }
     if not grounds:
         return clean(motions, robot, origins=origins, **options)
+    lengths_m = {kind: require_lengths(kind, lengths) for kind, lengths in grounds.items()}
     only_cut = {"mirrors": "none", "validation": 0.0, "validation_recordings": (), "flatten": False}
     flat = clean(motions, robot, origins=origins, **{**options, **only_cut})
     laid = [
         motion
-        for kind, given in grounds.items()
-        for motion in over_generated(
-            flat.motions, robot, kind, require_lengths(kind, given), options["seed"], rounds
-        )
+        for kind, lengths in lengths_m.items()
+        for motion in over_generated(flat.motions, robot, kind, lengths, options["seed"], rounds)
     ]
     both = replace(flat.motions, motions=(*flat.motions.motions, *laid))
     cleaned = clean(both, robot, origins=origins, **options)

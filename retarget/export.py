@@ -42,7 +42,7 @@ def check_flat(kind: str, data: Path, names: Sequence[str]) -> None:
         for name in names:
             if hdf5.member(hdf5.member(file, name), "ground") is not None:
                 raise InputError(
-                    f"motion {name!r} is over uneven ground, which format={kind} cannot express; "
+                    f"motion {name!r} is over stairs or gaps, which format={kind} cannot express; "
                     "leave it out by clips="
                 )
 

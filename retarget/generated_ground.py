@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,37 +21,58 @@ from retarget.over_ground import over_ground
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 
-# different grounds of each round; motions share them
-_GROUNDS = 16
+# different grounds in each round; motions share them
+_PER_ROUND = 16
 # [m] length of each, after which it repeats: two flights up and down, or some gaps
 PERIOD_M = 8.0
 # [m] treads
 _TREADS_M = (0.25, 0.4)
 _MOST_STEPS = 4
-# [m] depth of gaps, deeper than a leg reaches, and the unevenness of their bottom, on which no foot
-# is placed
+# [m] depth of gaps, deeper than a leg reaches
 _DEPTH_M = 0.5
+# [m] unevenness of their bottom, as feet are placed on level ground only
 _UNEVEN_M = 0.03
-# [m] ground between gaps, and at least half of the shortest at the period's ends
+# [m] ground between gaps; longer from the last of a period to the first of the next
 _BETWEEN_M = (0.8, 1.8)
 # [m/s] mean speeds of walks and trots
 _SPEEDS_MPS = (0.25, 1.6)
 # random places on its ground from which a motion's start is chosen
 _PLACES = 4
-# of lengths [m], and a random generator
-MakeGround = Callable[[tuple[float, float], np.random.Generator], GroundProfile]
+
+
+class Kind(NamedTuple):
+    """A kind of ground: its generator, of the least and the largest length [m], and the limits and
+    the grid of these lengths [m]."""
+
+    make: Callable[[tuple[float, float], np.random.Generator], GroundProfile]
+    least_m: float
+    most_m: float
+    # 0: any length
+    grid_m: float = 0.0
 
 
 def require_lengths(kind: str, lengths_m: object) -> tuple[float, float]:
-    """The least and the largest riser of stairs, or width of gaps, [m]. kind: of `GROUNDS`. Raises
-    InputError for other values."""
-    least, most = LIMITS_M[kind]
+    """The least and the largest riser of stairs, or width of gaps, [m].
+
+    Args:
+      kind: of `KINDS`.
+
+    Raises:
+      InputError: for other values than two within the kind's limits, on its grid.
+    """
+    allowed = KINDS[kind]
     if isinstance(lengths_m, list | tuple) and len(lengths_m) == 2:
         low, high = (float(value) for value in lengths_m)
-        if least <= low <= high <= most:
+        on_grid = not allowed.grid_m or all(
+            abs(value - allowed.grid_m * round(value / allowed.grid_m)) < 1e-6
+            for value in (low, high)
+        )
+        if allowed.least_m <= low <= high <= allowed.most_m and on_grid:
             return low, high
+    grid = f", in steps of {allowed.grid_m:g} m" if allowed.grid_m else ""
     raise InputError(
-        f"{kind}={lengths_m}: expected [least, largest] within {least:g} to {most:g} m"
+        f"{kind}={lengths_m}: expected [lowest, highest] within {allowed.least_m:g} to "
+        f"{allowed.most_m:g} m{grid}"
     )
 
 
@@ -85,8 +107,8 @@ def gaps(widths_m: tuple[float, float], rng: np.random.Generator) -> GroundProfi
         edge += width + int(rng.integers(shortest, longest + 1))
 
 
-GROUNDS: dict[str, MakeGround] = {"stairs": stairs, "gaps": gaps}
-LIMITS_M = {"stairs": (0.01, 0.5), "gaps": (2.0 * CELL_M, 0.6)}
+# by the name of their option; wider gaps have footfalls farther from level ground than these move
+KINDS = {"stairs": Kind(stairs, 0.01, 0.5), "gaps": Kind(gaps, 2.0 * CELL_M, 0.4, CELL_M)}
 
 
 def over_generated(
@@ -104,7 +126,8 @@ def over_generated(
     some random places.
 
     Args:
-      kind: of `GROUNDS`. lengths_m: as of `require_lengths`.
+      kind: of `KINDS`.
+      lengths_m: the least and the largest, of `require_lengths`.
       rounds: how often each motion is laid, over different ground.
 
     Raises:
@@ -112,16 +135,18 @@ def over_generated(
     """
     prepared = PreparedRobot.of(robot)
     meter = QualityMeter(robot)
-    make = GROUNDS[kind]
-    grounds = [make(lengths_m, np.random.default_rng((seed, i))) for i in range(rounds * _GROUNDS)]
+    make = KINDS[kind].make
+    grounds = [
+        make(lengths_m, np.random.default_rng((seed, i))) for i in range(rounds * _PER_ROUND)
+    ]
     rng = np.random.default_rng(seed)
     low, high = _SPEEDS_MPS
     walks = [motion for motion in motions.motions if low <= mean_speed(motion) <= high]
     names = set(motions.names)
     results = []
-    for index, (i, motion) in product(range(rounds), enumerate(walks)):
+    for round_index, (i, motion) in product(range(rounds), enumerate(walks)):
         contacts = meter.contacts(motion)
-        ground = grounds[index * _GROUNDS + i % _GROUNDS]
+        ground = grounds[round_index * _PER_ROUND + i % _PER_ROUND]
         qpos = _along_x(motion.qpos)
         places = rng.uniform(0.0, PERIOD_M, _PLACES)
         varies = np.ptp(ground.height_at(qpos[:, 0] + places[:, None]), axis=1)

@@ -30,7 +30,8 @@ from retarget.targets import low_pass
 
 # [m] level ground around the sole of a standing foot
 _EDGE_M = 0.02
-# [m] longest displacement of a footfall along x, and the step of its search
+# [m] longest displacement of a footfall along x, half of the widest gap and a foot's margin; and
+# the step of its search
 _MOST_M = 0.25
 _STEP_M = 0.0025
 # [m] ground within it is level
@@ -95,7 +96,9 @@ def foot_places(
     """
     places = feet.copy()
     heights = np.empty(standing.shape)
-    for foot, stands in enumerate(standing.T):
+    # feet that never stand follow the others, so they come last
+    for foot in np.argsort(~standing.any(axis=0), kind="stable"):
+        stands = standing[:, foot]
         stances = runs(stands)
         shift = np.zeros((len(feet), 2))
         for start, stop in stances:
@@ -105,6 +108,8 @@ def foot_places(
             shift[start:stop, 1] = ground.height_at(middle, radius)
         if stances:
             shift = fade(shift, stances)
+        elif standing.any():
+            shift[:, 1] = heights[:, standing.any(axis=0)].mean(axis=1)
         else:
             shift[:, 1] = ground.height_at(feet[:, foot, 0], radius)
         heights[:, foot] = shift[:, 1]

@@ -42,6 +42,7 @@ class ReferenceGround(RoughGround):
         order = {key: i for i, key in enumerate(profiles)}
         fields = [order[key] for key in keys]
         heights = [profile.heights for profile in profiles.values()]
+        # the kind is for figures; the heights are those of the motions
         config = TerrainConfig("stairs", fields=len(profiles))
         super().__init__(Terrain(config, heights))
         # (clips, 3) of the motions' frames in the world [m]; the highest point of a field is at 0

@@ -97,7 +97,7 @@ def test_stairs_are_refused(kind: str, robot: Robot, tmp_path: Path, refused: Sa
     out = tmp_path / "out"
     arguments = ["data", "export", str(tmp_path / "stairs.h5"), f"format={kind}", f"out={out}"]
     message = refused(*arguments)
-    assert f"motion 'sway' is over uneven ground, which format={kind} cannot express" in message
+    assert f"motion 'sway' is over stairs or gaps, which format={kind} cannot express" in message
     assert not out.exists()
     assert cli.main([*arguments, "clips=[stand]"]) == 0
 

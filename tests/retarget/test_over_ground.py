@@ -1,4 +1,5 @@
-"""Motions over stairs: footfalls on treads, swings above the ground, the same motion on a floor."""
+"""Motions over stairs and gaps: footfalls on level ground, swings above it, the same motion on a
+floor."""
 
 from __future__ import annotations
 
@@ -186,16 +187,33 @@ def test_generated_gaps() -> None:
 
 
 def test_walks_over_gaps(go2: Robot, walk: ReferenceMotion, prepared: PreparedRobot) -> None:
-    """No foot stands in a gap, and feet pass over the gaps at the height of the ground and above,
-    up to the sides, which are 5 cm wide in plan."""
-    [result] = over_generated(motion_set_of(go2, [walk], {}), go2, "gaps", (0.2, 0.3), 0)
+    """Over gaps of 40 cm, where footfalls move by more than 10 cm, feet stand on the ground beside
+    them, up to 1 cm where a place is out of reach, and pass over them at its height and above; the
+    root keeps its height."""
+    [result] = over_generated(motion_set_of(go2, [walk], {}), go2, "gaps", (0.4, 0.4), 0)
     assert result.name == f"{walk.name}_gaps" and result.ground is not None
     assert result.contacts is not None
     feet = prepared.soles_at(result.qpos)[:, :, 0]
-    np.testing.assert_allclose(feet[result.contacts][:, 2], go2.foot_radius, atol=3e-3)
+    np.testing.assert_allclose(feet[result.contacts][:, 2], go2.foot_radius, atol=0.015)
     under = result.ground.height_at(feet[..., 0])
     assert (under < -0.1).any() and not (under[result.contacts] < -1e-9).any()
+    assert feet[..., 2].min() > go2.foot_radius - 3e-3
+    np.testing.assert_allclose(result.qpos[:, 2], walk.qpos[:, 2], atol=0.01)
     assert mean_speed(result) == pytest.approx(mean_speed(walk), rel=0.1)
+
+
+def test_a_foot_that_never_stands_follows_the_others() -> None:
+    """It is carried 12 cm high over a gap, the other stands before it."""
+    heights = np.zeros(160)
+    heights[11:19] = -0.5
+    feet = np.zeros((20, 2, 3))
+    feet[:, 0, 0] = 0.3
+    feet[:, 1, 0] = np.linspace(0.4, 1.2, 20)
+    feet[:, :, 2] = [0.02, 0.14]
+    standing = np.tile([True, False], (20, 1))
+    places, under = foot_places(feet, standing, GroundProfile(heights), 0.02)
+    np.testing.assert_allclose(under, 0.0, atol=1e-9)
+    np.testing.assert_allclose(places, feet, atol=1e-9)
 
 
 def test_walks_over_stairs(go2: Robot, walk: ReferenceMotion) -> None:
@@ -257,6 +275,12 @@ def test_a_front_back_mirror_reverses_the_ground(robot: Robot) -> None:
 def test_impossible_lengths(kind: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{kind}="):
         require_lengths(kind, value)
+
+
+def test_gaps_are_whole_cells_wide() -> None:
+    assert require_lengths("gaps", [0.15, 0.3]) == (0.15, 0.3)
+    with pytest.raises(InputError, match=r"gaps=\[0.12, 0.3\].* in steps of 0.05 m"):
+        require_lengths("gaps", [0.12, 0.3])
 
 
 def test_robots_with_soles_are_refused(walk: ReferenceMotion) -> None:

@@ -250,7 +250,7 @@ def test_stairs_are_refused(motions: MotionSet, robot: Robot, tmp_path: Path) ->
     write_rollouts(tmp_path / "rollouts.h5", robot, motions["trot"])
     with h5py.File(tmp_path / "rollouts.h5", "r+") as file:
         file["trot/ground"] = np.zeros(3)
-    message = "motion 'trot' is over uneven ground, which format=lerobot cannot express; .* clips="
+    message = "motion 'trot' is over stairs or gaps, which format=lerobot cannot express; .* clips="
     for name in ("stairs.h5", "rollouts.h5"):
         refusal(message, export_lerobot, tmp_path / name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
