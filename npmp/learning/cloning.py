@@ -204,21 +204,21 @@ def fit_policy(
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
         drift = normal(BATCH, 3 * (extra > 0))
         noise = normal(SEQUENCE, BATCH, 2, extra)
-        # a step at a time bounds the memory of a camera's images
+        # all steps in one call, but for a camera, whose images would not fit
         together = SEQUENCE if task.camera is None else 1
         task_inputs = torch.cat(
             [
                 task.imagine(
-                    RobotState.unpack(demonstration.before[steps, robot].flatten(0, 1)),
-                    goal[steps, robot].flatten(0, 1),
+                    RobotState.unpack(demonstration.before[rows, robot].flatten(0, 1)),
+                    goal[rows, robot].flatten(0, 1),
                     partial(
                         demonstration.ground.above,
-                        patch=demonstration.patch[steps, robot].flatten(0, 1),
+                        patch=demonstration.patch[rows, robot].flatten(0, 1),
                     ),
                     drift.repeat(together, 1),
-                    noise_of_steps.flatten(0, 1),
+                    noise_of_rows.flatten(0, 1),
                 ).unflatten(0, (together, BATCH))
-                for steps, noise_of_steps in zip(t.split(together), noise.split(together))
+                for rows, noise_of_rows in zip(t.split(together), noise.split(together))
             ]
         )
         inputs = Observation(

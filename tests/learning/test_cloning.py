@@ -215,6 +215,32 @@ def test_a_fitted_policy_observes_the_ground_of_the_demonstration(
     assert min(differ) > 1e-3
 
 
+def test_a_map_is_imagined_for_all_steps_as_a_camera_is_step_by_step(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With noise of each step and the drift of each robot."""
+    errors = {"ground_noise_m": 0.02, "ground_drift_m": 0.05}
+    config = changed(walking, terrain="perlin", terrain_fields=6, sees_ground=True, **errors)
+    env = walk_env(robot, 3, config=config)
+    generator = torch.Generator().manual_seed(0)
+    shown = demonstrate(wandering(skill, generator), env, 34, generator, noise=0.0)
+    policy = HighLevelPolicy.for_task(skill, env.task)
+    fitted: list[Observation] = []
+
+    def latents(inputs: Observation, *others: Any) -> Any:
+        fitted.append(inputs)
+        return HighLevelPolicy.latents(policy, inputs, *others)
+
+    monkeypatch.setattr(policy, "latents", latents)
+    for camera in (None, {}):
+        monkeypatch.setattr(type(env.task), "camera", camera)
+        random_numbers = torch.Generator().manual_seed(1)
+        fit_policy(policy, shown, env.task, random_numbers, window=1, updates=1)
+    together, by_steps = fitted
+    assert together.task.shape == (32, 128, 3 + len(env.task.extra_inputs))
+    torch.testing.assert_close(together.task, by_steps.task, atol=1e-5, rtol=0.0)
+
+
 def test_latents_that_depend_on_the_ground_are_learned(
     robot: Robot, walking: WalkConfig, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
