@@ -111,7 +111,7 @@ class Options:
     keys: Sequence[str]
     # further keys of `npmp reuse`
     reuse: Sequence[str]
-    # without reuse
+    # modules are trained and evaluated, not reused
     modules_only: bool
 
 
@@ -380,7 +380,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen.add_argument(
         "--reuse", nargs="+", default=[], metavar="KEY=VALUE", help="further keys of npmp reuse"
     )
-    chosen.add_argument("--modules-only", action="store_true", help="without reuse")
+    chosen.add_argument("--modules-only", action="store_true", help="do not reuse modules")
     args = chosen.parse_intermixed_args(arguments)
     with guarded() as outcome:
         command = imitate.main
