@@ -21,13 +21,14 @@ from npmp.experiments.backend import (
     evaluation_record,
     module_of,
     motions_of,
-    policy_of,
     report_other_drives,
+    simulated_policy_of,
 )
 from npmp.experiments.command import NOW, Run, Verb, provenance_of, refuse_idle
 from npmp.experiments.store import group
 from npmp.experiments.terminal import say, show_table, warn
 from npmp.skills.composition import over
+from npmp.skills.high_level_policy import HighLevelPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.view import report
 from npmp.view.report import policy_page
@@ -47,8 +48,8 @@ class Evaluate(Simulating):
     npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
     out=runs/slalom"""
 
-    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); null: evaluate a
-    # module
+    # a policy to evaluate: its folder, or a shipped one's name (npmp skill list); footsteps: a trot
+    # planned over the ground, which module= tracks; null: evaluate a module
     policy: str | None = None
     # the task of a policy's evaluation; null: its own
     task: Any = group(None)
@@ -173,11 +174,12 @@ def run_module(config: Evaluate, run: Run) -> None:
 def run_policy(config: Evaluate, run: Run) -> None:
     """Evaluate a policy at a task: evaluation.json, report.html and a line."""
     robot = robots.load(config.robot)
-    folder, policy, module, skill, like = policy_of(config, run, robot)
+    folder, policy, module, skill, like = simulated_policy_of(config, run, robot)
     motions = motions_of(config.data, robot, split=config.split, max_speed=config.max_speed)
     report_other_drives(policy.contract.training, config.actuator)
     name = str(run.chosen["task"])
-    policy = at_task(policy, robot, name, config.task)
+    if isinstance(policy, HighLevelPolicy):
+        policy = at_task(policy, robot, name, config.task)
     task = task_factory(policy, robot, name, config.task, motions)
     actor = over(policy, skill)
     options = {"seed": run.seed, **run.place}

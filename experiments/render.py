@@ -29,9 +29,9 @@ from npmp.experiments.backend import (
     external_policy_of,
     module_of,
     motions_of,
-    policy_of,
     refuse_external_keys,
     report_other_drives,
+    simulated_policy_of,
 )
 from npmp.experiments.command import NOW, Run, Verb, refuse_idle
 from npmp.experiments.compose import compose
@@ -66,8 +66,9 @@ class Render(WithExternalPolicy, Reading):
     npmp render log=runs/robot out=run.rrd
     """
 
-    # a policy to film: its folder, or a shipped one's name (npmp skill list); or another project's
-    # velocity policy: FILE.onnx, or FILE.pt of TorchScript
+    # a policy to film: its folder, or a shipped one's name (npmp skill list); footsteps: a trot
+    # planned over the ground, which module= tracks; or another project's velocity policy:
+    # FILE.onnx, or FILE.pt of TorchScript
     policy: str | None = None
     # the task to film it at; null: its own
     task: Any = group(None)
@@ -232,7 +233,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A policy at its task."""
     if is_external(str(config.policy)):
         return of_external_policy(config, run, robot)
-    folder, policy, _, skill, like = policy_of(config, run, robot)
+    folder, policy, _, skill, like = simulated_policy_of(config, run, robot)
     kind: Any = tasks.find(str(run.chosen["task"]))
     policy.check_task(kind)
     motions = motions_of(config.data, robot)

@@ -20,9 +20,9 @@ from npmp.experiments.backend import (
     WithExternalPolicy,
     evaluation_record,
     external_policy_of,
-    policy_of,
     refuse_external_keys,
     report_other_drives,
+    simulated_policy_of,
 )
 from npmp.experiments.command import NOW, Run, Verb, provenance_of
 from npmp.experiments.store import group
@@ -53,8 +53,9 @@ class Suite(WithExternalPolicy):
     task: Any = group("walk")
     # scenarios to run
     scenario: Any = group("practice")
-    # a policy of task=walk: its folder, or a shipped one's name (npmp skill list); or another
-    # project's velocity policy: FILE.onnx, or FILE.pt of TorchScript
+    # a policy of task=walk: its folder, or a shipped one's name (npmp skill list); footsteps: a
+    # trot planned over the ground, which module= tracks; or another project's velocity policy:
+    # FILE.onnx, or FILE.pt of TorchScript
     policy: str
     # folder of the policy's skill module; null: found by its checksum
     module: str | None = None
@@ -93,10 +94,10 @@ class Subject(NamedTuple):
 
 
 def own_subject(config: Suite, run: Run) -> Subject:
-    """A policy of npmp. Raises InputError as `policy_of`, or for another task."""
+    """A policy of npmp. Raises InputError as `simulated_policy_of`, or for another task."""
     refuse_external_keys(run)
     robot = robots.load(config.robot)
-    folder, policy, module, skill, like = policy_of(config, run, robot)
+    folder, policy, module, skill, like = simulated_policy_of(config, run, robot)
     policy.check_task(Walk)
     report_other_drives(policy.contract.training, config.actuator)
     return Subject(

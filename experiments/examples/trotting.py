@@ -20,12 +20,11 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators
 from npmp.core import geometry, ranges
-from npmp.envs.feet import Feet
 from npmp.envs.ground import AROUND, points_around
+from npmp.envs.legs import Legs
 from npmp.envs.policy import Observation, PolicyOutput
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
-from npmp.robots import Robot
 from npmp.tasks.inputs import Clock
 
 _MIDDLE = 0.7  # phase from which legs in stance carry their full share
@@ -120,7 +119,7 @@ class TrotTeacher:
         self.env = env
         self.config = config or TrotConfig()
         self.clock = env.task.part(Clock)
-        self.feet = Feet(robot)
+        self.legs = Legs(robot)
         _check_drives(self.config, env)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
@@ -133,19 +132,17 @@ class TrotTeacher:
             torch.tensor(part, dtype=torch.float32) for part in parts
         )
         self.weight = float(robot.model().body_mass.sum()) * GRAVITY
-        self.legs = _legs(robot, self.feet, self.home)
-        position, _ = self.feet.moving(self.home, torch.zeros_like(self.home))
-        self.stance = position[:, 0, :2]
+        self.stance = self.legs.at(self.home[None])[0][0, :, :2]
         left_fore, right_hind = (self.stance.sum(-1) * sign for sign in (1.0, -1.0))
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # delay of each leg's swing, as a share of the period
         self.under = AROUND
-        self.eye = torch.eye(3)
         for name, part in list(vars(self).items()):
             if isinstance(part, Tensor):
                 setattr(self, name, part.to(device))
-        self.feet = self.feet.to(device)
+        self.legs = self.legs.to(device)
+        self.feet = self.legs.feet
 
     def initial_state(self, n: int) -> TrotState:
         feet = self.home.new_zeros(n, 4, 3)
@@ -202,7 +199,7 @@ class TrotTeacher:
             (swinging - there.unsqueeze(1)) @ robot.root_rot,
             self._standing(robot, yaw, forward, command, foot, ground),
         )
-        joints = self._bent(aim, robot.joint_pos)
+        joints = self.legs.reach(aim, robot.joint_pos)
         of_leg = torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg)
         torque = self._carrying(robot, joints, of_leg, swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
@@ -311,36 +308,12 @@ class TrotTeacher:
         load = load / load.sum(-1, keepdim=True).clamp(min=1e-3)
         # in the root's frame
         up = state.root_rot[:, None, 2] * (c.support * self.weight * load).unsqueeze(-1)
-        _, jacobian = self._legs_at(joints)
+        _, jacobian = self.legs.at(joints)
         torque = torch.zeros_like(joints)
-        torque[:, self.legs.flatten()] = -(up.unsqueeze(-2) @ jacobian).squeeze(-2).flatten(1)
-        return torque
-
-    # --- kinematics ---
-
-    def _legs_at(self, joints: Tensor) -> tuple[Tensor, Tensor]:
-        """Feet in the root's frame (n, 4, 3) [m] and their Jacobians by the joints of their legs
-        (n, 4, 3, 3)."""
-        rate = joints.new_zeros(3, 1, joints.shape[-1])
-        for level, own in enumerate(self.legs.T):
-            rate[level, 0, own] = 1.0
-        position, moved = self.feet.moving(
-            joints.expand(3, -1, -1), rate.expand(-1, len(joints), -1)
+        torque[:, self.legs.joints.flatten()] = (
+            -(up.unsqueeze(-2) @ jacobian).squeeze(-2).flatten(1)
         )
-        return position[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
-
-    def _bent(self, aim: Tensor, joints: Tensor) -> Tensor:
-        """Joint angles (n, nu) within limits that bring feet closest to points (n, 4, 3) in the
-        root's frame, by Gauss-Newton."""
-        for _ in range(3):
-            position, jacobian = self._legs_at(joints)
-            across = jacobian.transpose(-1, -2)
-            square = across @ jacobian + 1e-4 * self.eye
-            step = torch.linalg.solve(square, across @ (aim - position).unsqueeze(-1)).squeeze(-1)
-            joints = joints.clone()
-            joints[:, self.legs.flatten()] += step.clamp(-0.4, 0.4).flatten(1)
-            joints = joints.clamp(self.low, self.high)
-        return joints
+        return torque
 
 
 def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
@@ -365,16 +338,3 @@ def _smooth(share: Tensor) -> Tensor:
     """A smooth step from 0 to 1."""
     share = share.clamp(0.0, 1.0)
     return share * share * (3.0 - 2.0 * share)
-
-
-def _legs(robot: Robot, feet: Feet, home: Tensor) -> Tensor:
-    """Indices (4, 3) of the joints that move each foot. Raises InputError unless each of four feet
-    has three."""
-    each = torch.eye(len(home))
-    _, moved = feet.moving(home.expand(len(home), -1), each)  # by one joint after the other
-    moves = moved.abs().sum((-1, -2)) > 1e-6  # (nu, F)
-    if moves.shape[1] != 4 or not bool((moves.sum(0) == 3).all()) or bool((moves.sum(1) > 1).any()):
-        raise InputError(
-            f"no scripted trot for robot '{robot.name}': expected four legs of three joints"
-        )
-    return torch.stack([torch.nonzero(column).squeeze(-1) for column in moves.T])

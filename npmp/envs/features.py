@@ -46,6 +46,11 @@ def true_state(state: RobotState, home: Tensor) -> Tensor:
     return torch.cat((*pose, *motion, state.setpoint - state.joint_pos), -1)
 
 
+def true_state_width(nu: int) -> int:
+    """Width of `true_state` of nu joints."""
+    return 13 + 3 * nu
+
+
 class ReferenceFeatures(nn.Module):
     """The next frames of the reference, relative to the robot's current pose (robot-NPMP: context
     x_t, 5 frames).
@@ -58,26 +63,18 @@ class ReferenceFeatures(nn.Module):
 
     _vectors: Tensor
     _joints: Tensor
-    _is_point: Tensor
     # (frames,) `Reference.ground`
     ground: Tensor
 
     def __init__(self, robot: Robot, reference: Reference, horizon: int = 5):
         super().__init__()
         self.horizon = horizon
-        model = robot.model()
-        knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
-        points = [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
+        points = reference_points(robot)
         f = reference.frames
-        axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
-        motion = f.root_vel_w[:, None], f.root_ang_w[:, None]
-        vectors = torch.cat((f.body_pos[:, points], axes, *motion), 1)
+        vectors = frame_vectors(f.body_pos[:, points], f.root_rot, f.root_vel_w, f.root_ang_w)
         self.register_buffer("_vectors", vectors, persistent=False)
         self.register_buffer("_joints", f.joint_pos, persistent=False)
         self.register_buffer("ground", reference.ground, persistent=False)
-        # 1 for points, which are relative to the root, 0 for directions
-        is_point = (torch.arange(vectors.shape[1]) < len(points)).to(vectors)
-        self.register_buffer("_is_point", is_point.unsqueeze(-1), persistent=False)
         self.size = horizon * (3 * vectors.shape[1] + f.joint_pos.shape[1])
 
     def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
@@ -85,18 +82,38 @@ class ReferenceFeatures(nn.Module):
         last frame -> (n, size)."""
         ahead = torch.arange(1, self.horizon + 1, device=frame.device)
         ahead = torch.minimum(frame.unsqueeze(-1) + ahead, last_frame.unsqueeze(-1))
-        vectors = self._vectors[ahead] - state.root_pos[:, None, None] * self._is_point
-        # rows times R: world to root frame
-        local = vectors.flatten(1, 2) @ state.root_rot
-        angles = self._joints[ahead] - state.joint_pos.unsqueeze(1)
-        return torch.cat((local.flatten(1), angles.flatten(1)), -1)
+        return relative(self._vectors[ahead], self._joints[ahead], state)
+
+
+def reference_points(robot: Robot) -> list[int]:
+    """Indices of the bodies whose positions are features of a reference: root, knees, feet."""
+    model = robot.model()
+    knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
+    return [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
+
+
+def frame_vectors(points: Tensor, root_rot: Tensor, root_vel: Tensor, root_ang: Tensor) -> Tensor:
+    """The vectors of reference frames in the world, (..., p + 4, 3): positions (..., p, 3) [m], two
+    columns of the root's rotation (..., 3, 3), its velocities (..., 3) [m/s, rad/s]."""
+    axes = root_rot[..., :2].transpose(-1, -2)
+    return torch.cat((points, axes, root_vel.unsqueeze(-2), root_ang.unsqueeze(-2)), -2)
+
+
+def relative(vectors: Tensor, joints: Tensor, state: RobotState) -> Tensor:
+    """Features of the next reference frames: vectors (n, H, p + 4, 3) of `frame_vectors` and joint
+    angles (n, H, nu) relative to states (n, ...), (n, H (3 (p + 4) + nu))."""
+    points = vectors[..., :-4, :] - state.root_pos[:, None, None]
+    # rows times R: world to root frame
+    local = torch.cat((points, vectors[..., -4:, :]), -2).flatten(1, 2) @ state.root_rot
+    angles = joints - state.joint_pos.unsqueeze(1)
+    return torch.cat((local.flatten(1), angles.flatten(1)), -1)
 
 
 def context_size(robot: Robot, horizon: int) -> int:
     """Width of `encoder_context` for a robot and a number of reference frames ahead."""
     nu = len(robot.joint_names)
     points = 1 + 2 * len(robot.foot_bodies)
-    return horizon * (3 * (points + 4) + nu) + 13 + 3 * nu
+    return horizon * (3 * (points + 4) + nu) + true_state_width(nu)
 
 
 def encoder_context(

@@ -45,7 +45,11 @@ class PolicyOutput(NamedTuple):
 
 
 class Policy(Protocol):
-    """Observation and state in, output and state out; stateless between calls."""
+    """Observation and state in, output and state out; stateless between calls.
+
+    A policy that reads more of its environment than the observation, e.g. the ground ahead, has a
+    method `bind(env)`, which a rollout calls first.
+    """
 
     def initial_state(self, n: int) -> Tree:
         """The state at the start of n episodes, leaves (n, ...)."""
@@ -56,6 +60,12 @@ class Policy(Protocol):
         Returns: the output, and the state after the step. The output is a `PolicyOutput`, or, for a
           lower policy, a `Gaussian` of latents or a tensor of commands (n, c).
         """
+
+
+def bind(policy: Any, env: TaskEnv[Any]) -> None:
+    """Call a policy's `bind`, if it has one."""
+    if (method := getattr(policy, "bind", None)) is not None:
+        method(env)
 
 
 def observe(env: TaskEnv[Any], is_first: Tensor) -> Observation:

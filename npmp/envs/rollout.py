@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npmp.core.progress import counted
 from npmp.core.tree import Tree, where_tree
-from npmp.envs.policy import Observation, Policy, PolicyOutput, observe
+from npmp.envs.policy import Observation, Policy, PolicyOutput, bind, observe
 from npmp.envs.task import EnvStep
 from npmp.envs.task_env import TaskEnv
 
@@ -75,6 +75,7 @@ def rollout(
 
     Returns: the state from which the next rollout continues.
     """
+    bind(policy, env)
     empty = policy.initial_state(env.num_envs)
     if carried is None:
         carried = RolloutState(empty, torch.ones(env.num_envs, dtype=torch.bool, device=env.device))

@@ -15,7 +15,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.core.tree import Tree, where_tree
 from npmp.envs.feet import Feet
-from npmp.envs.policy import Observation, Policy, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput, bind
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.skills import policies
@@ -91,6 +91,10 @@ class Handover:
         self.feet = Feet(robot).to(device)
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
         self.standing = float(robot.home_qpos[2])
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Policy`: bind the walking policy."""
+        bind(self.walking, env)
 
     def initial_state(self, n: int) -> HandoverState:
         """The state at the start of n episodes."""

@@ -16,7 +16,7 @@ from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.core.tree import Tree
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.policy import Observation, Policy, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput, bind
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import evaluate_terrains
@@ -25,6 +25,7 @@ from npmp.evaluation.trial import effort, part_of, run_trial
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skills.composition import Composition
+from npmp.skills.footsteps import FootstepPolicy
 from npmp.skills.high_level_policy import HighLevelPolicy, PolicyContract
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import CommandRange
@@ -101,7 +102,7 @@ def at_task(policy: HighLevelPolicy, robot: Robot, name: str, settings: Any) -> 
 
 
 def task_factory(
-    policy: HighLevelPolicy,
+    policy: HighLevelPolicy | FootstepPolicy,
     robot: Robot,
     name: str,
     settings: Any = None,
@@ -307,6 +308,10 @@ class Pushed:
         self.turned = turned
         self._t = 0
         self.initial_state = policy.initial_state
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """As `Policy`: bind the pushed policy."""
+        bind(self.policy, env)
 
     def step(self, observation: Observation, state: Tree) -> tuple[PolicyOutput, Tree]:
         env = self.env

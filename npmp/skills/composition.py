@@ -2,6 +2,7 @@
 
 over(HighLevelPolicy, skill)                a task's policy
 over(TrackingPolicy(skill), skill)          imitation of reference motions
+over(FootstepPolicy(skill, robot), skill)   a trot over the ground ahead
 over(PriorPolicy(skill.prior), skill)       latents of the module's prior
 over(script, over(HighLevelPolicy, skill))  commands by a script
 """
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp.core.gaussian import Gaussian
 from npmp.core.tree import Tree, stack_trees
-from npmp.envs.policy import Observation, Policy, PolicyOutput
+from npmp.envs.policy import Observation, Policy, PolicyOutput, bind
+from npmp.envs.task_env import TaskEnv
 from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.prior import Prior
 from npmp.skills.skill_module import SkillModule
@@ -72,6 +74,10 @@ class Composition(nn.Module):
     def prior(self) -> Prior | None:
         """The prior of the lower module; None above another composition."""
         return None if isinstance(self.lower, Composition) else self.lower.prior
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """Bind the upper policy to an environment."""
+        bind(self.upper, env)
 
     def initial_state(self, n: int) -> CompositionState:
         """The state at the start of n episodes."""

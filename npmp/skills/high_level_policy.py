@@ -73,6 +73,15 @@ class PolicyContract:
                 f"command_range needs [low, high] for each of {', '.join(self.command)}"
             )
 
+    def check_task(self, task: Task | type[Task]) -> None:
+        """Check that a task takes the policy. Raises: InputError naming both tasks."""
+        accepted = (task.name, *task.policies_of)
+        if self.task not in accepted:
+            raise InputError(
+                f"the policy was trained for task '{self.task}'; task={task.name} accepts "
+                f"policies for {', '.join(accepted)}"
+            )
+
     @property
     def sees_ground(self) -> bool:
         """Whether it observes heights of the ground."""
@@ -390,12 +399,7 @@ class HighLevelPolicy(nn.Module):
           InputError: naming both tasks, or both lists of inputs.
         """
         contract = self.contract
-        accepted = (task.name, *task.policies_of)
-        if contract.task not in accepted:
-            raise InputError(
-                f"the policy was trained for task '{contract.task}'; task={task.name} accepts "
-                f"policies for {', '.join(accepted)}"
-            )
+        contract.check_task(task)
         if isinstance(task, type):
             return
         self._check_inputs(task)

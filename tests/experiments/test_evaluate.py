@@ -149,3 +149,18 @@ def test_the_folder(evaluated: Path) -> None:
     assert {entry.name for entry in evaluated.iterdir()} == expected
     assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
     assert "</html>" in (evaluated / "report.html").read_text()
+
+
+def test_footsteps_are_evaluated_as_a_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["evaluate", "policy=footsteps", "robot=unitree_go2", f"out={tmp_path / 'out'}"]
+    assert cli.main(args) == 2
+    assert "policy=footsteps: needs module=, e.g. module=go2_ground" in capsys.readouterr().err
+    terrain = ["task=walk", "task.terrain=stairs", "task.terrain_fields=2"]
+    few = ["evaluation.robots=2", "evaluation.seconds=1", "threads=1"]
+    assert cli.main([*args, "module=go2_ground", *terrain, *few]) == 0
+    result = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert (result["policy"], result["module"]) == ("footsteps", "go2_ground")
+    assert result["settings"]["clock_s"] == 0.5
+    assert result["falls_per_minute"] == 0.0

@@ -87,33 +87,15 @@ def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: P
     assert TrotTeacher(env_of(robot, 1, held=held), told).config.drives == (64.0, 3.8)
 
 
-def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
-    actor = script_of(walk_env(robot, 1))
-    generator = torch.Generator().manual_seed(0)
-    home = actor.home.expand(20, -1)
-    joints = home + 0.3 * (2.0 * torch.rand(home.shape, generator=generator) - 1.0)
-    joints = joints.clamp(actor.low + 0.02, actor.high - 0.02)
-    aim, jacobian = actor._legs_at(joints)
-    bent = actor._bent(aim, home)
-    torch.testing.assert_close(actor._legs_at(bent)[0], aim, atol=2e-3, rtol=0.0)
-    # the Jacobian by differences of the feet's places
-    for level in range(3):
-        step = torch.zeros_like(joints)
-        step[:, actor.legs[:, level]] = 1e-3
-        ahead, behind = (actor._legs_at(joints + sign * step)[0] for sign in (1.0, -1.0))
-        expected = (ahead - behind) / 2e-3
-        torch.testing.assert_close(jacobian[..., level], expected, atol=2e-3, rtol=0.0)
-
-
 def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
     actor = script_of(walk_env(robot, 1), TrotConfig(support=1.0))
     level = RobotState.still(torch.zeros(1, 3), torch.eye(3)[None], actor.home[None])
     of_leg = torch.full((1, 4), 0.7)  # in the middle of the stance
     torque = actor._carrying(level, actor.home[None], of_leg, of_leg < 0.4)
-    _, jacobian = actor._legs_at(actor.home[None])
+    _, jacobian = actor.legs.at(actor.home[None])
     # a foot that is pushed up by f is held by -J' f: what the feet push is the weight, straight
     # down
-    for leg, own in enumerate(actor.legs):
+    for leg, own in enumerate(actor.legs.joints):
         pushed = torch.linalg.solve(jacobian[0, leg].T, -torque[0, own])
         expected = torch.tensor([0.0, 0.0, actor.weight / 4.0])
         torch.testing.assert_close(pushed, expected, atol=1e-2, rtol=1e-4)

@@ -1,0 +1,436 @@
+"""A module that tracks a trot laid over the ground ahead: a planner of footsteps as a policy.
+
+    plan     footholds on level ground nearest to a trot's, swings over the highest ground between
+    frames   the root over the feet, pitched along them; the legs by inverse kinematics
+    latents  those of the module's encoder for the next frames
+
+It needs the true state and the ground, so it is a policy in simulation. Jenelten et al. 2024 (DTC)
+also plan footholds over a map; there a policy learns to reach them by reinforcement learning, here
+a module that imitated motions over uneven ground tracks them without further training.
+
+Shapes: n robots, F = 4 feet, H frames ahead. Positions are in the world, of `Ground.integrated`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp.core import geometry
+from npmp.core.gaussian import Gaussian
+from npmp.core.tree import map_tree, where_tree
+from npmp.envs.features import (
+    frame_vectors,
+    reference_points,
+    relative,
+    true_state,
+    true_state_width,
+)
+from npmp.envs.feet import AROUND
+from npmp.envs.kinematics import Kinematics
+from npmp.envs.legs import Legs
+from npmp.envs.policy import Observation
+from npmp.envs.state import GRAVITY, RobotState
+from npmp.envs.task import Task
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.skills.high_level_policy import PolicyContract
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks.commands import Commands
+from npmp.tasks.inputs import CLOCK, Clock
+from npmp.tasks.velocity import COMMAND_NAMES
+from npmp.tasks.walk import Walk
+
+# name by which commands take it, e.g. policy=footsteps
+FOOTSTEPS = "footsteps"
+# period of a stride over sqrt(height of the root / g); share of it that a foot stands [D]
+STRIDE = 2.97
+DUTY = 0.55
+# range of commands [m/s, m/s, rad/s] [D]
+COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
+# time constants of the commanded velocity, of the root's height and pitch, and with which planned
+# footholds move to the standing feet [s] [D]
+COMMAND_S = 0.25
+ROOT_S = 0.1
+FEET_S = 0.1
+# level ground around a foot [m]; ground of this unevenness is level [m]
+EDGE_M = 0.02
+LEVEL_M = 0.01
+# a foot this far above the ground does not stand [m]
+STANDS_M = 0.02
+# slowest command that is walked [m/s], for yaw [rad/s]
+STILL = 0.03
+# shares of the root's mean height in imitation [D]:
+# clearance of a swing, longest shift of a foothold, the step of its search, the deepest step
+CLEARANCE = 0.18
+FARTHEST = 0.9
+SEARCH = 0.072
+DEEPEST = 1.1
+# lead over the robot from which the plan slows down, at which it stops, and its largest; the
+# largest distance to the side
+LEAD = 0.3
+STOP = 0.72
+LARGEST_LEAD = 1.1
+ASIDE = 0.36
+# largest difference of heading [rad]
+TURNED_RAD = 0.2
+# cost of a shift sideways, relative to one along the heading
+SIDEWAYS = 1.5
+# cost of a place that no foot may take, above all shifts [m]
+FORBIDDEN_M = 10.0
+# points on a swing's way at which the ground is read
+WAY = 12
+# a swing rises and lowers in this share of its time
+RISE = 0.45
+
+
+class Window(NamedTuple):
+    """The frames of a plan: now, and the next H."""
+
+    vectors: Tensor  # (n, H + 1, p + 4, 3) `frame_vectors`
+    joints: Tensor  # (n, H + 1, nu) [rad]
+    ground: Tensor  # (n, H + 1) mean height of the ground under the feet [m]
+
+
+class Plan(NamedTuple):
+    """A plan's state, H + 1 control steps ahead of the robots."""
+
+    position: Tensor  # (n, 2) of the trot without shifts of footholds [m]
+    yaw: Tensor  # (n,) [rad]
+    velocity: Tensor  # (n, 3) in the heading frame, on its way to the command [m/s, rad/s]
+    # (n, F, 3) points on the ground that the feet stand on, or left [m]; and where they are put
+    lifted: Tensor
+    foothold: Tensor
+    # (n, F, 2) their shifts to level ground [m]
+    shift_lifted: Tensor
+    shift_foothold: Tensor
+    highest: Tensor  # (n, F) highest ground on the way of a swing [m]
+    swings: Tensor  # (n, F) bool
+    support: Tensor  # (n, 2) low-passed mean height of the footholds [m], and slope along the robot
+    # of the latest frame
+    root_pos: Tensor  # (n, 3) [m]
+    root_rot: Tensor  # (n, 3, 3)
+    window: Window
+
+
+class FootstepPolicy:
+    """A policy of tasks with velocity commands and a clock, whose period is a stride's. Its output
+    is latents. A rollout calls `bind` first.
+
+    `contract`: of a walking policy without a network.
+    """
+
+    def __init__(self, skill: SkillModule, robot: Robot, *, module: str = ""):
+        """module: `module_sha256` of the module's folder.
+
+        Raises:
+          InputError: for a robot without four legs of three joints, a module without an encoder.
+        """
+        skill.check_encoder(robot)
+        device = skill.latent_range.device
+        self.skill = skill
+        self.legs = Legs(robot).to(device)
+        self.kinematics = Kinematics(robot.model()).to(device)
+        self.points = torch.tensor(reference_points(robot), device=device)
+        self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
+        self.horizon = skill.contract.context_horizon
+        self.radius = robot.foot_radius
+        # the mean pose in imitation: height above the ground, pitch, and feet under the root
+        height, up, joints = mean_pose(skill)
+        self.height_m = float(height)
+        self.pitch = torch.atan2(up[0], up[2])
+        feet = self.legs.at((self.home + joints)[None])[0][0]
+        self.stance = (feet @ pitched(self.pitch).T)[:, :2]
+        # the share of a stride at which feet touch down
+        self.touchdown = 0.5 * (self.stance.prod(-1) > 0.0)
+        shift = torch.arange(0.0, FARTHEST, SEARCH)
+        across = torch.tensor([0.0, 2.0 * SEARCH, -2.0 * SEARCH])
+        shifts = torch.cartesian_prod(torch.cat((shift, -shift[1:])), across)
+        near = torch.linalg.vector_norm(shifts, dim=-1) <= FARTHEST
+        self.shifts = self.height_m * shifts[near].to(device)
+        self.around = (self.radius + EDGE_M) * torch.tensor(AROUND, device=device)
+        self.contract = PolicyContract(
+            robot=robot.name,
+            task=Walk.name,
+            module_sha256=module,
+            latent_dim=skill.latent_dim,
+            alpha=skill.prior.alpha,
+            observation=skill.contract.observation,
+            command=list(COMMAND_NAMES),
+            command_range=[list(pair) for pair in COMMANDS],
+            extra_inputs=list(CLOCK),
+            clock_s=round(STRIDE * math.sqrt(self.height_m / GRAVITY), 2),
+            net={},
+            latent_bound=skill.latent_range.tolist(),
+        )
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """Set the environment whose ground, commands and clock are read. Raises: InputError for a
+        task without velocity commands or a clock."""
+        clock = env.task.part(Clock)
+        if clock is None or not isinstance(env.task.commands, Commands):
+            raise InputError(
+                f"task '{env.task.name}': footsteps need velocity commands and a clock; set "
+                f"task.clock_s={self.contract.clock_s:g}"
+            )
+        self.env = env
+        self.clock = clock
+
+    def check_task(self, task: Task | type[Task]) -> None:
+        """As `HighLevelPolicy.check_task`, without a check of sensors: the true state is read."""
+        self.contract.check_task(task)
+
+    # --- policy ---
+
+    def initial_state(self, n: int) -> Plan:
+        """The state at the start of n episodes."""
+        none = self.home.new_zeros(n, 3)
+        level = torch.eye(3, device=none.device).expand(n, 3, 3)
+        still = RobotState.still(none, level, self.home.expand(n, -1))
+        return self._begun(still, none.new_zeros(n, len(self.stance)))
+
+    def step(self, observation: Observation, state: Plan) -> tuple[Gaussian, Plan]:
+        """As `Policy.step`: latents that track the plan."""
+        robots = self.env.ground.integrated(observation.state)
+        feet = self._feet(robots)
+        if bool(observation.is_first.any()):
+            begun = self._begun(robots, self._height(feet[..., :2]))
+            state = where_tree(observation.is_first, begun, state)
+        plan = self._on_feet(self._beside(state, robots), feet)
+        plan = self._advanced(plan, self.env.task.commands.current, self._pace(plan, robots))
+        window = plan.window
+        ahead = relative(window.vectors[:, 1:], window.joints[:, 1:], robots)
+        above = robots.above(window.ground[:, 0])
+        context = torch.cat((ahead, true_state(above, self.home)), -1)
+        o = observation
+        return self.skill.posterior(context, o.z_before, o.prior), plan
+
+    # --- a plan and its robot ---
+
+    def _begun(self, robots: RobotState, ground: Tensor) -> Plan:
+        """Plans of robots that stand. ground: (n, F) under their feet [m]."""
+        feet = self._feet(robots)
+        standing = torch.cat((feet[..., :2], ground.unsqueeze(-1)), -1)
+        none = torch.zeros_like(feet[..., :2])
+        level = ground.mean(-1)
+        vectors = self._vectors(robots.root_pos, robots.root_rot, robots.joint_pos)
+        window = Window(vectors, robots.joint_pos, level)
+        count = self.horizon + 1
+        return Plan(
+            position=robots.root_pos[:, :2],
+            yaw=geometry.yaw_of(robots.root_rot),
+            velocity=torch.zeros_like(robots.root_pos),
+            lifted=standing,
+            foothold=standing,
+            shift_lifted=none,
+            shift_foothold=none,
+            highest=ground,
+            swings=torch.zeros_like(ground, dtype=torch.bool),
+            support=torch.stack((level, torch.zeros_like(level)), -1),
+            root_pos=robots.root_pos,
+            root_rot=robots.root_rot,
+            window=map_tree(lambda row: torch.stack([row] * count, 1), window),
+        )
+
+    def _offset(self, plan: Plan, robots: RobotState) -> tuple[Tensor, Tensor]:
+        """How far the plan's frame of the step before is ahead of the robots and to their left,
+        along its latest heading, (n, 2) [m]; the axes of this heading in the world, (n, 2, 2)."""
+        heading = geometry.yaw_matrix(plan.yaw)[:, :2, :2]
+        offset = plan.window.vectors[:, 0, 0, :2] - robots.root_pos[:, :2]
+        return geometry.to_local(heading, offset), heading
+
+    def _beside(self, plan: Plan, robots: RobotState) -> Plan:
+        """The plan moved and turned to be near the robots."""
+        offset, heading = self._offset(plan, robots)
+        most = self.height_m * offset.new_tensor((LARGEST_LEAD, ASIDE))
+        back = geometry.to_world(heading, offset.clamp(-most, most) - offset)
+        turn = geometry.yaw_of(robots.root_rot) - plan.yaw
+        turn = torch.atan2(torch.sin(turn), torch.cos(turn))
+        turn = turn - turn.clamp(-TURNED_RAD, TURNED_RAD)
+        return plan._replace(position=plan.position + back, yaw=plan.yaw + turn)
+
+    def _on_feet(self, plan: Plan, feet: Tensor) -> Plan:
+        """The plan with footholds moved towards the feet (n, F, 3) that stand now and in all of its
+        frames."""
+        ground = self._height(feet[..., :2])
+        stride = self._stride()
+        since = (stride + self.env.dt * (self.horizon + 1) / self.clock.period_s) % 1.0
+        both = (stride < DUTY) & (since < DUTY) & (since > stride) & ~plan.swings
+        down = feet[..., 2] - self.radius - ground < STANDS_M
+        standing = torch.cat((feet[..., :2], ground.unsqueeze(-1)), -1)
+        near = plan.lifted.lerp(standing, self.env.dt / FEET_S)
+        return plan._replace(lifted=torch.where((both & down).unsqueeze(-1), near, plan.lifted))
+
+    def _pace(self, plan: Plan, robots: RobotState) -> Tensor:
+        """Share of the speed at which the plan moves, (n,): 0 where it is far ahead."""
+        offset, _ = self._offset(plan, robots)
+        velocity = plan.velocity[:, :2]
+        speed = torch.linalg.vector_norm(velocity, dim=-1).clamp(min=STILL)
+        lead = (offset * velocity).sum(-1) / speed / self.height_m
+        return ((STOP - lead) / (STOP - LEAD)).clamp(0.0, 1.0)
+
+    # --- the plan ---
+
+    def _stride(self) -> Tensor:
+        """Share of each foot's stride since its touchdown, now, (n, F)."""
+        return (self.clock.phase.unsqueeze(-1) - self.touchdown) % 1.0
+
+    def _advanced(self, plan: Plan, command: Tensor, pace: Tensor) -> Plan:
+        """The plan one control step later. command: (n, 3). pace: (n,)."""
+        dt = self.env.dt
+        velocity = plan.velocity.lerp(command, dt / COMMAND_S)
+        moved = geometry.to_world(geometry.yaw_matrix(plan.yaw)[:, :2, :2], velocity[:, :2])
+        elapsed = pace * dt
+        plan = plan._replace(
+            velocity=velocity,
+            position=plan.position + moved * elapsed.unsqueeze(-1),
+            yaw=plan.yaw + velocity[:, 2] * elapsed,
+        )
+        still = (torch.cat((command, velocity), -1).abs() < STILL).all(-1)
+        period = self.clock.period_s
+        stride = (self._stride() + (self.horizon + 1) * dt / period) % 1.0
+        begins = (stride >= DUTY) & (stride - dt / period < DUTY) & ~still.unsqueeze(-1)
+        swings = (stride >= DUTY) & (plan.swings | begins)
+        plan = self._stepped(plan, swings, begins, stride, moved)
+        share = torch.where(swings, (stride - DUTY) / (1.0 - DUTY), 0.0)
+        return self._framed(plan, share)
+
+    def _stepped(
+        self, plan: Plan, swings: Tensor, begins: Tensor, stride: Tensor, moved: Tensor
+    ) -> Plan:
+        """The plan with feet landed, and footholds for the swings that begin.
+
+        Args:
+          swings, begins: (n, F) bool. stride: (n, F) share since touchdown in the latest frame.
+          moved: (n, 2) velocity in the world [m/s].
+        """
+        lands = (plan.swings & ~swings).unsqueeze(-1)
+        lifted = torch.where(lands, plan.foothold, plan.lifted)
+        shift_lifted = torch.where(lands, plan.shift_foothold, plan.shift_lifted)
+        # the trot's foothold is under the leg in the middle of the stance
+        until = ((1.0 - stride + 0.5 * DUTY) * self.clock.period_s).unsqueeze(-1)
+        heading = plan.yaw.unsqueeze(-1) + plan.velocity[:, 2:] * until[..., 0]
+        # closer together on a slope, as the legs' hips are
+        level = torch.rsqrt(1.0 + plan.support[:, 1:].square())
+        stance = self.stance * torch.stack((level, torch.ones_like(level)), -1)
+        under = geometry.yaw_matrix(heading)[..., :2, :2] @ stance.unsqueeze(-1)
+        trot = plan.position.unsqueeze(1) + moved.unsqueeze(1) * until + under.squeeze(-1)
+        foothold, shift, highest = plan.foothold, plan.shift_foothold, plan.highest
+        robot, foot = torch.nonzero(begins, as_tuple=True)
+        if len(robot):
+            at = robot, foot
+            place = self._foothold(trot[at], lifted[at][:, 2], plan.yaw[robot], robot)
+            share = torch.linspace(0.0, 1.0, WAY, device=place.device).unsqueeze(-1)
+            way = torch.lerp(lifted[at][:, None, :2], place[:, None, :2], share)
+            foothold = foothold.index_put(at, place)
+            shift = shift.index_put(at, place[:, :2] - trot[at])
+            over = self.env.ground.height_at(way, robot).amax(-1)
+            highest = highest.index_put(at, over)
+        return plan._replace(
+            lifted=lifted,
+            foothold=foothold,
+            shift_lifted=shift_lifted,
+            shift_foothold=shift,
+            highest=highest,
+            swings=swings,
+        )
+
+    def _foothold(self, trot: Tensor, before: Tensor, yaw: Tensor, robot: Tensor) -> Tensor:
+        """The nearest place (k, 3) [m] on level ground to a trot's foothold (k, 2); that foothold,
+        at most a little lower than `before`, where there is none.
+
+        before: (k,) height of the last foothold [m]. yaw, robot: (k,) heading and index.
+        """
+        turn = geometry.yaw_matrix(yaw)[:, :2, :2].transpose(-1, -2)
+        places = trot.unsqueeze(1) + self.shifts @ turn  # (k, s, 2)
+        heights = self.env.ground.height_at(places.unsqueeze(-2) + self.around, robot)
+        height = heights[..., 0]
+        uneven = heights.amax(-1) - heights.amin(-1) > LEVEL_M
+        steep = (height - before.unsqueeze(-1)).abs() > DEEPEST * self.height_m
+        far = torch.linalg.vector_norm(
+            self.shifts * self.shifts.new_tensor((1.0, SIDEWAYS)), dim=-1
+        )
+        cost = far + FORBIDDEN_M * (uneven | steep)
+        best = cost.argmin(-1, keepdim=True)
+        place = places.gather(1, best.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
+        height = height.gather(1, best).squeeze(1)
+        none = cost.gather(1, best).squeeze(1) >= FORBIDDEN_M
+        height = torch.where(none, torch.maximum(height, before - EDGE_M), height)
+        return torch.cat((place, height.unsqueeze(-1)), -1)
+
+    def _framed(self, plan: Plan, share: Tensor) -> Plan:
+        """The plan with its next frame. share: (n, F) elapsed share of a swing; 0 in stance."""
+        along = _smooth(share).unsqueeze(-1)
+        under = torch.lerp(plan.lifted, plan.foothold, along)
+        shift = torch.lerp(plan.shift_lifted, plan.shift_foothold, along)
+        below, onto = plan.lifted[..., 2], plan.foothold[..., 2]
+        top = torch.maximum(plan.highest, torch.maximum(below, onto))
+        top = top + CLEARANCE * self.height_m
+        rising = torch.lerp(below, top, _smooth((share / RISE).clamp(max=1.0)))
+        falling = torch.lerp(onto, top, _smooth(((1.0 - share) / RISE).clamp(max=1.0)))
+        height = torch.where(share < 0.5, rising, falling)
+        sole = torch.cat((under[..., :2], (height + self.radius).unsqueeze(-1)), -1)
+
+        x = self.stance[:, 0] - self.stance[:, 0].mean()
+        slope = (under[..., 2] * x).sum(-1) / x.square().sum()
+        support = torch.stack((under[..., 2].mean(-1), slope), -1)
+        support = plan.support.lerp(support, self.env.dt / ROOT_S)
+        up = support[:, :1] + self.height_m
+        root_pos = torch.cat((plan.position + shift.mean(1), up), -1)
+        pitch = pitched(self.pitch + torch.atan(support[:, 1]))
+        root_rot = geometry.yaw_matrix(plan.yaw) @ pitch
+        local = (sole - root_pos.unsqueeze(1)) @ root_rot
+        joints = self.legs.reach(local, plan.window.joints[:, -1])
+        vectors = self._vectors(root_pos, root_rot, joints, plan)
+        ground = self._height(under[..., :2]).mean(-1)
+        window = map_tree(
+            lambda rows, row: torch.cat((rows[:, 1:], row.unsqueeze(1)), 1),
+            plan.window,
+            Window(vectors, joints, ground),
+        )
+        return plan._replace(support=support, root_pos=root_pos, root_rot=root_rot, window=window)
+
+    def _vectors(
+        self, root_pos: Tensor, root_rot: Tensor, joints: Tensor, before: Plan | None = None
+    ) -> Tensor:
+        """`frame_vectors` of a pose, with the velocity since the frame before; None: at rest."""
+        points = self.kinematics(root_pos, root_rot, joints).position[:, self.points]
+        velocity = turn = torch.zeros_like(root_pos)
+        if before is not None:
+            velocity = root_pos - before.root_pos
+            turn = geometry.log_so3(before.root_rot.transpose(-1, -2) @ root_rot)
+            turn = geometry.to_world(before.root_rot, turn)
+        dt = 1.0 / self.skill.contract.control_rate_hz
+        return frame_vectors(points, root_rot, velocity / dt, turn / dt)
+
+    def _feet(self, robots: RobotState) -> Tensor:
+        """Centres of the feet, (n, F, 3) [m]."""
+        return self.legs.feet(robots.root_pos, robots.root_rot, robots.joint_pos)[:, :, 0]
+
+    def _height(self, position: Tensor) -> Tensor:
+        """Height of the ground (n, ...) [m] at positions (n, ..., 2)."""
+        robots = torch.arange(len(position), device=position.device)
+        return self.env.ground.height_at(position, robots)
+
+
+def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean of the poses that a module imitated: height above the ground [m], the vertical in the
+    root's frame (3,), joint angles minus home (nu,) [rad]."""
+    nu = len(skill.contract.joint_names)
+    pose = skill.context_scale.mean[-true_state_width(nu) :]
+    return pose[0], pose[1:4], pose[4 : 4 + nu]
+
+
+def pitched(angle: Tensor) -> Tensor:
+    """Rotation that lifts the front by an angle (...) [rad], (..., 3, 3)."""
+    none = torch.zeros_like(angle)
+    return geometry.exp_so3(torch.stack((none, -angle, none), -1))
+
+
+def _smooth(share: Tensor) -> Tensor:
+    """A step from 0 to 1 whose velocity and acceleration vanish at both ends."""
+    return share**3 * (10.0 + share * (6.0 * share - 15.0))

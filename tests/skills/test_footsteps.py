@@ -1,0 +1,288 @@
+"""Footsteps by hand: where feet may stand, how they swing, when a plan waits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import robots
+from npmp.core import geometry
+from npmp.envs.policy import bind, observe
+from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.envs.rollout import Transition, rollout
+from npmp.envs.state import RobotState
+from npmp.evaluation.handover import Handover
+from npmp.evaluation.policy import Pushed
+from npmp.evaluation.trial import run_trial
+from npmp.robots import Robot
+from npmp.skills import modules
+from npmp.skills.composition import over
+from npmp.skills.footsteps import (
+    CLEARANCE,
+    DUTY,
+    EDGE_M,
+    LARGEST_LEAD,
+    FootstepPolicy,
+    Plan,
+    mean_pose,
+)
+from npmp.skills.skill_module import SkillModule
+from tests.environments import walk_env
+
+AHEAD = torch.tensor([[0.5, 0.0, 0.0]])
+
+
+@pytest.fixture(scope="module")
+def go2() -> Robot:
+    return robots.load("unitree_go2")
+
+
+@pytest.fixture(scope="module")
+def trained() -> SkillModule:
+    return SkillModule.load(modules.find("go2_ground"))
+
+
+class Bound:
+    """A policy bound to a Go2 at a command (n, 3) on ground of a height (function of x and y)."""
+
+    def __init__(self, go2: Robot, trained: SkillModule, command: Tensor, height: Any = None):
+        self.policy = FootstepPolicy(trained, go2)
+        batch = RobotBatchConfig().like(trained)
+        clock_s = self.policy.contract.clock_s
+        n = len(command)
+        self.env = walk_env(go2, n, robots=batch, clock_s=clock_s, command_range=((-1.0, 1.0),) * 3)
+        self.env.schedule(10_000, None)
+        self.env.task.commands.fix(command[None])
+        self.env.reset()
+        bind(self.policy, self.env)
+        self.command = command
+        home = self.policy.home.expand(n, -1)
+        place = torch.tensor([0.0, 0.0, float(go2.home_qpos[2])]).expand(n, 3)
+        # at the origin along x
+        self.robots = RobotState.still(place, torch.eye(3).expand(n, 3, 3), home)
+        if height is not None:
+            self.env.ground.height_at = lambda at, robots: height(at[..., 0], at[..., 1])  # type: ignore[method-assign]
+
+    def plans(self, steps: int) -> list[Plan]:
+        """The plans of robots that follow them exactly."""
+        policy = self.policy
+        plan = policy._begun(self.robots, torch.zeros(len(self.command), 4))
+        plans = []
+        for t in range(steps):
+            phase = t * self.env.dt / policy.clock.period_s % 1.0
+            policy.clock.phase = torch.full((len(self.command),), phase)
+            plan = policy._advanced(plan, self.command, torch.ones(len(self.command)))
+            plans.append(plan)
+        return plans
+
+    def feet(self, plan: Plan) -> Tensor:
+        """Lowest points of the feet of a plan's latest frame, (n, F, 3)."""
+        policy = self.policy
+        joints = plan.window.joints[:, -1]
+        centres = policy.legs.feet(plan.root_pos, plan.root_rot, joints)[:, :, 0]
+        return centres - torch.tensor([0.0, 0.0, policy.radius])
+
+
+def test_the_mean_pose_is_that_of_the_imitated_motions(trained: SkillModule) -> None:
+    height, up, joints = mean_pose(trained)
+    assert 0.27 < height < 0.30  # a Go2 stands at 0.28 m
+    torch.testing.assert_close(up, torch.tensor([0.0, 0.0, 1.0]), atol=0.05, rtol=0.0)
+    assert joints.shape == (12,)
+
+
+def test_on_level_ground_it_is_a_trot(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD)
+    plans = bound.plans(100)
+    swings = torch.stack([plan.swings[0] for plan in plans[50:]])
+    # diagonal feet together, a share of 1 - duty in the air
+    torch.testing.assert_close(swings[:, 0], swings[:, 3])
+    torch.testing.assert_close(swings[:, 1], swings[:, 2])
+    assert swings.float().mean().item() == pytest.approx(1.0 - DUTY, abs=0.03)
+    feet = torch.stack([bound.feet(plan)[0] for plan in plans[50:]])
+    standing = ~swings[1:] & ~swings[:-1]
+    moved = (feet[1:] - feet[:-1]).norm(dim=-1)[standing]
+    assert moved.max().item() < 1e-3
+    assert feet[..., 2].min().item() > -2e-3
+    expected = CLEARANCE * bound.policy.height_m
+    assert feet[..., 2].max().item() == pytest.approx(expected, rel=0.1)
+    # as fast as commanded: 50 steps are a second
+    travelled = plans[99].root_pos - plans[49].root_pos
+    torch.testing.assert_close(travelled, AHEAD, atol=0.01, rtol=0.0)
+    velocity = plans[99].window.vectors[:, -1, -2]
+    torch.testing.assert_close(velocity, AHEAD, atol=0.02, rtol=0.0)
+
+
+def test_at_command_zero_all_feet_stand(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, torch.zeros(1, 3))
+    plans = bound.plans(60)
+    assert not any(bool(plan.swings.any()) for plan in plans)
+    torch.testing.assert_close(plans[-1].position, plans[0].position)
+
+
+def test_footholds_keep_away_from_edges(go2: Robot, trained: SkillModule) -> None:
+    # a gap of 0.3 m at 0.5 m, of 0.5 m in depth
+    def height(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where((x > 0.5) & (x < 0.8), -0.5, 0.0)
+
+    bound = Bound(go2, trained, AHEAD, height)
+    policy = bound.policy
+    margin = policy.radius + EDGE_M
+    trot = torch.tensor([[0.55, 0.1], [0.75, 0.1], [0.3, 0.1]])
+    at = policy._foothold(trot, torch.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.long))
+    assert at[0, 0].item() <= 0.5 - margin < at[0, 0].item() + 0.03
+    assert at[1, 0].item() - 0.03 < 0.8 + margin <= at[1, 0].item()
+    torch.testing.assert_close(at[2], torch.tensor([0.3, 0.1, 0.0]))
+    # all footholds of a walk over it
+    for plan in bound.plans(120):
+        x = plan.foothold[0, :, 0]
+        assert bool(((x <= 0.5 - margin + 1e-6) | (x >= 0.8 + margin - 1e-6)).all())
+        assert plan.foothold[0, :, 2].abs().max().item() < 1e-6
+    assert plan.root_pos[0, 0].item() > 0.9
+
+
+def test_no_foothold_is_much_lower_than_the_last_where_there_is_none(
+    go2: Robot, trained: SkillModule
+) -> None:
+    bound = Bound(go2, trained, AHEAD, lambda x, y: torch.where(x > 0.2, -0.5, 0.0))
+    trot = torch.tensor([[1.0, 0.0]])
+    robot = torch.zeros(1, dtype=torch.long)
+    at = bound.policy._foothold(trot, torch.zeros(1), torch.zeros(1), robot)
+    torch.testing.assert_close(at, torch.tensor([[1.0, 0.0, -EDGE_M]]))
+
+
+def test_feet_swing_over_a_step_and_the_root_rises_with_them(
+    go2: Robot, trained: SkillModule
+) -> None:
+    bound = Bound(go2, trained, AHEAD, lambda x, y: torch.where(x > 0.6, 0.12, 0.0))
+    lowest = []
+    for plan in bound.plans(160):
+        feet = bound.feet(plan)[0]
+        beyond = feet[:, 0] > 0.6
+        lowest += feet[beyond, 2].tolist()
+    assert min(lowest) > 0.115
+    assert plan.root_pos[0, 2].item() == pytest.approx(0.12 + bound.policy.height_m, abs=0.005)
+
+
+def test_a_plan_waits_for_its_robot(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(3, 1))
+    policy = bound.policy
+    plan = bound.plans(50)[-1]
+    here = plan.window.vectors[:, 0, 0]
+    behind = policy.height_m * torch.tensor([0.0, 0.51, 2.0])
+    robots = bound.robots._replace(
+        root_pos=here - behind.unsqueeze(-1) * torch.tensor([1.0, 0.0, 0.0])
+    )
+    expected = torch.tensor([1.0, 0.5, 0.0])
+    torch.testing.assert_close(policy._pace(plan, robots), expected, atol=1e-4, rtol=0.0)
+    # and does not get farther away than LARGEST_LEAD
+    offset, _ = policy._offset(plan, robots)
+    back = policy._beside(plan, robots).position - plan.position
+    torch.testing.assert_close(back[:2], torch.zeros(2, 2), atol=1e-5, rtol=0.0)
+    assert back[2, 0].item() == pytest.approx(
+        LARGEST_LEAD * policy.height_m - offset[2, 0].item(), abs=1e-5
+    )
+
+
+def test_robots_turned_by_a_right_angle_have_the_same_plan(
+    go2: Robot, trained: SkillModule
+) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(2, 1))
+    turn = geometry.yaw_matrix(torch.tensor([0.0, torch.pi / 2]))
+    state = bound.robots._replace(root_rot=turn)
+    policy = bound.policy
+    plan = policy._begun(state, torch.zeros(2, 4))
+    for t in range(40):
+        policy.clock.phase = torch.full((2,), t * bound.env.dt / policy.clock.period_s % 1.0)
+        plan = policy._advanced(plan, bound.command, torch.ones(2))
+    joints = plan.window.joints[:, -1]
+    torch.testing.assert_close(joints[0], joints[1], atol=1e-3, rtol=0.0)
+    moved = (plan.root_pos - state.root_pos).unsqueeze(1) @ turn
+    torch.testing.assert_close(moved[0], moved[1], atol=1e-3, rtol=0.0)
+
+
+def test_the_module_follows_it(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(4, 1))
+    policy = over(bound.policy, trained)
+    trial = run_trial(policy, bound.env, seconds=4.0, commands=bound.command[None])
+    assert not trial.fell.any()
+    speed = trial.metrics["achieved"][100:, :, 0].mean().item()
+    assert speed == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_robot_that_begins_again_gets_a_new_plan(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(2, 1))
+    policy = over(bound.policy, trained)
+    states: list[Transition] = []
+    after = rollout(policy, bound.env, 30, states.append)
+    plan = after.policy.upper
+    is_first = torch.tensor([True, False])
+    bound.env.reset(is_first)
+    observation = observe(bound.env, is_first)
+    seen = trained.prior.observe(observation.state, observation.task)
+    observation = observation._replace(z_before=after.policy.z, prior=seen)
+    _, anew = bound.policy.step(observation, plan)
+    start = bound.env.state.root_pos[0, :2]
+    torch.testing.assert_close(anew.position[0], start, atol=0.01, rtol=0.0)
+    moved = torch.linalg.vector_norm(anew.position[1] - plan.position[1]).item()
+    assert 0.002 < moved < 0.02
+
+
+def test_what_it_needs_is_named(go2: Robot, trained: SkillModule, robot: Robot) -> None:
+    policy = FootstepPolicy(trained, go2)
+    env = walk_env(go2, 1, robots=RobotBatchConfig().like(trained))
+    with pytest.raises(InputError, match=r"footsteps need .* a clock; set task.clock_s=0.5"):
+        policy.bind(env)
+    with pytest.raises(InputError, match="the policy was trained for task 'walk'"):
+        policy.check_task(SimpleNamespace(name="recover", policies_of=()))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected four legs"):
+        FootstepPolicy(SkillModule.load(modules.find("op3_cmu")), robots.load("op3"))
+
+
+def test_each_robot_steps_on_its_own_ground(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(2, 1))
+    # the second robot's ground rises by 0.1 m
+    rises = torch.tensor([0.0, 0.1])
+
+    def height_at(at: Tensor, robots: Tensor) -> Tensor:
+        rise = rises[robots].view(-1, *([1] * (at.dim() - 2)))
+        return torch.where(at[..., 0] > 0.5, rise, 0.0)
+
+    bound.env.ground.height_at = height_at  # type: ignore[method-assign]
+    plan = bound.plans(160)[-1]
+    torch.testing.assert_close(plan.foothold[..., 2], rises[:, None].expand(2, 4))
+
+
+def test_footholds_move_to_the_feet_that_stand(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, torch.zeros(1, 3))
+    policy = bound.policy
+    plan = bound.plans(20)[-1]
+    policy.clock.phase = torch.tensor([0.2])
+    aside = plan.lifted + torch.tensor([0.05, 0.0, policy.radius])
+    raised = aside.clone()
+    # foot 0 is in the air; in swing by the clock are feet whose touchdown was more than DUTY ago
+    raised[0, 0, 2] += 0.1
+    moved = policy._on_feet(plan, raised).lifted - plan.lifted
+    standing = (0.2 - policy.touchdown) % 1.0 < DUTY - (policy.horizon + 1) * 0.02 / 0.5
+    standing[0] = False
+    expected = 0.05 * bound.env.dt / 0.1 * standing
+    assert bool(standing.any())
+    torch.testing.assert_close(moved[0, :, 0], expected.float(), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("wrap", ["pushed", "handover"])
+def test_wrapped_policies_are_bound(go2: Robot, trained: SkillModule, wrap: str) -> None:
+    bound = Bound(go2, trained, AHEAD)
+    walking = over(FootstepPolicy(trained, go2), trained)
+    wrapped: Any
+    if wrap == "pushed":
+        wrapped = Pushed(walking, bound.env, torch.zeros(1, 1, 2))
+    else:
+        wrapped = Handover.__new__(Handover)
+        wrapped.walking = walking
+    bind(wrapped, bound.env)
+    assert walking.upper.env is bound.env
