@@ -213,7 +213,7 @@ def test_offline_reads_the_cache(
 
 
 @pytest.mark.parametrize(
-    ("target", "word"), [("anymal_b_trot", "licence="), ("go2", "available"), (".", "module.json")]
+    ("target", "word"), [("anymal_b_trot", "licence="), ("go2", "go2_gaits"), (".", "module.json")]
 )
 def test_what_cannot_be_pushed(target: str, word: str, elsewhere: Path, refused: Says) -> None:
     assert word in refused("skill", "push", target, "repo=owner/name")
