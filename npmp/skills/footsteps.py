@@ -1,14 +1,15 @@
 """A module that tracks a trot laid over the ground ahead: a planner of footsteps as a policy.
 
-    plan     footholds on level ground nearest to a trot's, swings over the highest ground between
+    plan     footholds on even ground near a trot's, swings over the highest ground between
     frames   the root over the feet, pitched along them; the legs by inverse kinematics
     latents  those of the module's encoder for the next frames
 
-It needs the true state and the ground, so it is a policy in simulation. Jenelten et al. 2024 (DTC)
-also plan footholds over a map; there a policy learns to reach them by reinforcement learning, here
-a module that imitated motions over uneven ground tracks them without further training.
+It reads the robot's sensors, from which `LegOdometry` estimates its state, and an `ElevationMap`.
+Jenelten et al. 2024 (DTC) also plan footholds over a map; there a policy learns to reach them by
+reinforcement learning, here a module that imitated motions over uneven ground tracks them without
+further training.
 
-Shapes: n robots, F = 4 feet, H frames ahead. Positions are in the world, of `Ground.integrated`.
+Shapes: n robots, F = 4 feet, H frames ahead. Positions are in the frame of the odometry.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.skills.elevation_map import ElevationMap, MapPose
 from npmp.skills.high_level_policy import PolicyContract
+from npmp.skills.odometry import LegOdometry, Odometry
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
-from npmp.tasks.inputs import CLOCK, Clock
+from npmp.tasks.inputs import CLOCK, Clock, HeightMapErrors
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.tasks.walk import Walk
 
@@ -57,11 +60,13 @@ COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
 COMMAND_S = 0.25
 ROOT_S = 0.1
 FEET_S = 0.1
-# level ground around a foot [m]; ground of this unevenness is level [m]
+# even ground around a foot [m]; cost of its unevenness, relative to that of a shift, and the
+# largest, as two standard deviations of the heights around a foot [m] [D]
 EDGE_M = 0.02
-LEVEL_M = 0.01
-# a foot this far above the ground does not stand [m]
-STANDS_M = 0.02
+EVEN = 1.5
+UNEVEN_M = 0.08
+# a foot this far above or below the others, relative to the map, does not stand [m]
+STANDS_M = 0.06
 # slowest command that is walked [m/s], for yaw [rad/s]
 STILL = 0.03
 # shares of the root's mean height in imitation [D]:
@@ -93,11 +98,12 @@ class Window(NamedTuple):
 
     vectors: Tensor  # (n, H + 1, p + 4, 3) `frame_vectors`
     joints: Tensor  # (n, H + 1, nu) [rad]
+    stands: Tensor  # (n, H + 1, F) bool
     ground: Tensor  # (n, H + 1) mean height of the ground under the feet [m]
 
 
 class Plan(NamedTuple):
-    """A plan's state, H + 1 control steps ahead of the robots."""
+    """A plan's state, H control steps ahead of the robots."""
 
     position: Tensor  # (n, 2) of the trot without shifts of footholds [m]
     yaw: Tensor  # (n,) [rad]
@@ -115,11 +121,14 @@ class Plan(NamedTuple):
     root_pos: Tensor  # (n, 3) [m]
     root_rot: Tensor  # (n, 3, 3)
     window: Window
+    odometry: Odometry
+    map: MapPose
 
 
 class FootstepPolicy:
     """A policy of tasks with velocity commands and a clock, whose period is a stride's. Its output
-    is latents. A rollout calls `bind` first.
+    is latents. A rollout calls `bind` first. The true state serves only to simulate the map, and as
+    the pose and velocity in which an episode, or walking after another policy, begins.
 
     `contract`: of a walking policy without a network.
     """
@@ -133,6 +142,7 @@ class FootstepPolicy:
         skill.check_encoder(robot)
         device = skill.latent_range.device
         self.skill = skill
+        self.robot = robot
         self.legs = Legs(robot).to(device)
         self.kinematics = Kinematics(robot.model()).to(device)
         self.points = torch.tensor(reference_points(robot), device=device)
@@ -152,6 +162,8 @@ class FootstepPolicy:
         shifts = torch.cartesian_prod(torch.cat((shift, -shift[1:])), across)
         near = torch.linalg.vector_norm(shifts, dim=-1) <= FARTHEST
         self.shifts = self.height_m * shifts[near].to(device)
+        sideways = self.shifts.new_tensor((1.0, SIDEWAYS))
+        self.far = torch.linalg.vector_norm(self.shifts * sideways, dim=-1)
         self.around = (self.radius + EDGE_M) * torch.tensor(AROUND, device=device)
         self.contract = PolicyContract(
             robot=robot.name,
@@ -169,8 +181,11 @@ class FootstepPolicy:
         )
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """Set the environment whose ground, commands and clock are read. Raises: InputError for a
-        task without velocity commands or a clock."""
+        """Set the environment whose commands and clock are read, and whose ground is mapped.
+
+        Raises:
+          InputError: for a task without velocity commands or a clock, and as `ElevationMap`.
+        """
         clock = env.task.part(Clock)
         if clock is None or not isinstance(env.task.commands, Commands):
             raise InputError(
@@ -179,9 +194,14 @@ class FootstepPolicy:
             )
         self.env = env
         self.clock = clock
+        sensors = env.robots.sensing.config
+        self.odometry = LegOdometry(self.robot, self.kinematics, self.legs.feet, env.dt, sensors)
+        # of tasks that are walking, or contain it
+        walk = getattr(env.task.config, "walk", env.task.config)
+        self.map = ElevationMap(env, getattr(walk, "map", HeightMapErrors()))
 
     def check_task(self, task: Task | type[Task]) -> None:
-        """As `HighLevelPolicy.check_task`, without a check of sensors: the true state is read."""
+        """As `HighLevelPolicy.check_task`, without a check of inputs: it has its own map."""
         self.contract.check_task(task)
 
     # --- policy ---
@@ -190,17 +210,17 @@ class FootstepPolicy:
         """The state at the start of n episodes."""
         none = self.home.new_zeros(n, 3)
         level = torch.eye(3, device=none.device).expand(n, 3, 3)
-        still = RobotState.still(none, level, self.home.expand(n, -1))
-        return self._begun(still, none.new_zeros(n, len(self.stance)))
+        return self._begun(RobotState.still(none, level, self.home.expand(n, -1)))
 
     def step(self, observation: Observation, state: Plan) -> tuple[Gaussian, Plan]:
         """As `Policy.step`: latents that track the plan."""
-        robots = self.env.ground.integrated(observation.state)
-        feet = self._feet(robots)
+        true = self.env.ground.integrated(observation.state)
+        plan = state
         if bool(observation.is_first.any()):
-            begun = self._begun(robots, self._height(feet[..., :2]))
-            state = where_tree(observation.is_first, begun, state)
-        plan = self._on_feet(self._beside(state, robots), feet)
+            plan = where_tree(observation.is_first, self._begun(true), plan)
+        plan, robots = self._localized(plan, observation, true)
+        feet = self._feet(robots)
+        plan = self._on_feet(self._beside(plan, robots), feet)
         plan = self._advanced(plan, self.env.task.commands.current, self._pace(plan, robots))
         window = plan.window
         ahead = relative(window.vectors[:, 1:], window.joints[:, 1:], robots)
@@ -211,15 +231,19 @@ class FootstepPolicy:
 
     # --- a plan and its robot ---
 
-    def _begun(self, robots: RobotState, ground: Tensor) -> Plan:
-        """Plans of robots that stand. ground: (n, F) under their feet [m]."""
+    def _begun(self, robots: RobotState) -> Plan:
+        """Plans of robots that stand."""
         feet = self._feet(robots)
-        standing = torch.cat((feet[..., :2], ground.unsqueeze(-1)), -1)
         none = torch.zeros_like(feet[..., :2])
-        level = ground.mean(-1)
+        standing = feet - feet.new_tensor((0.0, 0.0, self.radius))
+        ground = standing[..., 2]
         vectors = self._vectors(robots.root_pos, robots.root_rot, robots.joint_pos)
-        window = Window(vectors, robots.joint_pos, level)
+        stands = torch.ones_like(ground, dtype=torch.bool)
+        window = Window(vectors, robots.joint_pos, stands, ground.mean(-1))
         count = self.horizon + 1
+        # from the height and pitch of the robot to those of the plan
+        support = robots.root_pos[:, 2] - self.height_m
+        pitch = torch.asin(robots.root_rot[:, 2, 0].clamp(-1.0, 1.0)) - self.pitch
         return Plan(
             position=robots.root_pos[:, :2],
             yaw=geometry.yaw_of(robots.root_rot),
@@ -229,41 +253,64 @@ class FootstepPolicy:
             shift_lifted=none,
             shift_foothold=none,
             highest=ground,
-            swings=torch.zeros_like(ground, dtype=torch.bool),
-            support=torch.stack((level, torch.zeros_like(level)), -1),
+            swings=~stands,
+            support=torch.stack((support, torch.tan(pitch)), -1),
             root_pos=robots.root_pos,
             root_rot=robots.root_rot,
             window=map_tree(lambda row: torch.stack([row] * count, 1), window),
+            odometry=self.odometry.begin(robots),
+            map=self.map.begin(robots),
         )
 
+    def _localized(
+        self, plan: Plan, observation: Observation, true: RobotState
+    ) -> tuple[Plan, RobotState]:
+        """The plan with odometry and map of this step, and the estimated state. true: in which the
+        map is simulated."""
+        window = plan.window
+        now, before = window.joints[:, 1], window.joints[:, 0]
+        odometry, robots = self.odometry.update(
+            plan.odometry,
+            observation.proprioception,
+            window.stands[:, 1],
+            now,
+            (now - before) / self.env.dt,
+        )
+        return plan._replace(
+            odometry=odometry, map=self.map.advance(plan.map, robots, true)
+        ), robots
+
     def _offset(self, plan: Plan, robots: RobotState) -> tuple[Tensor, Tensor]:
-        """How far the plan's frame of the step before is ahead of the robots and to their left,
-        along its latest heading, (n, 2) [m]; the axes of this heading in the world, (n, 2, 2)."""
-        heading = geometry.yaw_matrix(plan.yaw)[:, :2, :2]
-        offset = plan.window.vectors[:, 0, 0, :2] - robots.root_pos[:, :2]
-        return geometry.to_local(heading, offset), heading
+        """How far the plan's frame of now is ahead of the robots and to their left, along its
+        heading, (n, 2) [m]; the axes of this heading, (n, 2, 2)."""
+        root, forwards = plan.window.vectors[:, 1, 0], plan.window.vectors[:, 1, -4]
+        yaw = torch.atan2(forwards[:, 1], forwards[:, 0])
+        heading = geometry.yaw_matrix(yaw)[:, :2, :2]
+        return geometry.to_local(heading, (root - robots.root_pos)[:, :2]), heading
 
     def _beside(self, plan: Plan, robots: RobotState) -> Plan:
-        """The plan moved and turned to be near the robots."""
+        """The plan moved and turned to be near the robots, by a share, as it is H steps ahead."""
+        share = 1.0 / self.horizon
         offset, heading = self._offset(plan, robots)
         most = self.height_m * offset.new_tensor((LARGEST_LEAD, ASIDE))
         back = geometry.to_world(heading, offset.clamp(-most, most) - offset)
-        turn = geometry.yaw_of(robots.root_rot) - plan.yaw
+        turn = geometry.yaw_of(robots.root_rot) - torch.atan2(heading[:, 1, 0], heading[:, 0, 0])
         turn = torch.atan2(torch.sin(turn), torch.cos(turn))
         turn = turn - turn.clamp(-TURNED_RAD, TURNED_RAD)
-        return plan._replace(position=plan.position + back, yaw=plan.yaw + turn)
+        return plan._replace(position=plan.position + share * back, yaw=plan.yaw + share * turn)
 
     def _on_feet(self, plan: Plan, feet: Tensor) -> Plan:
         """The plan with footholds moved towards the feet (n, F, 3) that stand now and in all of its
         frames."""
-        ground = self._height(feet[..., :2])
-        stride = self._stride()
-        since = (stride + self.env.dt * (self.horizon + 1) / self.clock.period_s) % 1.0
-        both = (stride < DUTY) & (since < DUTY) & (since > stride) & ~plan.swings
-        down = feet[..., 2] - self.radius - ground < STANDS_M
-        standing = torch.cat((feet[..., :2], ground.unsqueeze(-1)), -1)
-        near = plan.lifted.lerp(standing, self.env.dt / FEET_S)
-        return plan._replace(lifted=torch.where((both & down).unsqueeze(-1), near, plan.lifted))
+        under = feet - feet.new_tensor((0.0, 0.0, self.radius))
+        above = under[..., 2] - self._height(plan, feet[..., :2])
+        stands = plan.window.stands[:, 1:].all(1) & above.isfinite()
+        # the map may be off
+        middle = torch.where(stands, above, math.nan).nanmedian(-1, keepdim=True).values
+        down = stands & ((above - middle).abs() < STANDS_M)
+        near = plan.lifted.lerp(under, self.env.dt / FEET_S)
+        lifted = torch.where(down.unsqueeze(-1), near, plan.lifted)
+        return plan._replace(lifted=lifted, map=self.map.levelled(plan.map, above, down))
 
     def _pace(self, plan: Plan, robots: RobotState) -> Tensor:
         """Share of the speed at which the plan moves, (n,): 0 where it is far ahead."""
@@ -292,7 +339,7 @@ class FootstepPolicy:
         )
         still = (torch.cat((command, velocity), -1).abs() < STILL).all(-1)
         period = self.clock.period_s
-        stride = (self._stride() + (self.horizon + 1) * dt / period) % 1.0
+        stride = (self._stride() + self.horizon * dt / period) % 1.0
         begins = (stride >= DUTY) & (stride - dt / period < DUTY) & ~still.unsqueeze(-1)
         swings = (stride >= DUTY) & (plan.swings | begins)
         plan = self._stepped(plan, swings, begins, stride, moved)
@@ -323,12 +370,12 @@ class FootstepPolicy:
         robot, foot = torch.nonzero(begins, as_tuple=True)
         if len(robot):
             at = robot, foot
-            place = self._foothold(trot[at], lifted[at][:, 2], plan.yaw[robot], robot)
+            place = self._foothold(plan, trot[at], lifted[at][:, 2], plan.yaw[robot], robot)
             share = torch.linspace(0.0, 1.0, WAY, device=place.device).unsqueeze(-1)
             way = torch.lerp(lifted[at][:, None, :2], place[:, None, :2], share)
             foothold = foothold.index_put(at, place)
             shift = shift.index_put(at, place[:, :2] - trot[at])
-            over = self.env.ground.height_at(way, robot).amax(-1)
+            over = self.map.height_at(plan.map, way, robot).nan_to_num(-math.inf).amax(-1)
             highest = highest.index_put(at, over)
         return plan._replace(
             lifted=lifted,
@@ -339,27 +386,30 @@ class FootstepPolicy:
             swings=swings,
         )
 
-    def _foothold(self, trot: Tensor, before: Tensor, yaw: Tensor, robot: Tensor) -> Tensor:
-        """The nearest place (k, 3) [m] on level ground to a trot's foothold (k, 2); that foothold,
-        at most a little lower than `before`, where there is none.
+    def _foothold(
+        self, plan: Plan, trot: Tensor, before: Tensor, yaw: Tensor, robot: Tensor
+    ) -> Tensor:
+        """The place (k, 3) [m] near a trot's foothold (k, 2) of the least cost, for its distance
+        and unevenness; that foothold, at most a little lower than `before`, where there is none.
 
         before: (k,) height of the last foothold [m]. yaw, robot: (k,) heading and index.
         """
         turn = geometry.yaw_matrix(yaw)[:, :2, :2].transpose(-1, -2)
         places = trot.unsqueeze(1) + self.shifts @ turn  # (k, s, 2)
-        heights = self.env.ground.height_at(places.unsqueeze(-2) + self.around, robot)
-        height = heights[..., 0]
-        uneven = heights.amax(-1) - heights.amin(-1) > LEVEL_M
-        steep = (height - before.unsqueeze(-1)).abs() > DEEPEST * self.height_m
-        far = torch.linalg.vector_norm(
-            self.shifts * self.shifts.new_tensor((1.0, SIDEWAYS)), dim=-1
-        )
-        cost = far + FORBIDDEN_M * (uneven | steep)
+        around = places.unsqueeze(-2) + self.around
+        heights = self.map.height_at(plan.map, around, robot)
+        height = heights.nanmean(-1)
+        uneven = 2.0 * (heights - height.unsqueeze(-1)).square().nanmean(-1).sqrt()
+        step = height - before.unsqueeze(-1)
+        allowed = (uneven < UNEVEN_M) & (step.abs() < DEEPEST * self.height_m)
+        cost = self.far + EVEN * uneven
+        cost = torch.where(allowed, cost, FORBIDDEN_M + self.far)
         best = cost.argmin(-1, keepdim=True)
         place = places.gather(1, best.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
         height = height.gather(1, best).squeeze(1)
         none = cost.gather(1, best).squeeze(1) >= FORBIDDEN_M
         height = torch.where(none, torch.maximum(height, before - EDGE_M), height)
+        height = torch.where(height.isnan(), before, height)
         return torch.cat((place, height.unsqueeze(-1)), -1)
 
     def _framed(self, plan: Plan, share: Tensor) -> Plan:
@@ -386,11 +436,10 @@ class FootstepPolicy:
         local = (sole - root_pos.unsqueeze(1)) @ root_rot
         joints = self.legs.reach(local, plan.window.joints[:, -1])
         vectors = self._vectors(root_pos, root_rot, joints, plan)
-        ground = self._height(under[..., :2]).mean(-1)
         window = map_tree(
             lambda rows, row: torch.cat((rows[:, 1:], row.unsqueeze(1)), 1),
             plan.window,
-            Window(vectors, joints, ground),
+            Window(vectors, joints, ~plan.swings, under[..., 2].mean(-1)),
         )
         return plan._replace(support=support, root_pos=root_pos, root_rot=root_rot, window=window)
 
@@ -411,10 +460,10 @@ class FootstepPolicy:
         """Centres of the feet, (n, F, 3) [m]."""
         return self.legs.feet(robots.root_pos, robots.root_rot, robots.joint_pos)[:, :, 0]
 
-    def _height(self, position: Tensor) -> Tensor:
-        """Height of the ground (n, ...) [m] at positions (n, ..., 2)."""
+    def _height(self, plan: Plan, position: Tensor) -> Tensor:
+        """Height of the ground (n, ...) [m] at positions (n, ..., 2); NaN where there is none."""
         robots = torch.arange(len(position), device=position.device)
-        return self.env.ground.height_at(position, robots)
+        return self.map.height_at(plan.map, position, robots)
 
 
 def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:

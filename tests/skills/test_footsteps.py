@@ -26,7 +26,9 @@ from npmp.skills.footsteps import (
     CLEARANCE,
     DUTY,
     EDGE_M,
+    FEET_S,
     LARGEST_LEAD,
+    STANDS_M,
     FootstepPolicy,
     Plan,
     mean_pose,
@@ -55,7 +57,14 @@ class Bound:
         batch = RobotBatchConfig().like(trained)
         clock_s = self.policy.contract.clock_s
         n = len(command)
-        self.env = walk_env(go2, n, robots=batch, clock_s=clock_s, command_range=((-1.0, 1.0),) * 3)
+        self.env = walk_env(
+            go2,
+            n,
+            robots=batch,
+            clock_s=clock_s,
+            command_range=((-1.0, 1.0),) * 3,
+            ground_noise_m=0.0,
+        )
         self.env.schedule(10_000, None)
         self.env.task.commands.fix(command[None])
         self.env.reset()
@@ -66,12 +75,12 @@ class Bound:
         # at the origin along x
         self.robots = RobotState.still(place, torch.eye(3).expand(n, 3, 3), home)
         if height is not None:
-            self.env.ground.height_at = lambda at, robots: height(at[..., 0], at[..., 1])  # type: ignore[method-assign]
+            self.env.ground.height_at = lambda at, robots: height(at[..., 0], at[..., 1])  # type: ignore[method-assign,assignment]
 
     def plans(self, steps: int) -> list[Plan]:
         """The plans of robots that follow them exactly."""
         policy = self.policy
-        plan = policy._begun(self.robots, torch.zeros(len(self.command), 4))
+        plan = policy._begun(self.robots)
         plans = []
         for t in range(steps):
             phase = t * self.env.dt / policy.clock.period_s % 1.0
@@ -125,22 +134,24 @@ def test_at_command_zero_all_feet_stand(go2: Robot, trained: SkillModule) -> Non
 
 
 def test_footholds_keep_away_from_edges(go2: Robot, trained: SkillModule) -> None:
-    # a gap of 0.3 m at 0.5 m, of 0.5 m in depth
+    # a gap from 0.5 to 0.82 m, borders of the map's cells, of 0.5 m in depth
     def height(x: Tensor, y: Tensor) -> Tensor:
-        return torch.where((x > 0.5) & (x < 0.8), -0.5, 0.0)
+        return torch.where((x > 0.5) & (x < 0.82), -0.5, 0.0)
 
     bound = Bound(go2, trained, AHEAD, height)
     policy = bound.policy
     margin = policy.radius + EDGE_M
     trot = torch.tensor([[0.55, 0.1], [0.75, 0.1], [0.3, 0.1]])
-    at = policy._foothold(trot, torch.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.long))
+    robot = torch.zeros(3, dtype=torch.long)
+    start = policy._begun(bound.robots)
+    at = policy._foothold(start, trot, torch.zeros(3), torch.zeros(3), robot)
     assert at[0, 0].item() <= 0.5 - margin < at[0, 0].item() + 0.03
-    assert at[1, 0].item() - 0.03 < 0.8 + margin <= at[1, 0].item()
+    assert at[1, 0].item() - 0.03 < 0.82 + margin <= at[1, 0].item()
     torch.testing.assert_close(at[2], torch.tensor([0.3, 0.1, 0.0]))
     # all footholds of a walk over it
     for plan in bound.plans(120):
         x = plan.foothold[0, :, 0]
-        assert bool(((x <= 0.5 - margin + 1e-6) | (x >= 0.8 + margin - 1e-6)).all())
+        assert bool(((x <= 0.5 - margin + 1e-6) | (x >= 0.82 + margin - 1e-6)).all())
         assert plan.foothold[0, :, 2].abs().max().item() < 1e-6
     assert plan.root_pos[0, 0].item() > 0.9
 
@@ -151,7 +162,8 @@ def test_no_foothold_is_much_lower_than_the_last_where_there_is_none(
     bound = Bound(go2, trained, AHEAD, lambda x, y: torch.where(x > 0.2, -0.5, 0.0))
     trot = torch.tensor([[1.0, 0.0]])
     robot = torch.zeros(1, dtype=torch.long)
-    at = bound.policy._foothold(trot, torch.zeros(1), torch.zeros(1), robot)
+    start = bound.policy._begun(bound.robots)
+    at = bound.policy._foothold(start, trot, torch.zeros(1), torch.zeros(1), robot)
     torch.testing.assert_close(at, torch.tensor([[1.0, 0.0, -EDGE_M]]))
 
 
@@ -172,16 +184,17 @@ def test_a_plan_waits_for_its_robot(go2: Robot, trained: SkillModule) -> None:
     bound = Bound(go2, trained, AHEAD.repeat(3, 1))
     policy = bound.policy
     plan = bound.plans(50)[-1]
-    here = plan.window.vectors[:, 0, 0]
+    here = plan.window.vectors[:, 1, 0]
     behind = policy.height_m * torch.tensor([0.0, 0.51, 2.0])
     robots = bound.robots._replace(
         root_pos=here - behind.unsqueeze(-1) * torch.tensor([1.0, 0.0, 0.0])
     )
     expected = torch.tensor([1.0, 0.5, 0.0])
     torch.testing.assert_close(policy._pace(plan, robots), expected, atol=1e-4, rtol=0.0)
-    # and does not get farther away than LARGEST_LEAD
+    # and does not get farther away than LARGEST_LEAD: it is moved back in H steps
     offset, _ = policy._offset(plan, robots)
     back = policy._beside(plan, robots).position - plan.position
+    back = policy.horizon * back
     torch.testing.assert_close(back[:2], torch.zeros(2, 2), atol=1e-5, rtol=0.0)
     assert back[2, 0].item() == pytest.approx(
         LARGEST_LEAD * policy.height_m - offset[2, 0].item(), abs=1e-5
@@ -195,7 +208,7 @@ def test_robots_turned_by_a_right_angle_have_the_same_plan(
     turn = geometry.yaw_matrix(torch.tensor([0.0, torch.pi / 2]))
     state = bound.robots._replace(root_rot=turn)
     policy = bound.policy
-    plan = policy._begun(state, torch.zeros(2, 4))
+    plan = policy._begun(state)
     for t in range(40):
         policy.clock.phase = torch.full((2,), t * bound.env.dt / policy.clock.period_s % 1.0)
         plan = policy._advanced(plan, bound.command, torch.ones(2))
@@ -252,26 +265,45 @@ def test_each_robot_steps_on_its_own_ground(go2: Robot, trained: SkillModule) ->
         rise = rises[robots].view(-1, *([1] * (at.dim() - 2)))
         return torch.where(at[..., 0] > 0.5, rise, 0.0)
 
-    bound.env.ground.height_at = height_at  # type: ignore[method-assign]
+    bound.env.ground.height_at = height_at  # type: ignore[method-assign,assignment]
     plan = bound.plans(160)[-1]
     torch.testing.assert_close(plan.foothold[..., 2], rises[:, None].expand(2, 4))
 
 
 def test_footholds_move_to_the_feet_that_stand(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD)
+    policy = bound.policy
+    plan = bound.plans(55)[-1]
+    stands = plan.window.stands[0, 1:].all(0)
+    assert 0 < stands.sum().item() < 4
+    aside = plan.lifted + torch.tensor([0.05, 0.0, policy.radius])
+    moved = policy._on_feet(plan, aside).lifted - plan.lifted
+    expected = 0.05 * bound.env.dt / FEET_S * stands
+    torch.testing.assert_close(moved[0, :, 0], expected, atol=1e-6, rtol=1e-4)
+    # not to one in the air
+    raised = int(stands.nonzero()[0])
+    aside[0, raised, 2] += 2.0 * STANDS_M
+    lifted = policy._on_feet(plan, aside).lifted
+    torch.testing.assert_close(lifted[0, raised], plan.lifted[0, raised])
+
+
+def test_a_map_that_is_off_is_raised_to_the_feet(go2: Robot, trained: SkillModule) -> None:
     bound = Bound(go2, trained, torch.zeros(1, 3))
     policy = bound.policy
-    plan = bound.plans(20)[-1]
-    policy.clock.phase = torch.tensor([0.2])
-    aside = plan.lifted + torch.tensor([0.05, 0.0, policy.radius])
-    raised = aside.clone()
-    # foot 0 is in the air; in swing by the clock are feet whose touchdown was more than DUTY ago
-    raised[0, 0, 2] += 0.1
-    moved = policy._on_feet(plan, raised).lifted - plan.lifted
-    standing = (0.2 - policy.touchdown) % 1.0 < DUTY - (policy.horizon + 1) * 0.02 / 0.5
-    standing[0] = False
-    expected = 0.05 * bound.env.dt / 0.1 * standing
-    assert bool(standing.any())
-    torch.testing.assert_close(moved[0, :, 0], expected.float(), atol=1e-6, rtol=1e-4)
+    plan = bound.plans(2)[-1]
+    high = plan.lifted + torch.tensor([0.0, 0.0, policy.radius + 2.0 * STANDS_M])
+    for _ in range(100):
+        plan = policy._on_feet(plan, high)
+    expected = torch.full((1,), 2.0 * STANDS_M)
+    torch.testing.assert_close(plan.map.level, expected, atol=2e-3, rtol=0.0)
+
+
+def test_an_episode_begins_in_the_robot_s_pose(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, torch.zeros(1, 3))
+    first, *_, last = bound.plans(60)
+    torch.testing.assert_close(first.root_pos, bound.robots.root_pos, atol=0.01, rtol=0.0)
+    torch.testing.assert_close(first.root_rot, bound.robots.root_rot, atol=0.01, rtol=0.0)
+    assert last.root_pos[0, 2].item() == pytest.approx(bound.policy.height_m, abs=1e-3)
 
 
 @pytest.mark.parametrize("wrap", ["pushed", "handover"])
