@@ -215,10 +215,9 @@ class FootstepPolicy:
     def step(self, observation: Observation, state: Plan) -> tuple[Gaussian, Plan]:
         """As `Policy.step`: latents that track the plan."""
         true = self.env.ground.integrated(observation.state)
-        plan = state
         if bool(observation.is_first.any()):
-            plan = where_tree(observation.is_first, self._begun(true), plan)
-        plan, robots = self._localized(plan, observation, true)
+            state = where_tree(observation.is_first, self._begun(true), state)
+        plan, robots = self._localized(state, observation, true)
         feet = self._feet(robots)
         plan = self._on_feet(self._beside(plan, robots), feet)
         plan = self._advanced(plan, self.env.task.commands.current, self._pace(plan, robots))
@@ -268,7 +267,8 @@ class FootstepPolicy:
         """The plan with odometry and map of this step, and the estimated state. true: in which the
         map is simulated."""
         window = plan.window
-        now, before = window.joints[:, 1], window.joints[:, 0]
+        now = window.joints[:, 1]
+        before = window.joints[:, 0]
         odometry, robots = self.odometry.update(
             plan.odometry,
             observation.proprioception,
@@ -276,14 +276,14 @@ class FootstepPolicy:
             now,
             (now - before) / self.env.dt,
         )
-        return plan._replace(
-            odometry=odometry, map=self.map.advance(plan.map, robots, true)
-        ), robots
+        terrain = self.map.advance(plan.map, robots, true)
+        return plan._replace(odometry=odometry, map=terrain), robots
 
     def _offset(self, plan: Plan, robots: RobotState) -> tuple[Tensor, Tensor]:
         """How far the plan's frame of now is ahead of the robots and to their left, along its
         heading, (n, 2) [m]; the axes of this heading, (n, 2, 2)."""
-        root, forwards = plan.window.vectors[:, 1, 0], plan.window.vectors[:, 1, -4]
+        root = plan.window.vectors[:, 1, 0]
+        forwards = plan.window.vectors[:, 1, -4]
         yaw = torch.atan2(forwards[:, 1], forwards[:, 0])
         heading = geometry.yaw_matrix(yaw)[:, :2, :2]
         return geometry.to_local(heading, (root - robots.root_pos)[:, :2]), heading
@@ -370,7 +370,7 @@ class FootstepPolicy:
         robot, foot = torch.nonzero(begins, as_tuple=True)
         if len(robot):
             at = robot, foot
-            place = self._foothold(plan, trot[at], lifted[at][:, 2], plan.yaw[robot], robot)
+            place = self._foothold(plan, trot[at], lifted[at][:, 2], robot)
             share = torch.linspace(0.0, 1.0, WAY, device=place.device).unsqueeze(-1)
             way = torch.lerp(lifted[at][:, None, :2], place[:, None, :2], share)
             foothold = foothold.index_put(at, place)
@@ -386,15 +386,13 @@ class FootstepPolicy:
             swings=swings,
         )
 
-    def _foothold(
-        self, plan: Plan, trot: Tensor, before: Tensor, yaw: Tensor, robot: Tensor
-    ) -> Tensor:
+    def _foothold(self, plan: Plan, trot: Tensor, before: Tensor, robot: Tensor) -> Tensor:
         """The place (k, 3) [m] near a trot's foothold (k, 2) of the least cost, for its distance
         and unevenness; that foothold, at most a little lower than `before`, where there is none.
 
-        before: (k,) height of the last foothold [m]. yaw, robot: (k,) heading and index.
+        before: (k,) height of the last foothold [m]. robot: (k,) index.
         """
-        turn = geometry.yaw_matrix(yaw)[:, :2, :2].transpose(-1, -2)
+        turn = geometry.yaw_matrix(plan.yaw[robot])[:, :2, :2].transpose(-1, -2)
         places = trot.unsqueeze(1) + self.shifts @ turn  # (k, s, 2)
         around = places.unsqueeze(-2) + self.around
         heights = self.map.height_at(plan.map, around, robot)

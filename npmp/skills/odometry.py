@@ -171,7 +171,8 @@ class LegOdometry:
         # the shift, and turn about the vertical, that bring the feet to their places
         shift = (weight * away).sum(1, keepdim=True) / total
         center = (weight * feet).sum(1, keepdim=True) / total
-        arm, rest = feet - center, away - shift
+        arm = feet - center
+        rest = away - shift
         moment = arm[..., 0] * rest[..., 1] - arm[..., 1] * rest[..., 0]
         inertia = (weight[..., 0] * arm[..., :2].square().sum(-1)).sum(-1).clamp(min=1e-3)
         turn = geometry.yaw_matrix(HEADING * (weight[..., 0] * moment).sum(-1) / inertia)

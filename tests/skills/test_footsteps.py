@@ -144,7 +144,7 @@ def test_footholds_keep_away_from_edges(go2: Robot, trained: SkillModule) -> Non
     trot = torch.tensor([[0.55, 0.1], [0.75, 0.1], [0.3, 0.1]])
     robot = torch.zeros(3, dtype=torch.long)
     start = policy._begun(bound.robots)
-    at = policy._foothold(start, trot, torch.zeros(3), torch.zeros(3), robot)
+    at = policy._foothold(start, trot, torch.zeros(3), robot)
     assert at[0, 0].item() <= 0.5 - margin < at[0, 0].item() + 0.03
     assert at[1, 0].item() - 0.03 < 0.82 + margin <= at[1, 0].item()
     torch.testing.assert_close(at[2], torch.tensor([0.3, 0.1, 0.0]))
@@ -163,7 +163,7 @@ def test_no_foothold_is_much_lower_than_the_last_where_there_is_none(
     trot = torch.tensor([[1.0, 0.0]])
     robot = torch.zeros(1, dtype=torch.long)
     start = bound.policy._begun(bound.robots)
-    at = bound.policy._foothold(start, trot, torch.zeros(1), torch.zeros(1), robot)
+    at = bound.policy._foothold(start, trot, torch.zeros(1), robot)
     torch.testing.assert_close(at, torch.tensor([[1.0, 0.0, -EDGE_M]]))
 
 
