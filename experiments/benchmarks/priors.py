@@ -150,6 +150,33 @@ def run_once(command: Callable[[list[str]], int], folder: Path, result: str, *ke
         raise CommandFailed(code)
 
 
+def imitating(options: Options, prior: str) -> tuple[str, ...]:
+    """Keys of a module's training."""
+    keys = (*LEARNING, *options.size.imitate, *options.keys)
+    return (*keys, f"data={options.data}", f"net.prior={prior}")
+
+
+def pilot_folder(options: Options, prior: str) -> Path:
+    """The run that measures the CPU time of a prior's iteration."""
+    return options.out / f"pilot_{prior}"
+
+
+def run_pilots(options: Options) -> None:
+    """Measure the iterations of all priors soon after each other. One measurement serves all seeds,
+    so that their modules take as many steps.
+
+    Raises:
+      CommandFailed: as `run_once`.
+    """
+    steps = f"steps={options.size.pilot_steps}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    busy = f"another process measures the pilots of {options.out}"
+    with locked(options.out, busy, wait=True):
+        for prior in options.priors:
+            folder = pilot_folder(options, prior)
+            run_once(imitate.main, folder, "summary.json", *imitating(options, prior), steps)
+
+
 def run_cell(
     folder: Path, prior: str, seed: int, options: Options, report: Callable[[], None]
 ) -> None:
@@ -157,14 +184,11 @@ def run_cell(
     size = options.size
     data = f"data={options.data}"
     own_seed = f"seed={seed}"
-    imitating = (*LEARNING, *size.imitate, *options.keys, data, own_seed, f"net.prior={prior}")
-    # one for all seeds, so that their modules take as many steps
-    pilot = options.out / f"pilot_{prior}"
-    run_once(imitate.main, pilot, "summary.json", *imitating, f"steps={size.pilot_steps}")
-    steps = steps_within(pilot, options.cpu_s)
-    run_once(imitate.main, folder / "imitate", "summary.json", *imitating, f"steps={steps}")
+    steps = f"steps={steps_within(pilot_folder(options, prior), options.cpu_s)}"
+    module_run = folder / "imitate"
+    run_once(imitate.main, module_run, "summary.json", *imitating(options, prior), own_seed, steps)
 
-    module = f"module={folder / 'imitate' / 'module'}"
+    module = f"module={module_run / 'module'}"
     judging = (module, data, *JUDGING, *size.evaluate)
     run_once(evaluate.main, folder / "nominal", "evaluation.json", *judging, own_seed)
     for draw in range(DRAWS):
@@ -355,6 +379,7 @@ def fill(options: Options) -> None:
     motions = read_motions(options.data)
     robot = robots.load(motions.robot)
     recorded = gait_of(robot, motions.select(split="train").motions)
+    run_pilots(options)
     for seed in options.seeds:
         for prior in options.priors:
             folder = options.out / f"{prior}_seed{seed}"

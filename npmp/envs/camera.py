@@ -201,9 +201,18 @@ class DepthCamera(Sensor):
 
     def read(self) -> Tensor:
         """The latest image older than the delay, (n, pixels) [m]."""
-        missing = (self.delay - self.age).clamp(min=0)
-        which = torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
+        which = self._latest()
         return self.past[torch.arange(len(which), device=which.device), which]
+
+    def arrives(self) -> Tensor:
+        """Whether `read` has a new image in this control step, (n,) bool; exposed `delay` steps
+        ago."""
+        return self.age + self.period * self._latest() == self.delay
+
+    def _latest(self) -> Tensor:
+        """Index in `past` of the latest image that a policy observes, (n,)."""
+        missing = (self.delay - self.age).clamp(min=0)
+        return torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
 
     def imagined(
         self, state: RobotState, height: Callable[[Tensor], Tensor], drift: Tensor, noise: Tensor

@@ -44,8 +44,8 @@ class ElevationMap:
         self.env = env
         self.errors = errors
 
-    def begin(self, robots: RobotState) -> MapPose:
-        """Maps whose odometry begins in the true poses."""
+    def begin(self, robots: RobotState, ground: Tensor) -> MapPose:
+        """Maps whose odometry begins in the true poses. ground: not used."""
         none = torch.zeros_like(robots.root_pos)
         drift_m = self.errors.ground_drift_m
         drift = drift_m * self._normal(none) if drift_m else none
@@ -67,6 +67,10 @@ class ElevationMap:
             shift=(pose.shift + turned - moved).lerp(shift, share),
             yaw=pose.yaw + share * yaw,
         )
+
+    def blind(self, pose: MapPose) -> Tensor:
+        """No robots, (n,) bool."""
+        return torch.zeros_like(pose.level, dtype=torch.bool)
 
     def levelled(self, pose: MapPose, above: Tensor, stands: Tensor) -> MapPose:
         """Maps raised towards feet that stand.
@@ -97,6 +101,10 @@ class ElevationMap:
             uniform = torch.rand(height.shape, generator=self.env.generator, device=height.device)
             height = height.masked_fill(uniform < errors.ground_holes, math.nan)
         return height
+
+    def highest_at(self, pose: MapPose, position: Tensor, robots: Tensor) -> Tensor:
+        """As `height_at`; a cell has one height."""
+        return self.height_at(pose, position, robots)
 
     def _normal(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self.env.generator, device=like.device)

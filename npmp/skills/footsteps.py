@@ -24,6 +24,7 @@ from mocap_data.errors import InputError
 from npmp.core import geometry
 from npmp.core.gaussian import Gaussian
 from npmp.core.tree import map_tree, where_tree
+from npmp.envs.camera import DepthCamera
 from npmp.envs.features import (
     frame_vectors,
     reference_points,
@@ -39,7 +40,8 @@ from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.skills.elevation_map import ElevationMap, MapPose
+from npmp.skills.camera_map import CameraMap
+from npmp.skills.elevation_map import ElevationMap
 from npmp.skills.high_level_policy import PolicyContract
 from npmp.skills.odometry import LegOdometry, Odometry
 from npmp.skills.skill_module import SkillModule
@@ -61,10 +63,13 @@ COMMAND_S = 0.25
 ROOT_S = 0.1
 FEET_S = 0.1
 # even ground around a foot [m]; cost of its unevenness, relative to that of a shift, and the
-# largest, as two standard deviations of the heights around a foot [m] [D]
-EDGE_M = 0.02
+# largest, as two standard deviations of the heights around a foot [m]; cost of ground around a foot
+# that is unknown [m]; a foot without a foothold steps down by this [m] [D]
+EDGE_M = 0.03
 EVEN = 1.5
 UNEVEN_M = 0.08
+UNKNOWN_COST_M = 0.3
+DOWN_M = 0.02
 # a foot this far above or below the others, relative to the map, does not stand [m]
 STANDS_M = 0.06
 # slowest command that is walked [m/s], for yaw [rad/s]
@@ -81,6 +86,8 @@ LEAD = 0.3
 STOP = 0.72
 LARGEST_LEAD = 1.1
 ASIDE = 0.36
+# share of the speed without a camera's images [D]
+BLIND_SPEED = 0.5
 # largest difference of heading [rad]
 TURNED_RAD = 0.2
 # cost of a shift sideways, relative to one along the heading
@@ -122,7 +129,16 @@ class Plan(NamedTuple):
     root_rot: Tensor  # (n, 3, 3)
     window: Window
     odometry: Odometry
-    map: MapPose
+    map: Any  # `MapPose` or `CameraCells`
+
+
+class FootstepContract(PolicyContract):
+    """The contract of a policy that takes any sensor of the ground."""
+
+    @property
+    def input_settings(self) -> dict[str, Any]:
+        """As of `PolicyContract`, without these sensors."""
+        return {"command_range": self.command_range, "clock_s": self.clock_s}
 
 
 class FootstepPolicy:
@@ -165,7 +181,7 @@ class FootstepPolicy:
         sideways = self.shifts.new_tensor((1.0, SIDEWAYS))
         self.far = torch.linalg.vector_norm(self.shifts * sideways, dim=-1)
         self.around = (self.radius + EDGE_M) * torch.tensor(AROUND, device=device)
-        self.contract = PolicyContract(
+        self.contract = FootstepContract(
             robot=robot.name,
             task=Walk.name,
             module_sha256=module,
@@ -198,7 +214,12 @@ class FootstepPolicy:
         self.odometry = LegOdometry(self.robot, self.kinematics, self.legs.feet, env.dt, sensors)
         # of tasks that are walking, or contain it
         walk = getattr(env.task.config, "walk", env.task.config)
-        self.map = ElevationMap(env, getattr(walk, "map", HeightMapErrors()))
+        camera = env.task.part(DepthCamera)
+        self.map: ElevationMap | CameraMap
+        if camera is not None:
+            self.map = CameraMap(camera, env.dt)
+        else:
+            self.map = ElevationMap(env, getattr(walk, "map", HeightMapErrors()))
 
     def check_task(self, task: Task | type[Task]) -> None:
         """As `HighLevelPolicy.check_task`, without a check of inputs: it has its own map."""
@@ -258,7 +279,7 @@ class FootstepPolicy:
             root_rot=robots.root_rot,
             window=map_tree(lambda row: torch.stack([row] * count, 1), window),
             odometry=self.odometry.begin(robots),
-            map=self.map.begin(robots),
+            map=self.map.begin(robots, ground.mean(-1)),
         )
 
     def _localized(
@@ -303,22 +324,34 @@ class FootstepPolicy:
         """The plan with footholds moved towards the feet (n, F, 3) that stand now and in all of its
         frames."""
         under = feet - feet.new_tensor((0.0, 0.0, self.radius))
-        above = under[..., 2] - self._height(plan, feet[..., :2])
-        stands = plan.window.stands[:, 1:].all(1) & above.isfinite()
+        height = self._height(plan, feet[..., :2])
+        mapped = height.isfinite()
+        above = under[..., 2] - torch.where(mapped, height, plan.lifted[..., 2])
+        stands = plan.window.stands[:, 1:].all(1)
         # the map may be off
         middle = torch.where(stands, above, math.nan).nanmedian(-1, keepdim=True).values
         down = stands & ((above - middle).abs() < STANDS_M)
-        near = plan.lifted.lerp(under, self.env.dt / FEET_S)
+        # at rest feet follow in height together, so that one that hangs in the air is put down
+        rise = under[..., 2] - plan.lifted[..., 2]
+        together = torch.where(stands, rise, math.nan).nanmedian(-1, keepdim=True).values
+        still = (plan.velocity.abs() < STILL).all(-1, keepdim=True)
+        rise = torch.where(still, together, rise)
+        onto = torch.cat((under[..., :2], (plan.lifted[..., 2] + rise).unsqueeze(-1)), -1)
+        near = plan.lifted.lerp(onto, self.env.dt / FEET_S)
         lifted = torch.where(down.unsqueeze(-1), near, plan.lifted)
-        return plan._replace(lifted=lifted, map=self.map.levelled(plan.map, above, down))
+        return plan._replace(lifted=lifted, map=self.map.levelled(plan.map, above, down & mapped))
 
     def _pace(self, plan: Plan, robots: RobotState) -> Tensor:
-        """Share of the speed at which the plan moves, (n,): 0 where it is far ahead."""
+        """Share of the speed at which the plan moves, (n,): 0 where it is far ahead, less where the
+        robot is blind."""
         offset, _ = self._offset(plan, robots)
         velocity = plan.velocity[:, :2]
         speed = torch.linalg.vector_norm(velocity, dim=-1).clamp(min=STILL)
         lead = (offset * velocity).sum(-1) / speed / self.height_m
-        return ((STOP - lead) / (STOP - LEAD)).clamp(0.0, 1.0)
+        blind = self.map.blind(plan.map)
+        return ((STOP - lead) / (STOP - LEAD)).clamp(0.0, 1.0) * torch.where(
+            blind, BLIND_SPEED, 1.0
+        )
 
     # --- the plan ---
 
@@ -375,7 +408,7 @@ class FootstepPolicy:
             way = torch.lerp(lifted[at][:, None, :2], place[:, None, :2], share)
             foothold = foothold.index_put(at, place)
             shift = shift.index_put(at, place[:, :2] - trot[at])
-            over = self.map.height_at(plan.map, way, robot).nan_to_num(-math.inf).amax(-1)
+            over = self.map.highest_at(plan.map, way, robot).nan_to_num(-math.inf).amax(-1)
             highest = highest.index_put(at, over)
         return plan._replace(
             lifted=lifted,
@@ -400,13 +433,13 @@ class FootstepPolicy:
         uneven = 2.0 * (heights - height.unsqueeze(-1)).square().nanmean(-1).sqrt()
         step = height - before.unsqueeze(-1)
         allowed = (uneven < UNEVEN_M) & (step.abs() < DEEPEST * self.height_m)
-        cost = self.far + EVEN * uneven
+        cost = self.far + EVEN * uneven + UNKNOWN_COST_M * heights.isnan().float().mean(-1)
         cost = torch.where(allowed, cost, FORBIDDEN_M + self.far)
         best = cost.argmin(-1, keepdim=True)
         place = places.gather(1, best.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
         height = height.gather(1, best).squeeze(1)
         none = cost.gather(1, best).squeeze(1) >= FORBIDDEN_M
-        height = torch.where(none, torch.maximum(height, before - EDGE_M), height)
+        height = torch.where(none, torch.maximum(height, before - DOWN_M), height)
         height = torch.where(height.isnan(), before, height)
         return torch.cat((place, height.unsqueeze(-1)), -1)
 

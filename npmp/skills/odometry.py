@@ -40,6 +40,9 @@ LEG = 0.25
 SLIP_M = 0.003
 # distance of a foot from its place at which its weight is halved, in standard deviations [D]
 TRUSTED = 2.0
+# time after a touchdown in which feet do not correct the height: they sink into soft ground by half
+# a centimetre and rise again [s] [D]
+SETTLING_S = 0.1
 
 
 class Odometry(NamedTuple):
@@ -54,7 +57,7 @@ class Odometry(NamedTuple):
     deviation_rate: Tensor
     feet: Tensor  # (n, F, 3) where the centres of standing feet are [m]
     foot_rot: Tensor  # (n, F, 3, 3) rotations of the feet's bodies
-    stood: Tensor  # (n, F) bool
+    stood_s: Tensor  # (n, F) since they should stand [s]
 
 
 class LegOdometry:
@@ -95,7 +98,7 @@ class LegOdometry:
             deviation_rate=none,
             feet=feet,
             foot_rot=self._rotations(*pose),
-            stood=torch.zeros_like(feet[..., 0], dtype=torch.bool),
+            stood_s=torch.zeros_like(feet[..., 0]),
         )
 
     def update(
@@ -165,8 +168,10 @@ class LegOdometry:
         place = before.feet + torch.linalg.cross(rolled, upwards)
         away = place - feet
         trust = 1.0 / (1.0 + (away / self.trusted_m).square().sum(-1, keepdim=True))
-        held = (stands & before.stood).unsqueeze(-1)
-        weight = held * trust
+        held = (stands & (before.stood_s > 0.0)).unsqueeze(-1)
+        settled = held & (before.stood_s > SETTLING_S).unsqueeze(-1)
+        corrects = torch.cat((held, held, settled), -1)  # (n, F, 3), along each axis
+        weight = corrects * trust
         total = weight.sum(1, keepdim=True).clamp(min=1e-6)
         # the shift, and turn about the vertical, that bring the feet to their places
         shift = (weight * away).sum(1, keepdim=True) / total
@@ -179,7 +184,7 @@ class LegOdometry:
 
         # where no foot is near its place none is trusted
         shift = weight.amax(1) * shift.squeeze(1)
-        center = torch.where(held.any(1), center.squeeze(1), after.root_pos)
+        center = torch.where(corrects.any(1), center.squeeze(1), after.root_pos)
         root_rot = turn @ after.root_rot
         root_pos = center + geometry.to_world(turn, after.root_pos - center)
         root_pos = root_pos + self.position_gain * shift
@@ -189,9 +194,9 @@ class LegOdometry:
             root_rot=root_rot,
             velocity=after.velocity + self.velocity_gain / self.dt * shift,
             # the place of a foot that is not where it stood follows it
-            feet=torch.where(held, feet.lerp(place, (1.0 - SLIP) * trust), feet),
+            feet=torch.where(corrects, feet.lerp(place, (1.0 - SLIP) * trust), feet),
             foot_rot=foot_rot,
-            stood=stands,
+            stood_s=torch.where(stands, before.stood_s + self.dt, 0.0),
         )
 
     def _rotations(self, root_pos: Tensor, root_rot: Tensor, joints: Tensor) -> Tensor:

@@ -100,6 +100,7 @@ def test_images_come_at_their_rate_and_late(delay_s: float, images: int) -> None
         if step > delay + 5:
             assert age.min() >= delay and age.max() <= delay + 4
             assert set(age.tolist()) == {float(delay + k) for k in range(5)}
+            assert torch.equal(eye.arrives(), age == delay)
 
 
 def test_a_walking_robot_observes_and_goes_on_and_imagines(robot: Robot) -> None:

@@ -97,6 +97,26 @@ def test_a_stopped_training_continues_and_a_finished_one_is_kept(tmp_path: Path)
     assert calls == [[*priors.COMMON, "steps=3", f"out={tmp_path}"], [f"resume={tmp_path}"]]
 
 
+def test_pilots_of_all_priors_come_before_any_module(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "motions.h5"
+    write_motions(data, replace(motions, motions=(replace(motions.motions[0], split="train"),)))
+    order = []
+
+    def run_once(command: object, folder: Path, result: str, *keys: str) -> None:
+        order.append(str(folder.relative_to(tmp_path)))
+        # the first module fails
+        if not folder.name.startswith("pilot_"):
+            raise priors.CommandFailed(2)
+
+    monkeypatch.setattr(priors, "run_once", run_once)
+    monkeypatch.setattr(priors, "steps_within", lambda folder, cpu_s: 100)
+    options = ["--size", "tiny", "--seeds", "0", "--priors", "fsq", "ar1"]
+    assert priors.main([f"data={data}", f"out={tmp_path}", *options]) == 2
+    assert order == ["pilot_fsq", "pilot_ar1", "fsq_seed0/imitate"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_table_is_filled_and_continued(motions: MotionSet, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def at(position: list[float], yaw: float) -> RobotState:
 
 def test_cells_have_the_height_at_their_centres() -> None:
     terrain = elevation()
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     positions = torch.tensor([[[0.31, 0.0], [0.33, 0.0], [0.0, 0.05]]] * 2)
     expected = torch.tensor([0.32, 0.32, 0.4])
     heights = terrain.height_at(pose, positions, ROBOTS)
@@ -49,7 +49,7 @@ def test_cells_have_the_height_at_their_centres() -> None:
 
 def test_it_is_in_the_frame_of_the_odometry() -> None:
     terrain = elevation()
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     # the robot is at (2, 1, 0.5), turned left by a right angle; its odometry is at the origin
     pose = terrain.advance(pose, at([0.0, 0.0, 0.3], 0.0), at([2.0, 1.0, 0.5], torch.pi / 2))
     heights = terrain.height_at(pose, torch.tensor([[[0.4, 0.0], [0.0, 0.4]]] * 2), ROBOTS)
@@ -60,7 +60,7 @@ def test_it_is_in_the_frame_of_the_odometry() -> None:
 
 def test_a_delayed_map_has_the_drift_of_a_while_ago() -> None:
     terrain = elevation(ground_delay_s=10 * DT)
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     for _ in range(10):
         pose = terrain.advance(pose, at([0.0, 0.0, 0.3], 0.0), at([0.0, 0.0, 0.4], 0.2))
     share = 1.0 - 0.9**10
@@ -72,7 +72,7 @@ def test_a_delayed_map_of_constant_drift_stays_where_it_is() -> None:
     """The odometry is turned by half a radian and 1 m off, and moves."""
     terrain = elevation(ground_delay_s=10 * DT)
     turn = geometry.yaw_matrix(torch.tensor(0.5))
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     for step in range(300):
         walked = torch.tensor([0.01 * step, 0.0, 0.3])
         true = (turn @ walked + torch.tensor([1.0, 0.0, 0.0])).tolist()
@@ -88,7 +88,7 @@ def test_a_delayed_map_of_constant_drift_stays_where_it_is() -> None:
 
 def test_errors_are_sampled() -> None:
     terrain = elevation(ground_noise_m=0.02, ground_holes=0.2, ground_drift_m=0.05)
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     assert pose.drift.abs().min().item() > 0.0
     flat = pose._replace(drift=torch.zeros_like(pose.drift))
     heights = terrain.height_at(flat, torch.zeros(2, 4000, 2), ROBOTS)
@@ -104,7 +104,7 @@ def test_errors_are_sampled() -> None:
 
 def test_standing_feet_raise_it() -> None:
     terrain = elevation()
-    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0))
+    pose = terrain.begin(at([0.0, 0.0, 0.3], 0.0), torch.zeros(2))
     above = torch.tensor([[0.01, 0.03, 5.0, 5.0], [1.0, 1.0, 1.0, 1.0]])
     stands = torch.tensor([[True, True, False, False], [False] * 4])
     raised = terrain.levelled(pose, above, stands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,12 @@ from npmp.evaluation.policy import Pushed
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.skills import modules
+from npmp.skills.camera_map import CameraMap
 from npmp.skills.composition import over
 from npmp.skills.footsteps import (
+    BLIND_SPEED,
     CLEARANCE,
+    DOWN_M,
     DUTY,
     EDGE_M,
     FEET_S,
@@ -34,6 +38,7 @@ from npmp.skills.footsteps import (
     mean_pose,
 )
 from npmp.skills.skill_module import SkillModule
+from npmp.tasks import Walk, WalkConfig
 from tests.environments import walk_env
 
 AHEAD = torch.tensor([[0.5, 0.0, 0.0]])
@@ -52,7 +57,10 @@ def trained() -> SkillModule:
 class Bound:
     """A policy bound to a Go2 at a command (n, 3) on ground of a height (function of x and y)."""
 
-    def __init__(self, go2: Robot, trained: SkillModule, command: Tensor, height: Any = None):
+    def __init__(
+        self, go2: Robot, trained: SkillModule, command: Tensor, height: Any = None, **settings: Any
+    ):
+        """settings: of `WalkConfig`."""
         self.policy = FootstepPolicy(trained, go2)
         batch = RobotBatchConfig().like(trained)
         clock_s = self.policy.contract.clock_s
@@ -64,6 +72,7 @@ class Bound:
             clock_s=clock_s,
             command_range=((-1.0, 1.0),) * 3,
             ground_noise_m=0.0,
+            **settings,
         )
         self.env.schedule(10_000, None)
         self.env.task.commands.fix(command[None])
@@ -164,7 +173,7 @@ def test_no_foothold_is_much_lower_than_the_last_where_there_is_none(
     robot = torch.zeros(1, dtype=torch.long)
     start = bound.policy._begun(bound.robots)
     at = bound.policy._foothold(start, trot, torch.zeros(1), robot)
-    torch.testing.assert_close(at, torch.tensor([[1.0, 0.0, -EDGE_M]]))
+    torch.testing.assert_close(at, torch.tensor([[1.0, 0.0, -DOWN_M]]))
 
 
 def test_feet_swing_over_a_step_and_the_root_rises_with_them(
@@ -304,6 +313,71 @@ def test_an_episode_begins_in_the_robot_s_pose(go2: Robot, trained: SkillModule)
     torch.testing.assert_close(first.root_pos, bound.robots.root_pos, atol=0.01, rtol=0.0)
     torch.testing.assert_close(first.root_rot, bound.robots.root_rot, atol=0.01, rtol=0.0)
     assert last.root_pos[0, 2].item() == pytest.approx(bound.policy.height_m, abs=1e-3)
+
+
+def test_unknown_ground_around_a_foothold_costs(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD, lambda x, y: torch.where(x > 0.5, math.nan, 0.05))
+    policy = bound.policy
+    start = policy._begun(bound.robots)
+    robot = torch.zeros(3, dtype=torch.long)
+    trot = torch.tensor([[0.2, 0.0], [0.48, 0.0], [5.0, 0.0]])
+    at = policy._foothold(start, trot, torch.full((3,), 0.02), robot)
+    torch.testing.assert_close(at[0], torch.tensor([0.2, 0.0, 0.05]))
+    # away from the border, as far as a foot and its margin reach
+    assert at[1, 0].item() < 0.5 - policy.radius - EDGE_M
+    # where nothing is known it steps as the trot does, at the height of before
+    torch.testing.assert_close(at[2], torch.tensor([5.0, 0.0, 0.02]))
+
+
+def test_a_foot_that_hangs_is_put_down_where_the_robot_stands(
+    go2: Robot, trained: SkillModule
+) -> None:
+    bound = Bound(go2, trained, torch.zeros(1, 3))
+    policy = bound.policy
+    plan = bound.plans(30)[-1]
+    feet = plan.lifted + torch.tensor([0.0, 0.0, policy.radius])
+    feet[0, 0, 2] += 0.02
+    torch.testing.assert_close(policy._on_feet(plan, feet).lifted, plan.lifted)
+    # where it moves the ground may be higher than mapped
+    moving = plan._replace(velocity=AHEAD)
+    rise = policy._on_feet(moving, feet).lifted[0, 0, 2] - plan.lifted[0, 0, 2]
+    assert rise.item() == pytest.approx(0.02 * bound.env.dt / FEET_S, rel=1e-3)
+
+
+def test_a_camera_fills_the_map_of_a_walking_robot(go2: Robot, trained: SkillModule) -> None:
+    camera = {"place_m": [0.3, 0.0, 0.05], "size": [32, 18], "pitch_deg": 45.0}
+    ground = {"terrain": "slopes", "terrain_level": 0.5, "terrain_starts": "uphill"}
+    bound = Bound(go2, trained, AHEAD, camera=camera, **ground)
+    policy = bound.policy
+    assert isinstance(policy.map, CameraMap)
+    env = bound.env
+    after = rollout(over(policy, trained), env, 120, lambda step: None)
+    plan = after.policy.upper
+    robots = env.ground.integrated(env.state)
+    ahead = robots.root_rot[:, :2, 0].unsqueeze(1) * torch.tensor([-0.3, 0.4, 0.7]).view(-1, 1)
+    first = torch.zeros(1, dtype=torch.long)
+    true = env.ground.height_at(robots.root_pos[:, None, :2] + ahead, first)
+    assert true[0, 2].item() - true[0, 0].item() > 0.1
+    position = plan.odometry.root_pos
+    mapped = policy.map.height_at(plan.map, position[:, None, :2] + ahead, first)
+    # above the root: the odometry has drifted a little
+    expected = true - robots.root_pos[:, 2:]
+    torch.testing.assert_close(mapped - position[:, 2:], expected, atol=0.04, rtol=0.0)
+
+
+def test_a_blind_robot_walks_at_half_the_speed(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, AHEAD.repeat(2, 1), camera="stereo")
+    policy = bound.policy
+    plan = policy._begun(bound.robots)
+    seen = plan.map._replace(blind_s=torch.tensor([0.0, 10.0]))
+    pace = policy._pace(plan._replace(map=seen), bound.robots)
+    torch.testing.assert_close(pace, torch.tensor([1.0, BLIND_SPEED]))
+
+
+def test_a_task_may_have_any_camera(go2: Robot, trained: SkillModule) -> None:
+    settings = FootstepPolicy(trained, go2).contract.input_settings
+    config = Walk.resolve(WalkConfig(camera="flight"), None, settings)
+    assert config.camera == "flight"
 
 
 @pytest.mark.parametrize("wrap", ["pushed", "handover"])

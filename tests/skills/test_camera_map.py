@@ -1,0 +1,227 @@
+"""Maps that a depth camera fills, over ground whose height is a function by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from npmp.core import geometry
+from npmp.envs.camera import CameraConfig, DepthCamera
+from npmp.envs.state import RobotState
+from npmp.skills.camera_map import (
+    LOST_S,
+    MOST_POINTS,
+    REACH_M,
+    SIDE,
+    START_M,
+    CameraCells,
+    CameraMap,
+)
+from npmp.skills.elevation_map import CELL_M
+
+DT = 0.02
+ROBOTS = torch.arange(2)
+# of the root above the ground, where the camera is
+HEIGHT_M = 0.4
+
+
+def camera_map(delay_s: float = 0.0) -> CameraMap:
+    config = CameraConfig(
+        size=(64, 64), place_m=(0.0, 0.0, 0.0), noise_stereo=0.0, holes=0.0, delay_s=delay_s
+    )
+    camera = DepthCamera(config)
+    camera.allocate(2, DT, torch.device("cpu"))
+    return CameraMap(camera, DT)
+
+
+def at(x: float, yaw: float = 0.0, height: float = HEIGHT_M) -> RobotState:
+    """Two robots in a pose."""
+    turn = geometry.yaw_matrix(torch.full((2,), yaw))
+    position = torch.tensor([[x, 0.0, height]] * 2)
+    return RobotState.still(position, turn, torch.zeros(2, 12))
+
+
+def look(map_: CameraMap, robots: RobotState, height: Callable[[Tensor], Tensor]) -> None:
+    """Expose an image of ground of a height (function of x)."""
+    image = map_.camera.depths(robots.root_pos, robots.root_rot, lambda p: height(p[..., 0]))
+    map_.camera.past = torch.cat((image.unsqueeze(1), map_.camera.past[:, :-1]), 1)
+    map_.camera.age = torch.zeros(2, dtype=torch.long)
+
+
+def heights(map_: CameraMap, cells: CameraCells, x: list[float], y: float = 0.0) -> Tensor:
+    """Heights along x of the first robot's map."""
+    positions = torch.tensor([[[value, y] for value in x]] * 2)
+    return map_.height_at(cells, positions, ROBOTS)[0]
+
+
+def step(x: Tensor) -> Tensor:
+    """A step of 0.1 m at 0.62 m, a border of the map's cells."""
+    return torch.where(x > 0.62, 0.1, 0.0)
+
+
+def test_before_an_image_only_the_ground_around_the_start_is_known() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(3.0, yaw=1.0), torch.tensor([0.02, -0.5]))
+    inside = START_M - CELL_M
+    positions = torch.tensor(
+        [[3.0, 0.0], [3.0 + inside, -inside], [3.0 - inside, inside], [3.0 + START_M + CELL_M, 0.0]]
+    )
+    found = map_.height_at(cells, positions.expand(2, 4, 2), ROBOTS)
+    expected = torch.tensor([[0.02, 0.02, 0.02, math.nan], [-0.5, -0.5, -0.5, math.nan]])
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_an_image_shows_the_ground_ahead() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    look(map_, at(0.0), step)
+    cells = map_.advance(cells, at(0.0), at(99.0))
+    found = heights(map_, cells, [0.2, 0.4, 0.72, 0.8])
+    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
+    # to the side, behind the start's ground, nothing is seen
+    assert heights(map_, cells, [-0.8]).isnan().all()
+
+
+def test_it_is_where_the_robot_was_when_the_image_was_exposed() -> None:
+    """It walks at 4 m/s and turns, before and after: a step more or less is two cells."""
+    delay = 5
+    map_ = camera_map(delay_s=delay * DT)
+    map_.camera.age = torch.full((2,), delay + 1)
+    cells = map_.begin(at(-0.8), torch.full((2,), math.nan))
+    for k in range(-9, 1):
+        cells = map_.advance(cells, at(0.08 * k, yaw=0.1 * k), at(99.0))
+    look(map_, at(0.0), step)
+    for age in range(1, delay + 1):
+        assert heights(map_, cells, [0.4, 0.72]).isnan().all()
+        map_.camera.age = torch.full((2,), age)
+        cells = map_.advance(cells, at(0.08 * age, yaw=0.1 * age), at(99.0))
+    # cells are 4 cm wide: the last below the step, the first above it
+    found = heights(map_, cells, [0.4, 0.56, 0.68, 0.8])
+    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
+
+
+def test_an_image_counts_once() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    look(map_, at(0.0), step)
+    cells = map_.advance(cells, at(0.0), at(0.0))
+    map_.camera.age = map_.camera.age + 1
+    later = map_.advance(cells, at(0.5), at(0.5))
+    torch.testing.assert_close(later.height, cells.height, equal_nan=True)
+
+
+def test_what_was_seen_is_kept_until_it_is_out_of_reach() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    look(map_, at(0.0), step)
+    cells = map_.advance(cells, at(0.0), at(0.0))
+    for x in (0.4, 0.8):
+        look(map_, at(x), step)
+        cells = map_.advance(cells, at(x), at(x))
+    # now below and behind the robot
+    expected = torch.tensor([0.0, 0.0, 0.1])
+    torch.testing.assert_close(
+        heights(map_, cells, [0.0, 0.4, 0.72]), expected, atol=0.01, rtol=0.0
+    )
+    # other ground of the same slots
+    x = SIDE * CELL_M
+    above = at(x, height=0.8 + HEIGHT_M)
+    look(map_, above, lambda at: torch.full_like(at, 0.8))
+    cells = map_.advance(cells, above, above)
+    found = heights(map_, cells, [x + 0.32, 0.32])
+    expected = torch.tensor([0.8, math.nan])
+    torch.testing.assert_close(found, expected, equal_nan=True, atol=0.01, rtol=0.0)
+    # ground never seen, of a slot that holds other ground
+    assert heights(map_, cells, [x + 0.32 + SIDE * CELL_M]).isnan().all()
+
+
+def test_each_robot_has_its_own_images() -> None:
+    map_ = camera_map()
+    begun = map_.begin(at(0.0), torch.zeros(2))
+    look(map_, at(0.0), step)
+    map_.camera.age = torch.tensor([1, 0])
+    cells = map_.advance(begun, at(0.0), at(0.0))
+    position = torch.tensor([[[0.72, 0.0]]] * 2)
+    found = map_.height_at(cells, position, ROBOTS)[:, 0]
+    torch.testing.assert_close(
+        found, torch.tensor([math.nan, 0.1]), equal_nan=True, atol=0.01, rtol=0.0
+    )
+    torch.testing.assert_close(cells.blind_s, torch.tensor([DT, 0.0]))
+
+
+def test_an_image_of_what_is_out_of_reach_is_an_image() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    map_.camera.past = torch.full_like(map_.camera.past, 2.0 * REACH_M)
+    map_.camera.age = torch.zeros(2, dtype=torch.long)
+    cells = map_.advance(cells, at(0.0), at(0.0))
+    assert cells.blind_s.max().item() == 0.0
+
+
+def test_a_slow_camera_is_not_covered() -> None:
+    map_ = camera_map()
+    map_.camera.period = round(2.0 / DT)
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    assert not map_.blind(cells._replace(blind_s=torch.full((2,), 3.9))).any()
+    assert map_.blind(cells._replace(blind_s=torch.full((2,), 4.1))).all()
+
+
+def test_cells_follow_new_heights_and_not_at_once() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    found = []
+    for _ in range(12):
+        look(map_, at(0.0), lambda x: torch.full_like(x, 0.05))
+        cells = map_.advance(cells, at(0.0), at(0.0))
+        found.append(heights(map_, cells, [0.32]).item())
+    assert 0.01 < found[0] < 0.049
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(0.05, abs=0.002)
+    assert cells.weight.max().item() == MOST_POINTS
+
+
+def test_pixels_without_a_reading_show_nothing() -> None:
+    map_ = camera_map()
+    begun = map_.begin(at(0.0), torch.zeros(2))
+    for depth in map_.camera.config.range_m:
+        map_.camera.past = torch.full_like(map_.camera.past, depth)
+        map_.camera.age = torch.zeros(2, dtype=torch.long)
+        cells = map_.advance(begun, at(0.0), at(0.0))
+        for name in ("place", "height", "weight"):
+            after = getattr(cells, name)
+            torch.testing.assert_close(after, getattr(begun, name), equal_nan=True)
+
+
+def test_a_covered_camera_makes_all_unknown_until_it_sees_again() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    steps = round(LOST_S / DT) + 1
+    for k in range(steps):
+        assert not map_.blind(cells).any() or k == steps - 1
+        map_.camera.past = torch.full_like(map_.camera.past, map_.camera.config.range_m[0])
+        map_.camera.age = torch.zeros(2, dtype=torch.long)
+        cells = map_.advance(cells, at(0.0), at(0.0))
+    assert map_.blind(cells).all()
+    assert heights(map_, cells, [0.0, 0.4]).isnan().all()
+    look(map_, at(0.0), step)
+    cells = map_.advance(cells, at(0.0), at(0.0))
+    assert not map_.blind(cells).any()
+    found = heights(map_, cells, [0.4, 0.72])
+    torch.testing.assert_close(found, torch.tensor([0.0, 0.1]), atol=0.01, rtol=0.0)
+
+
+def test_a_cell_has_the_mean_and_the_highest_of_its_points() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.full((2,), math.nan))
+    # the face of a step in the middle of a cell
+    look(map_, at(0.0), lambda x: torch.where(x > 0.6, 0.1, 0.0))
+    cells = map_.advance(cells._replace(weight=torch.zeros_like(cells.weight)), at(0.0), at(0.0))
+    position = torch.tensor([[[0.6, 0.0]]] * 2)
+    mean = map_.height_at(cells, position, ROBOTS)[0].item()
+    highest = map_.highest_at(cells, position, ROBOTS)[0].item()
+    assert highest == pytest.approx(0.1, abs=0.015)
+    assert 0.02 < mean < highest - 0.02
