@@ -168,9 +168,9 @@ class LegOdometry:
         place = before.feet + torch.linalg.cross(rolled, upwards)
         away = place - feet
         trust = 1.0 / (1.0 + (away / self.trusted_m).square().sum(-1, keepdim=True))
-        held = (stands & (before.stood_s > 0.0)).unsqueeze(-1)
-        settled = held & (before.stood_s > SETTLING_S).unsqueeze(-1)
-        corrects = torch.cat((held, held, settled), -1)  # (n, F, 3), along each axis
+        stood = (stands & (before.stood_s > 0.0)).unsqueeze(-1)
+        settled = stood & (before.stood_s > SETTLING_S).unsqueeze(-1)
+        corrects = torch.cat((stood, stood, settled), -1)  # (n, F, 3), along each axis
         weight = corrects * trust
         total = weight.sum(1, keepdim=True).clamp(min=1e-6)
         # the shift, and turn about the vertical, that bring the feet to their places

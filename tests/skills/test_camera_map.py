@@ -45,7 +45,7 @@ def at(x: float, yaw: float = 0.0, height: float = HEIGHT_M) -> RobotState:
     return RobotState.still(position, turn, torch.zeros(2, 12))
 
 
-def look(map_: CameraMap, robots: RobotState, height: Callable[[Tensor], Tensor]) -> None:
+def expose(map_: CameraMap, robots: RobotState, height: Callable[[Tensor], Tensor]) -> None:
     """Expose an image of ground of a height (function of x)."""
     image = map_.camera.depths(robots.root_pos, robots.root_rot, lambda p: height(p[..., 0]))
     map_.camera.past = torch.cat((image.unsqueeze(1), map_.camera.past[:, :-1]), 1)
@@ -78,7 +78,7 @@ def test_before_an_image_only_the_ground_around_the_start_is_known() -> None:
 def test_an_image_shows_the_ground_ahead() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(99.0))
     found = heights(map_, cells, [0.2, 0.4, 0.72, 0.8])
     torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
@@ -94,7 +94,7 @@ def test_it_is_where_the_robot_was_when_the_image_was_exposed() -> None:
     cells = map_.begin(at(-0.8), torch.full((2,), math.nan))
     for k in range(-9, 1):
         cells = map_.advance(cells, at(0.08 * k, yaw=0.1 * k), at(99.0))
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     for age in range(1, delay + 1):
         assert heights(map_, cells, [0.4, 0.72]).isnan().all()
         map_.camera.age = torch.full((2,), age)
@@ -107,7 +107,7 @@ def test_it_is_where_the_robot_was_when_the_image_was_exposed() -> None:
 def test_an_image_counts_once() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(0.0))
     map_.camera.age = map_.camera.age + 1
     later = map_.advance(cells, at(0.5), at(0.5))
@@ -117,10 +117,10 @@ def test_an_image_counts_once() -> None:
 def test_what_was_seen_is_kept_until_it_is_out_of_reach() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(0.0))
     for x in (0.4, 0.8):
-        look(map_, at(x), step)
+        expose(map_, at(x), step)
         cells = map_.advance(cells, at(x), at(x))
     # now below and behind the robot
     expected = torch.tensor([0.0, 0.0, 0.1])
@@ -130,7 +130,7 @@ def test_what_was_seen_is_kept_until_it_is_out_of_reach() -> None:
     # other ground of the same slots
     x = SIDE * CELL_M
     above = at(x, height=0.8 + HEIGHT_M)
-    look(map_, above, lambda at: torch.full_like(at, 0.8))
+    expose(map_, above, lambda at: torch.full_like(at, 0.8))
     cells = map_.advance(cells, above, above)
     found = heights(map_, cells, [x + 0.32, 0.32])
     expected = torch.tensor([0.8, math.nan])
@@ -142,7 +142,7 @@ def test_what_was_seen_is_kept_until_it_is_out_of_reach() -> None:
 def test_each_robot_has_its_own_images() -> None:
     map_ = camera_map()
     begun = map_.begin(at(0.0), torch.zeros(2))
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     map_.camera.age = torch.tensor([1, 0])
     cells = map_.advance(begun, at(0.0), at(0.0))
     position = torch.tensor([[[0.72, 0.0]]] * 2)
@@ -175,7 +175,7 @@ def test_cells_follow_new_heights_and_not_at_once() -> None:
     cells = map_.begin(at(0.0), torch.zeros(2))
     found = []
     for _ in range(12):
-        look(map_, at(0.0), lambda x: torch.full_like(x, 0.05))
+        expose(map_, at(0.0), lambda x: torch.full_like(x, 0.05))
         cells = map_.advance(cells, at(0.0), at(0.0))
         found.append(heights(map_, cells, [0.32]).item())
     assert 0.01 < found[0] < 0.049
@@ -207,7 +207,7 @@ def test_a_covered_camera_makes_all_unknown_until_it_sees_again() -> None:
         cells = map_.advance(cells, at(0.0), at(0.0))
     assert map_.blind(cells).all()
     assert heights(map_, cells, [0.0, 0.4]).isnan().all()
-    look(map_, at(0.0), step)
+    expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(0.0))
     assert not map_.blind(cells).any()
     found = heights(map_, cells, [0.4, 0.72])
@@ -218,7 +218,7 @@ def test_a_cell_has_the_mean_and_the_highest_of_its_points() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.full((2,), math.nan))
     # the face of a step in the middle of a cell
-    look(map_, at(0.0), lambda x: torch.where(x > 0.6, 0.1, 0.0))
+    expose(map_, at(0.0), lambda x: torch.where(x > 0.6, 0.1, 0.0))
     cells = map_.advance(cells._replace(weight=torch.zeros_like(cells.weight)), at(0.0), at(0.0))
     position = torch.tensor([[[0.6, 0.0]]] * 2)
     mean = map_.height_at(cells, position, ROBOTS)[0].item()
