@@ -1,8 +1,8 @@
 """An elevation map that a depth camera fills, in the frame of a robot's odometry.
 
 Cells of a square that moves with the robot hold the mean and the highest of the points that fell
-into them, older images with less weight. What the camera has not seen yet is unknown, except around
-the start, which is as high as the feet. Without images the whole map is.
+into them, older images with less weight. Ground that the camera has not observed is unknown, except
+around the start, which is as high as the feet. Without images the whole map is unknown.
 
 Left out: how uncertain the pose was when a point was seen (Fankhauser et al. 2018). Images exposed
 before `begin` are placed by the pose at `begin`.
@@ -114,15 +114,15 @@ class CameraMap:
         old_place, old_height, old_weight = (
             part[ids] for part in (cells.place, cells.height, cells.weight)
         )
-        seen = (image_weight > 0.0).unsqueeze(-1)
-        place = torch.where(seen, _places_around(root_pos.squeeze(1)), old_place)
+        observed = (image_weight > 0.0).unsqueeze(-1)
+        place = torch.where(observed, _places_around(root_pos.squeeze(1)), old_place)
         # a slot may hold ground that is out of reach by now
         same_weight = torch.where((place == old_place).all(-1), old_weight, 0.0)
         total = same_weight + image_weight
         older = torch.where(same_weight.unsqueeze(-1) > 0.0, old_height, latest)
         height = older.lerp(latest, (image_weight / total).unsqueeze(-1))
-        height = torch.where(seen, height, old_height)
-        weight = torch.where(seen.squeeze(-1), total.clamp(max=MOST_POINTS), old_weight)
+        height = torch.where(observed, height, old_height)
+        weight = torch.where(observed.squeeze(-1), total.clamp(max=MOST_POINTS), old_weight)
         blind_s = torch.where(has_image, 0.0, cells.blind_s[ids])
         return cells._replace(
             place=cells.place.index_copy(0, ids, place),
@@ -153,8 +153,8 @@ class CameraMap:
         place = _place(position).view(len(robots), -1, 2)
         slot = _slot(place)
         rows = robots.unsqueeze(-1)
-        known = (cells.place[rows, slot] == place).all(-1, keepdim=True)
-        height = torch.where(known, cells.height[rows, slot], math.nan)
+        valid = (cells.place[rows, slot] == place).all(-1, keepdim=True)
+        height = torch.where(valid, cells.height[rows, slot], math.nan)
         return height.view(*position.shape[:-1], 2)
 
 

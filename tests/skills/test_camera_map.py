@@ -70,9 +70,9 @@ def test_before_an_image_only_the_ground_around_the_start_is_known() -> None:
     positions = torch.tensor(
         [[3.0, 0.0], [3.0 + inside, -inside], [3.0 - inside, inside], [3.0 + START_M + CELL_M, 0.0]]
     )
-    found = map_.height_at(cells, positions.expand(2, 4, 2), ROBOTS)
+    result = map_.height_at(cells, positions.expand(2, 4, 2), ROBOTS)
     expected = torch.tensor([[0.02, 0.02, 0.02, math.nan], [-0.5, -0.5, -0.5, math.nan]])
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    torch.testing.assert_close(result, expected, equal_nan=True)
 
 
 def test_an_image_shows_the_ground_ahead() -> None:
@@ -80,8 +80,8 @@ def test_an_image_shows_the_ground_ahead() -> None:
     cells = map_.begin(at(0.0), torch.zeros(2))
     expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(99.0))
-    found = heights(map_, cells, [0.2, 0.4, 0.72, 0.8])
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
+    result = heights(map_, cells, [0.2, 0.4, 0.72, 0.8])
+    torch.testing.assert_close(result, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
     # to the side, behind the start's ground, nothing is seen
     assert heights(map_, cells, [-0.8]).isnan().all()
 
@@ -100,8 +100,8 @@ def test_it_is_where_the_robot_was_when_the_image_was_exposed() -> None:
         map_.camera.age = torch.full((2,), age)
         cells = map_.advance(cells, at(0.08 * age, yaw=0.1 * age), at(99.0))
     # cells are 4 cm wide: the last below the step, the first above it
-    found = heights(map_, cells, [0.4, 0.56, 0.68, 0.8])
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
+    result = heights(map_, cells, [0.4, 0.56, 0.68, 0.8])
+    torch.testing.assert_close(result, torch.tensor([0.0, 0.0, 0.1, 0.1]), atol=0.01, rtol=0.0)
 
 
 def test_an_image_counts_once() -> None:
@@ -132,9 +132,9 @@ def test_what_was_seen_is_kept_until_it_is_out_of_reach() -> None:
     above = at(x, height=0.8 + HEIGHT_M)
     expose(map_, above, lambda at: torch.full_like(at, 0.8))
     cells = map_.advance(cells, above, above)
-    found = heights(map_, cells, [x + 0.32, 0.32])
+    result = heights(map_, cells, [x + 0.32, 0.32])
     expected = torch.tensor([0.8, math.nan])
-    torch.testing.assert_close(found, expected, equal_nan=True, atol=0.01, rtol=0.0)
+    torch.testing.assert_close(result, expected, equal_nan=True, atol=0.01, rtol=0.0)
     # ground never seen, of a slot that holds other ground
     assert heights(map_, cells, [x + 0.32 + SIDE * CELL_M]).isnan().all()
 
@@ -146,9 +146,9 @@ def test_each_robot_has_its_own_images() -> None:
     map_.camera.age = torch.tensor([1, 0])
     cells = map_.advance(begun, at(0.0), at(0.0))
     position = torch.tensor([[[0.72, 0.0]]] * 2)
-    found = map_.height_at(cells, position, ROBOTS)[:, 0]
+    result = map_.height_at(cells, position, ROBOTS)[:, 0]
     torch.testing.assert_close(
-        found, torch.tensor([math.nan, 0.1]), equal_nan=True, atol=0.01, rtol=0.0
+        result, torch.tensor([math.nan, 0.1]), equal_nan=True, atol=0.01, rtol=0.0
     )
     torch.testing.assert_close(cells.blind_s, torch.tensor([DT, 0.0]))
 
@@ -173,14 +173,14 @@ def test_a_slow_camera_is_not_covered() -> None:
 def test_cells_follow_new_heights_and_not_at_once() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
-    found = []
+    result = []
     for _ in range(12):
         expose(map_, at(0.0), lambda x: torch.full_like(x, 0.05))
         cells = map_.advance(cells, at(0.0), at(0.0))
-        found.append(heights(map_, cells, [0.32]).item())
-    assert 0.01 < found[0] < 0.049
-    assert found == sorted(found)
-    assert found[-1] == pytest.approx(0.05, abs=0.002)
+        result.append(heights(map_, cells, [0.32]).item())
+    assert 0.01 < result[0] < 0.049
+    assert result == sorted(result)
+    assert result[-1] == pytest.approx(0.05, abs=0.002)
     assert cells.weight.max().item() == MOST_POINTS
 
 
@@ -210,8 +210,8 @@ def test_a_covered_camera_makes_all_unknown_until_it_sees_again() -> None:
     expose(map_, at(0.0), step)
     cells = map_.advance(cells, at(0.0), at(0.0))
     assert not map_.blind(cells).any()
-    found = heights(map_, cells, [0.4, 0.72])
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.1]), atol=0.01, rtol=0.0)
+    result = heights(map_, cells, [0.4, 0.72])
+    torch.testing.assert_close(result, torch.tensor([0.0, 0.1]), atol=0.01, rtol=0.0)
 
 
 def test_a_cell_has_the_mean_and_the_highest_of_its_points() -> None:
