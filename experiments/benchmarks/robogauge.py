@@ -1,15 +1,20 @@
-"""Run RoboGauge (github.com/wty-yy/RoboGauge) on a bundle of a Go2, with RoboGauge's own options:
+"""Run RoboGauge (github.com/wty-yy/RoboGauge) on a policy of a Go2, with RoboGauge's own options:
 
     git clone https://github.com/wty-yy/RoboGauge
     pip install pygame imageio
     npmp deploy export policy=go2_walk robot=unitree_go2 out=bundle
     python -m npmp.experiments.benchmarks.robogauge RoboGauge bundle \\
         --task-name npmp.slope_fd --search-max-level --frictions 0.8 --headless
+    python -m npmp.experiments.benchmarks.robogauge RoboGauge footsteps --module go2_ground \\
+        --speed 0.25 --task-name npmp.stairs_fd --level 3 --multi --frictions 0.8 --headless
 
-Each task `go2.TERRAIN` of RoboGauge has a copy `npmp.TERRAIN`, in which the bundle is the policy
-and moves its targets as its contract says. Terrains, seeds, goals, noise, delay and metrics are
-RoboGauge's, and so are its files, which are not changed. Commands are clipped to the policy's
-ranges. Results are in RoboGauge/logs.
+Each task `go2.TERRAIN` of RoboGauge has a copy `npmp.TERRAIN`, in which the bundle, or the planner
+of footsteps, is the policy, with its own gains and hold of targets. Terrains, seeds, goals, noise,
+delay and metrics are RoboGauge's, and so are its files, which are not changed. Commands are clipped
+to the policy's ranges. Results are in RoboGauge/logs.
+
+The planner reads an elevation map of the terrain, cells of 4 cm with noise of 1 cm, placed by the
+true pose; the policies of RoboGauge are blind.
 """
 
 from __future__ import annotations
@@ -20,56 +25,133 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
+import torch
+from torch import Tensor
 
 from mocap_data.errors import InputError, importing
-from npmp.deploy import Bundle, BundleContract, Readings
+from npmp import robots
+from npmp.deploy import Bundle, Readings
+from npmp.deploy.footstep_controller import FootstepController
 from npmp.deploy.robot import FloatArray
+from npmp.envs.ground import Ground
+from npmp.envs.sensing import SensorConfig
+from npmp.skills import footsteps, modules
+from npmp.skills.elevation_map import CELL_M, ElevationMap
+from npmp.skills.skill_module import SkillModule
+from npmp.tasks.inputs import HeightMapErrors
 
 RUN = Path("robogauge/scripts/run.py")
 OTHER = "go2."
 OURS = "npmp."
 # RoboGauge's names of the commands, in the bundle's order
 COMMANDS = ("lin_vel_x", "lin_vel_y", "ang_vel_yaw")
+# standard deviations of RoboGauge's uniform noise: 0.01 rad of joints, 0.8 rad/s of the gyro
+NOISE = SensorConfig(joint_noise=0.006, gyro_noise=(0.46, 0.46, 0.46))
+# terrains: cells from the origin to an edge, a height above all [m], the group of their geoms
+CELLS = 240
+SKY_M = 20.0
+TERRAIN_GROUP = 0
 
 
-class BundleRobot:
-    """A bundle with the methods of RoboGauge's robots."""
+# a control step: readings, command, and the root's true position and quaternion
+Step = tuple[Readings, FloatArray, FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class Drives:
+    """How a policy moves joints."""
+
+    joint_names: list[str]
+    home_pose: FloatArray  # (nu,) [rad]
+    kp: FloatArray  # (nu,) [Nm/rad]
+    kd: FloatArray  # (nu,) [Nm s/rad]
+    command_range: FloatArray  # (2, 3) [m/s, m/s, rad/s]
+    control_rate_hz: float
+    hold: str
+
+
+class BundlePolicy:
+    """A bundle's policy, which reads no pose."""
 
     def __init__(self, bundle: Bundle):
-        self.contract = bundle.contract
         self.policy = bundle.policy()
-        self.gains = (self.contract.per_joint("kp"), self.contract.per_joint("kd"))
 
     def reset(self) -> None:
         self.policy.reset()
 
-    def build_observation(self, sim_data: Any, goal_data: Any) -> tuple[Readings, FloatArray]:
-        """Readings and command of a control step."""
+    def act(self, readings: Readings, command: FloatArray, *pose: FloatArray) -> FloatArray:
+        return self.policy.act(readings, command)
+
+
+Adapted = tuple[Drives, BundlePolicy | FootstepController]
+
+
+class TerrainGround(Ground):
+    """The terrain of RoboGauge's simulator as heights of cells around its origin."""
+
+    def __init__(self) -> None:
+        self.heights = torch.zeros(2 * CELLS + 1, 2 * CELLS + 1)
+
+    def load(self, model: Any, data: Any) -> None:
+        """Measure heights by rays from above onto geoms of `TERRAIN_GROUP`, (x, y) [m]."""
+        ticks = np.arange(-CELLS, CELLS + 1) * CELL_M
+        groups = np.zeros(mujoco.mjNGROUP, np.uint8)
+        groups[TERRAIN_GROUP] = 1
+        down = np.array([0.0, 0.0, -1.0])
+        geom = np.zeros(1, np.int32)
+        depth = np.empty((len(ticks), len(ticks)))
+        for i, x in enumerate(ticks):
+            for k, y in enumerate(ticks):
+                depth[i, k] = mujoco.mj_ray(model, data, [x, y, SKY_M], down, groups, 1, -1, geom)
+        # rays that hit nothing have -1
+        heights = np.where(depth < 0.0, np.nan, SKY_M - depth)
+        self.heights = torch.tensor(heights, dtype=torch.float32)
+
+    def height_at(self, position: Tensor, robots: Tensor) -> Tensor:
+        cell = (position / CELL_M).round().long().clamp(-CELLS, CELLS) + CELLS
+        return self.heights[cell[..., 0], cell[..., 1]]
+
+
+class AdaptedRobot:
+    """A policy with the methods of RoboGauge's robots."""
+
+    def __init__(self, drives: Drives, policy: BundlePolicy | FootstepController):
+        self.drives = drives
+        self.policy = policy
+
+    def reset(self) -> None:
+        self.policy.reset()
+
+    def build_observation(self, sim_data: Any, goal_data: Any) -> Step:
+        """What the policy reads in a control step."""
         joints = sim_data.proprio.joint
         names = [name.rpartition("/")[2] for name in joints.names]
-        if names != self.contract.joint_names:
-            raise InputError(f"joints {self.contract.joint_names}: RoboGauge's robot has {names}")
+        if names != self.drives.joint_names:
+            raise InputError(f"joints {self.drives.joint_names}: RoboGauge's robot has {names}")
         imu = sim_data.proprio.imu
         w, x, y, z = imu.quat
         up = np.array([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z])
         command = [getattr(goal_data.velocity_goal, name) for name in COMMANDS]
         readings = Readings(joints.pos, imu.ang_vel, imu.acc, up)
-        return readings, np.clip(command, *self.contract.command_range)
+        base = sim_data.proprio.base
+        return readings, np.clip(command, *self.drives.command_range), base.pos, base.quat
 
-    def get_action(self, obs: tuple[Readings, FloatArray]) -> tuple[Any, ...]:
+    def get_action(self, step: Step) -> tuple[Any, ...]:
         """Targets (nu,) [rad], kp, kd, and RoboGauge's sign of position control."""
-        return self.policy.act(*obs), *self.gains, "P"
+        return self.policy.act(*step), self.drives.kp, self.drives.kd, "P"
 
 
-def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
-    """RoboGauge's simulator `base` with the contract's hold of targets, and with an IMU that
-    averages over a control period."""
+def simulator_of(base: type[Any], drives: Drives, ground: TerrainGround | None) -> type[Any]:
+    """RoboGauge's simulator `base` with the policy's hold of targets, and with an IMU that averages
+    over a control period. ground: loaded with the terrain."""
 
-    class BundleSimulator(base):
+    class AdaptedSimulator(base):
         """`setup_action` begins to move the setpoint, `update_torque` moves it on."""
 
         # RoboGauge's setpoint (nu,) [rad]
@@ -77,7 +159,9 @@ def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
 
         def load(self, *args: Any, **kwargs: Any) -> None:
             super().load(*args, **kwargs)
-            self.steps = round(1.0 / (contract.control_rate_hz * self.sim_dt))
+            self.steps = round(1.0 / (drives.control_rate_hz * self.sim_dt))
+            if ground is not None:
+                ground.load(self.mj_model, self.mj_data)
             self.begin()
 
         def reset(self) -> None:
@@ -85,7 +169,7 @@ def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
             self.begin()
 
         def begin(self) -> None:
-            self.target = contract.home_pose
+            self.target = drives.home_pose
             self.left = 0
             self.imu: deque[FloatArray] = deque(maxlen=self.steps)
 
@@ -93,7 +177,7 @@ def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
             before = self.target if self.action is None else self.action
             super().setup_action(before, *drive)
             self.target = action
-            self.left = self.steps if contract.hold == "first_order" else 1
+            self.left = self.steps if drives.hold == "first_order" else 1
 
         def update_torque(self) -> None:
             if self.action is not None and self.left:
@@ -108,52 +192,95 @@ def simulator_of(base: type[Any], contract: BundleContract) -> type[Any]:
             imu.ang_vel, imu.acc = np.split(np.mean(self.imu, axis=0), 2)
             return sim_data
 
-    return BundleSimulator
+    return AdaptedSimulator
 
 
-def add_tasks(bundle: Bundle) -> None:
-    """Register the tasks `npmp.TERRAIN` with RoboGauge.
+def bundle_of(folder: Path) -> tuple[Drives, BundlePolicy]:
+    """The drives and the policy of a bundle.
 
     Raises:
-      InputError: for a policy that is not commanded by three velocities.
+      InputError: as `Bundle.read`, and for a policy that is not commanded by three velocities.
     """
+    bundle = Bundle.read(folder)
     contract = bundle.contract
     inputs = [*contract.command_names, *contract.extra_inputs]
     if len(inputs) != len(COMMANDS):
-        raise InputError(
-            f"'{bundle.folder}': commands {', '.join(inputs)}: expected three velocities"
-        )
+        raise InputError(f"'{folder}': commands {', '.join(inputs)}: expected three velocities")
+    drives = Drives(
+        contract.joint_names,
+        contract.home_pose,
+        contract.per_joint("kp"),
+        contract.per_joint("kd"),
+        contract.command_range,
+        contract.control_rate_hz,
+        contract.hold,
+    )
+    return drives, BundlePolicy(bundle)
+
+
+def planner_of(
+    module: str, ground: TerrainGround, speed_mps: float
+) -> tuple[Drives, FootstepController]:
+    """The drives of a module, and the planner of footsteps over it, with commands of at most
+    `speed_mps` ahead and back. Raises InputError for a module that does not exist or fit."""
+    skill = SkillModule.load(modules.find(module))
+    contract = skill.contract
+    generator = torch.Generator().manual_seed(0)
+    dt = 1.0 / contract.control_rate_hz
+    terrain = ElevationMap(ground, dt, HeightMapErrors(), generator)
+    planner = FootstepController(skill, robots.load(contract.robot), terrain, NOISE)
+    command_range = np.array(footsteps.COMMANDS).T
+    command_range[:, 0] = command_range[:, 0].clip(-speed_mps, speed_mps)
+    drives = Drives(
+        contract.joint_names,
+        np.array(contract.home_pose),
+        np.array(contract.kp),
+        np.array(contract.kd),
+        command_range,
+        contract.control_rate_hz,
+        skill.hold,
+    )
+    return drives, planner
+
+
+def add_tasks(
+    name: str,
+    drives: Drives,
+    policy: BundlePolicy | FootstepController,
+    ground: TerrainGround | None,
+) -> None:
+    """Register the tasks `npmp.TERRAIN` with RoboGauge. name: of the policy in its logs."""
     pipeline = importlib.import_module("robogauge.tasks.pipeline.base_pipeline")
     # it looks the classes up by name, in its own module
-    pipeline.BundleRobot = lambda config: BundleRobot(bundle)  # type: ignore[attr-defined]
-    simulator = simulator_of(pipeline.MujocoSimulator, contract)
-    pipeline.BundleSimulator = simulator  # type: ignore[attr-defined]
+    pipeline.AdaptedRobot = lambda config: AdaptedRobot(drives, policy)  # type: ignore[attr-defined]
+    simulator = simulator_of(pipeline.MujocoSimulator, drives, ground)
+    pipeline.AdaptedSimulator = simulator  # type: ignore[attr-defined]
     tasks = _tasks()
     control = {
-        "model_path": str(bundle.folder),
-        "default_dof_pos": contract.home_pose.tolist(),
-        "control_dt": 1.0 / contract.control_rate_hz,
+        "model_path": name,
+        "default_dof_pos": drives.home_pose.tolist(),
+        "control_dt": 1.0 / drives.control_rate_hz,
     }
     for name in [name for name in tasks.pipeline_classes if name.startswith(OTHER)]:
         robot = tasks.robot_cfgs[name]
-        of_bundle = {
-            "robot_class": "BundleRobot",
+        adapted = {
+            "robot_class": "AdaptedRobot",
             "control": type("control", (robot.control,), control),
         }
-        sim = type("Simulator", (tasks.sim_cfgs[name],), {"simulator_class": "BundleSimulator"})
+        sim = type("Simulator", (tasks.sim_cfgs[name],), {"simulator_class": "AdaptedSimulator"})
         tasks.register(
             OURS + name.removeprefix(OTHER),
             tasks.pipeline_classes[name],
             sim,
             tasks.gauger_cfgs[name],
-            type("Robot", (robot,), of_bundle),
+            type("Robot", (robot,), adapted),
         )
 
 
-def restrict_commands(contract: BundleContract) -> None:
-    """Replace the ranges of commands of all tasks by the bundle's."""
+def restrict_commands(drives: Drives) -> None:
+    """Replace the ranges of commands of all tasks by the policy's."""
     tasks = _tasks()
-    ranges = dict(zip(COMMANDS, contract.command_range.T.tolist(), strict=True))
+    ranges = dict(zip(COMMANDS, drives.command_range.T.tolist(), strict=True))
     for name, robot in tasks.robot_cfgs.items():
         commands = type("commands", (robot.commands,), ranges)
         tasks.robot_cfgs[name] = type(robot.__name__, (robot,), {"commands": commands})
@@ -166,21 +293,25 @@ def _tasks() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run RoboGauge's script on a bundle.
+    """Run RoboGauge's script on a policy.
 
     Raises:
-      SystemExit: with code 2 for a folder without RoboGauge, a bundle that does not fit, or missing
+      SystemExit: with code 2 for a folder without RoboGauge, a policy that does not fit, or missing
         packages.
     """
     parser = ArgumentParser(
         description=__doc__, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("robogauge", type=Path, help="RoboGauge's folder")
-    parser.add_argument("bundle", type=Path, help="of npmp deploy export")
+    parser.add_argument("bundle", type=Path, help="of npmp deploy export, or footsteps")
+    parser.add_argument("--module", default="go2_ground", help="of footsteps; default: go2_ground")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, help="limit of footsteps, ahead and back [m/s]"
+    )
     parser.add_argument(
         "--bundle-commands",
         action="store_true",
-        help="the bundle's ranges of commands in all tasks, RoboGauge's own as well",
+        help="the policy's ranges of commands in all tasks, RoboGauge's own as well",
     )
     args, options = parser.parse_known_args(arguments)
     script = args.robogauge.resolve() / RUN
@@ -191,15 +322,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         if "--stress-benchmark" in options:
             raise InputError(
-                "--stress-benchmark: starts processes without the bundle; run its terrains "
+                "--stress-benchmark: starts processes without the policy; run its terrains "
                 "one by one by --search-max-level and --multi"
             )
-        bundle = Bundle.read(args.bundle)
+        ground = TerrainGround() if str(args.bundle) == footsteps.FOOTSTEPS else None
+        if ground is None:
+            adapted: Adapted = bundle_of(args.bundle)
+        else:
+            adapted = planner_of(args.module, ground, args.speed)
+        drives, policy = adapted
         sys.path.insert(0, str(script.parents[2]))
         with importing("RoboGauge needs more packages: pip install pygame imageio"):
-            add_tasks(bundle)
+            add_tasks(str(args.bundle), drives, policy, ground)
         if args.bundle_commands:
-            restrict_commands(bundle.contract)
+            restrict_commands(drives)
     except InputError as error:
         parser.error(str(error))
     # processes that RoboGauge starts would not know the tasks

@@ -8,13 +8,14 @@ its odometry has drifted since; without, however far it has drifted, they are wh
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.core import geometry
+from npmp.envs.ground import Ground
 from npmp.envs.state import RobotState
 from npmp.tasks.inputs import HeightMapErrors
 
@@ -35,13 +36,20 @@ class MapPose(NamedTuple):
 
 
 class ElevationMap:
-    """Maps of the ground under an environment's robots."""
+    """Maps of the ground under robots."""
 
-    def __init__(self, env: Any, errors: HeightMapErrors):
-        """Raises: InputError for occluded ground, which is not modelled here."""
+    def __init__(
+        self, ground: Ground, dt: float, errors: HeightMapErrors, generator: torch.Generator
+    ):
+        """dt: control period [s]. generator: of the errors.
+
+        Raises: InputError for occluded ground, which is not modelled here.
+        """
         if errors.ground_hidden:
             raise InputError("ground_hidden: not available for footsteps; use ground_holes")
-        self.env = env
+        self.ground = ground
+        self.dt = dt
+        self.generator = generator
         self.errors = errors
 
     def begin(self, robots: RobotState, ground: Tensor) -> MapPose:
@@ -61,7 +69,7 @@ class ElevationMap:
         shift = true.root_pos - odometry.root_pos
         yaw = geometry.yaw_of(true.root_rot @ odometry.root_rot.transpose(-1, -2)) - pose.yaw
         yaw = torch.atan2(torch.sin(yaw), torch.cos(yaw))
-        share = self.env.dt / max(self.errors.ground_delay_s, self.env.dt)
+        share = self.dt / max(self.errors.ground_delay_s, self.dt)
         return pose._replace(
             center=center,
             shift=(pose.shift + turned - moved).lerp(shift, share),
@@ -79,7 +87,7 @@ class ElevationMap:
         """
         count = stands.sum(-1).clamp(min=1)
         mean = torch.where(stands, above, 0.0).sum(-1) / count
-        return pose._replace(level=pose.level + self.env.dt / LEVEL_S * mean)
+        return pose._replace(level=pose.level + self.dt / LEVEL_S * mean)
 
     def height_at(self, pose: MapPose, position: Tensor, robots: Tensor) -> Tensor:
         """Heights (k, ...) [m] at positions (k, ..., 2) of k robots, both in their odometry's
@@ -93,12 +101,12 @@ class ElevationMap:
         place = center + shift[..., :2] + (turn @ (position - center).unsqueeze(-1)).squeeze(-1)
         cell = CELL_M * (place / CELL_M).round()
         level = pose.level[robots].view(len(robots), *middle)
-        height = self.env.ground.height_at(cell, robots) - shift[..., 2] + level
+        height = self.ground.height_at(cell, robots) - shift[..., 2] + level
         errors = self.errors
         if errors.ground_noise_m:
             height = height + errors.ground_noise_m * self._normal(height)
         if errors.ground_holes:
-            uniform = torch.rand(height.shape, generator=self.env.generator, device=height.device)
+            uniform = torch.rand(height.shape, generator=self.generator, device=height.device)
             height = height.masked_fill(uniform < errors.ground_holes, math.nan)
         return height
 
@@ -107,4 +115,4 @@ class ElevationMap:
         return self.height_at(pose, position, robots)
 
     def _normal(self, like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=self.env.generator, device=like.device)
+        return torch.randn(like.shape, generator=self.generator, device=like.device)

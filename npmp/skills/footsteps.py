@@ -1,4 +1,4 @@
-"""A module that tracks a trot laid over the ground ahead: a planner of footsteps as a policy.
+"""A module that tracks a trot laid over the ground ahead: a planner of footsteps, and its policy.
 
     plan     footholds on even ground near a trot's, swings over the highest ground between
     frames   the root over the feet, pitched along them; the legs by inverse kinematics
@@ -36,6 +36,7 @@ from npmp.envs.feet import AROUND
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.legs import Legs
 from npmp.envs.policy import Observation
+from npmp.envs.sensing import SensorConfig
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
@@ -43,7 +44,7 @@ from npmp.robots import Robot
 from npmp.skills.camera_map import CameraMap
 from npmp.skills.elevation_map import ElevationMap
 from npmp.skills.high_level_policy import PolicyContract
-from npmp.skills.odometry import LegOdometry, Odometry
+from npmp.skills.odometry import LegOdometry, Odometry, in_free_fall
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
 from npmp.tasks.inputs import CLOCK, Clock, HeightMapErrors
@@ -61,11 +62,11 @@ COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
 # footholds move to the standing feet [s] [D]
 COMMAND_S = 0.25
 ROOT_S = 0.1
-FEET_S = 0.1
+FEET_S = 0.3
 # even ground around a foot [m]; cost of its unevenness, relative to that of a shift, and the
 # largest, as two standard deviations of the heights around a foot [m]; cost of ground around a foot
 # that is unknown [m]; a foot without a foothold steps down by this [m] [D]
-EDGE_M = 0.03
+EDGE_M = 0.045
 EVEN = 1.5
 UNEVEN_M = 0.08
 UNKNOWN_COST_M = 0.3
@@ -141,19 +142,16 @@ class FootstepContract(PolicyContract):
         return {"command_range": self.command_range, "clock_s": self.clock_s}
 
 
-class FootstepPolicy:
-    """A policy of tasks with velocity commands and a clock, whose period is a stride's. Its output
-    is latents. A rollout calls `bind` first. The true state serves only to simulate the map, and as
-    the pose and velocity in which an episode, or walking after another policy, begins.
+class FootstepPlanner:
+    """Plans of robots at velocity commands, and the latents that track them. `connect` comes first.
 
-    `contract`: of a walking policy without a network.
+    The true state serves only to simulate the map, and as the pose and velocity in which an
+    episode, or walking after another policy, begins.
     """
 
-    def __init__(self, skill: SkillModule, robot: Robot, *, module: str = ""):
-        """module: `module_sha256` of the module's folder.
-
-        Raises:
-          InputError: for a robot without four legs of three joints, a module without an encoder.
+    def __init__(self, skill: SkillModule, robot: Robot):
+        """Raises:
+        InputError: for a robot without four legs of three joints, a module without an encoder.
         """
         skill.check_encoder(robot)
         device = skill.latent_range.device
@@ -181,51 +179,21 @@ class FootstepPolicy:
         sideways = self.shifts.new_tensor((1.0, SIDEWAYS))
         self.far = torch.linalg.vector_norm(self.shifts * sideways, dim=-1)
         self.around = (self.radius + EDGE_M) * torch.tensor(AROUND, device=device)
-        self.contract = FootstepContract(
-            robot=robot.name,
-            task=Walk.name,
-            module_sha256=module,
-            latent_dim=skill.latent_dim,
-            alpha=skill.prior.alpha,
-            observation=skill.contract.observation,
-            command=list(COMMAND_NAMES),
-            command_range=[list(pair) for pair in COMMANDS],
-            extra_inputs=list(CLOCK),
-            clock_s=round(STRIDE * math.sqrt(self.height_m / GRAVITY), 2),
-            net={},
-            latent_bound=skill.latent_range.tolist(),
-        )
 
-    def bind(self, env: TaskEnv[Any]) -> None:
-        """Set the environment whose commands and clock are read, and whose ground is mapped.
+    def connect(
+        self, dt: float, period_s: float, sensors: SensorConfig, terrain: ElevationMap | CameraMap
+    ) -> None:
+        """Set what is around the planner: the period of a control step and of a stride [s], the
+        sensors' noise and delay, and the map."""
+        self.dt = dt
+        self.period_s = period_s
+        self.odometry = LegOdometry(self.robot, self.kinematics, self.legs.feet, dt, sensors)
+        self.map = terrain
 
-        Raises:
-          InputError: for a task without velocity commands or a clock, and as `ElevationMap`.
-        """
-        clock = env.task.part(Clock)
-        if clock is None or not isinstance(env.task.commands, Commands):
-            raise InputError(
-                f"task '{env.task.name}': footsteps need velocity commands and a clock; set "
-                f"task.clock_s={self.contract.clock_s:g}"
-            )
-        self.env = env
-        self.clock = clock
-        sensors = env.robots.sensing.config
-        self.odometry = LegOdometry(self.robot, self.kinematics, self.legs.feet, env.dt, sensors)
-        # of tasks that are walking, or contain it
-        walk = getattr(env.task.config, "walk", env.task.config)
-        camera = env.task.part(DepthCamera)
-        self.map: ElevationMap | CameraMap
-        if camera is not None:
-            self.map = CameraMap(camera, env.dt)
-        else:
-            self.map = ElevationMap(env, getattr(walk, "map", HeightMapErrors()))
-
-    def check_task(self, task: Task | type[Task]) -> None:
-        """As `HighLevelPolicy.check_task`, without a check of inputs: it has its own map."""
-        self.contract.check_task(task)
-
-    # --- policy ---
+    @property
+    def stride_s(self) -> float:
+        """Period of a stride at the height of imitation [s]."""
+        return round(STRIDE * math.sqrt(self.height_m / GRAVITY), 2)
 
     def initial_state(self, n: int) -> Plan:
         """The state at the start of n episodes."""
@@ -233,15 +201,29 @@ class FootstepPolicy:
         level = torch.eye(3, device=none.device).expand(n, 3, 3)
         return self._begun(RobotState.still(none, level, self.home.expand(n, -1)))
 
-    def step(self, observation: Observation, state: Plan) -> tuple[Gaussian, Plan]:
-        """As `Policy.step`: latents that track the plan."""
-        true = self.env.ground.integrated(observation.state)
+    def track(
+        self,
+        observation: Observation,
+        state: Plan,
+        command: Tensor,
+        phase: Tensor,
+        true: RobotState,
+    ) -> tuple[Gaussian, Plan]:
+        """Latents that track the plan of this control step, and the plan.
+
+        Args:
+          command: (n, 3) [m/s, m/s, rad/s]. phase: (n,) of a stride in [0, 1). true: states in the
+            frame of the map's ground.
+        """
+        # the accelerometer is before the vertical in `proprioception`
+        drops = in_free_fall(GRAVITY * observation.proprioception[:, -6:-3])
         if bool(observation.is_first.any()):
-            state = where_tree(observation.is_first, self._begun(true), state)
+            begun = self._dropped(self._begun(true), drops)
+            state = where_tree(observation.is_first, begun, state)
         plan, robots = self._localized(state, observation, true)
         feet = self._feet(robots)
-        plan = self._on_feet(self._beside(plan, robots), feet)
-        plan = self._advanced(plan, self.env.task.commands.current, self._pace(plan, robots))
+        plan = self._on_feet(self._beside(plan, robots), feet, drops)
+        plan = self._advanced(plan, command, self._pace(plan, robots), phase, drops)
         window = plan.window
         ahead = relative(window.vectors[:, 1:], window.joints[:, 1:], robots)
         above = robots.above(window.ground[:, 0])
@@ -282,6 +264,24 @@ class FootstepPolicy:
             map=self.map.begin(robots, ground.mean(-1)),
         )
 
+    def _dropped(self, plan: Plan, drops: Tensor) -> Plan:
+        """Plans that have just begun, with footholds on the mapped ground below the feet of robots
+        that drop onto it, (n,) bool."""
+        below = self._height(plan, plan.lifted[..., :2])
+        robot, foot = torch.nonzero(
+            drops.unsqueeze(-1) & (plan.lifted[..., 2] - below > STANDS_M), as_tuple=True
+        )
+        if not len(robot):
+            return plan
+        at = robot, foot
+        under = plan.lifted[at][:, :2]
+        place = self._foothold(plan, under, below[at], robot)
+        lifted = plan.lifted.index_put(at, place)
+        shift = plan.shift_lifted.index_put(at, place[:, :2] - under)
+        return plan._replace(
+            lifted=lifted, foothold=lifted, shift_lifted=shift, shift_foothold=shift
+        )
+
     def _localized(
         self, plan: Plan, observation: Observation, true: RobotState
     ) -> tuple[Plan, RobotState]:
@@ -295,7 +295,7 @@ class FootstepPolicy:
             observation.proprioception,
             window.stands[:, 1],
             now,
-            (now - before) / self.env.dt,
+            (now - before) / self.dt,
         )
         terrain = self.map.advance(plan.map, robots, true)
         return plan._replace(odometry=odometry, map=terrain), robots
@@ -320,14 +320,14 @@ class FootstepPolicy:
         turn = turn - turn.clamp(-TURNED_RAD, TURNED_RAD)
         return plan._replace(position=plan.position + share * back, yaw=plan.yaw + share * turn)
 
-    def _on_feet(self, plan: Plan, feet: Tensor) -> Plan:
+    def _on_feet(self, plan: Plan, feet: Tensor, drops: Tensor) -> Plan:
         """The plan with footholds moved towards the feet (n, F, 3) that stand now and in all of its
-        frames."""
+        frames; none of robots in free fall, (n,) bool."""
         under = feet - feet.new_tensor((0.0, 0.0, self.radius))
         height = self._height(plan, feet[..., :2])
         mapped = height.isfinite()
         above = under[..., 2] - torch.where(mapped, height, plan.lifted[..., 2])
-        stands = plan.window.stands[:, 1:].all(1)
+        stands = plan.window.stands[:, 1:].all(1) & ~drops.unsqueeze(-1)
         # the map may be off
         middle = torch.where(stands, above, math.nan).nanmedian(-1, keepdim=True).values
         down = stands & ((above - middle).abs() < STANDS_M)
@@ -337,7 +337,7 @@ class FootstepPolicy:
         still = (plan.velocity.abs() < STILL).all(-1, keepdim=True)
         rise = torch.where(still, together, rise)
         onto = torch.cat((under[..., :2], (plan.lifted[..., 2] + rise).unsqueeze(-1)), -1)
-        near = plan.lifted.lerp(onto, self.env.dt / FEET_S)
+        near = plan.lifted.lerp(onto, self.dt / FEET_S)
         lifted = torch.where(down.unsqueeze(-1), near, plan.lifted)
         return plan._replace(lifted=lifted, map=self.map.levelled(plan.map, above, down & mapped))
 
@@ -355,13 +355,15 @@ class FootstepPolicy:
 
     # --- the plan ---
 
-    def _stride(self) -> Tensor:
-        """Share of each foot's stride since its touchdown, now, (n, F)."""
-        return (self.clock.phase.unsqueeze(-1) - self.touchdown) % 1.0
+    def _advanced(
+        self, plan: Plan, command: Tensor, pace: Tensor, phase: Tensor, drops: Tensor
+    ) -> Plan:
+        """The plan one control step later.
 
-    def _advanced(self, plan: Plan, command: Tensor, pace: Tensor) -> Plan:
-        """The plan one control step later. command: (n, 3). pace: (n,)."""
-        dt = self.env.dt
+        Args:
+          command: (n, 3). pace, phase: (n,) shares. drops: (n,) bool, robots in free fall.
+        """
+        dt = self.dt
         velocity = plan.velocity.lerp(command, dt / COMMAND_S)
         moved = geometry.to_world(geometry.yaw_matrix(plan.yaw)[:, :2, :2], velocity[:, :2])
         elapsed = pace * dt
@@ -371,13 +373,14 @@ class FootstepPolicy:
             yaw=plan.yaw + velocity[:, 2] * elapsed,
         )
         still = (torch.cat((command, velocity), -1).abs() < STILL).all(-1)
-        period = self.clock.period_s
-        stride = (self._stride() + self.horizon * dt / period) % 1.0
+        period = self.period_s
+        # share of each foot's stride since its touchdown
+        stride = (phase.unsqueeze(-1) - self.touchdown + self.horizon * dt / period) % 1.0
         begins = (stride >= DUTY) & (stride - dt / period < DUTY) & ~still.unsqueeze(-1)
         swings = (stride >= DUTY) & (plan.swings | begins)
         plan = self._stepped(plan, swings, begins, stride, moved)
         share = torch.where(swings, (stride - DUTY) / (1.0 - DUTY), 0.0)
-        return self._framed(plan, share)
+        return self._framed(plan, share, drops)
 
     def _stepped(
         self, plan: Plan, swings: Tensor, begins: Tensor, stride: Tensor, moved: Tensor
@@ -392,7 +395,7 @@ class FootstepPolicy:
         lifted = torch.where(lands, plan.foothold, plan.lifted)
         shift_lifted = torch.where(lands, plan.shift_foothold, plan.shift_lifted)
         # the trot's foothold is under the leg in the middle of the stance
-        until = ((1.0 - stride + 0.5 * DUTY) * self.clock.period_s).unsqueeze(-1)
+        until = ((1.0 - stride + 0.5 * DUTY) * self.period_s).unsqueeze(-1)
         heading = plan.yaw.unsqueeze(-1) + plan.velocity[:, 2:] * until[..., 0]
         # closer together on a slope, as the legs' hips are
         level = torch.rsqrt(1.0 + plan.support[:, 1:].square())
@@ -443,7 +446,7 @@ class FootstepPolicy:
         height = torch.where(height.isnan(), before, height)
         return torch.cat((place, height.unsqueeze(-1)), -1)
 
-    def _framed(self, plan: Plan, share: Tensor) -> Plan:
+    def _framed(self, plan: Plan, share: Tensor, drops: Tensor) -> Plan:
         """The plan with its next frame. share: (n, F) elapsed share of a swing; 0 in stance."""
         along = _smooth(share).unsqueeze(-1)
         under = torch.lerp(plan.lifted, plan.foothold, along)
@@ -458,8 +461,10 @@ class FootstepPolicy:
 
         x = self.stance[:, 0] - self.stance[:, 0].mean()
         slope = (under[..., 2] * x).sum(-1) / x.square().sum()
+        # a robot in free fall cannot pitch: its legs reach for the ground
+        slope = torch.where(drops, plan.support[:, 1], slope)
         support = torch.stack((under[..., 2].mean(-1), slope), -1)
-        support = plan.support.lerp(support, self.env.dt / ROOT_S)
+        support = plan.support.lerp(support, self.dt / ROOT_S)
         up = support[:, :1] + self.height_m
         root_pos = torch.cat((plan.position + shift.mean(1), up), -1)
         pitch = pitched(self.pitch + torch.atan(support[:, 1]))
@@ -495,6 +500,67 @@ class FootstepPolicy:
         """Height of the ground (n, ...) [m] at positions (n, ..., 2); NaN where there is none."""
         robots = torch.arange(len(position), device=position.device)
         return self.map.height_at(plan.map, position, robots)
+
+
+class FootstepPolicy(FootstepPlanner):
+    """A planner as a policy of tasks with velocity commands and a clock, whose period is a
+    stride's. A rollout calls `bind` first.
+
+    `contract`: of a walking policy without a network.
+    """
+
+    def __init__(self, skill: SkillModule, robot: Robot, *, module: str = ""):
+        """module: `module_sha256` of the module's folder. Raises as `FootstepPlanner`."""
+        super().__init__(skill, robot)
+        self.contract = FootstepContract(
+            robot=robot.name,
+            task=Walk.name,
+            module_sha256=module,
+            latent_dim=skill.latent_dim,
+            alpha=skill.prior.alpha,
+            observation=skill.contract.observation,
+            command=list(COMMAND_NAMES),
+            command_range=[list(pair) for pair in COMMANDS],
+            extra_inputs=list(CLOCK),
+            clock_s=self.stride_s,
+            net={},
+            latent_bound=skill.latent_range.tolist(),
+        )
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        """Set the environment whose commands and clock are read, and whose ground is mapped.
+
+        Raises:
+          InputError: for a task without velocity commands or a clock, and as `ElevationMap`.
+        """
+        clock = env.task.part(Clock)
+        if clock is None or not isinstance(env.task.commands, Commands):
+            raise InputError(
+                f"task '{env.task.name}': footsteps need velocity commands and a clock; set "
+                f"task.clock_s={self.contract.clock_s:g}"
+            )
+        self.env = env
+        self.clock = clock
+        # of tasks that are walking, or contain it
+        walk = getattr(env.task.config, "walk", env.task.config)
+        camera = env.task.part(DepthCamera)
+        terrain: ElevationMap | CameraMap
+        if camera is not None:
+            terrain = CameraMap(camera, env.dt)
+        else:
+            errors = getattr(walk, "map", HeightMapErrors())
+            terrain = ElevationMap(env.ground, env.dt, errors, env.generator)
+        self.connect(env.dt, clock.period_s, env.robots.sensing.config, terrain)
+
+    def check_task(self, task: Task | type[Task]) -> None:
+        """As `HighLevelPolicy.check_task`, without a check of inputs: it has its own map."""
+        self.contract.check_task(task)
+
+    def step(self, observation: Observation, state: Plan) -> tuple[Gaussian, Plan]:
+        """As `Policy.step`: latents that track the plan."""
+        true = self.env.ground.integrated(observation.state)
+        command = self.env.task.commands.current
+        return self.track(observation, state, command, self.clock.phase, true)
 
 
 def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:

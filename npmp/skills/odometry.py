@@ -40,6 +40,8 @@ LEG = 0.25
 SLIP_M = 0.003
 # distance of a foot from its place at which its weight is halved, in standard deviations [D]
 TRUSTED = 2.0
+# share of gravity below which a robot is in free fall [D]
+LEAST_WEIGHT = 0.3
 # time after a touchdown in which feet do not correct the height: they sink into soft ground by half
 # a centimetre and rise again [s] [D]
 SETTLING_S = 0.1
@@ -124,6 +126,7 @@ class LegOdometry:
             deviation_rate=before.deviation_rate + self.rate_gain / dt * off,
         )
         joints = expected + after.deviation
+        stands = stands & ~in_free_fall(accel).unsqueeze(-1)
         after = self._standing(before, after, joints, stands)
 
         mean = 0.5 * (before.velocity + after.velocity)
@@ -204,6 +207,11 @@ class LegOdometry:
 
     def _feet(self, root_pos: Tensor, root_rot: Tensor, joints: Tensor) -> Tensor:
         return self.feet(root_pos, root_rot, joints)[:, :, 0]
+
+
+def in_free_fall(accel: Tensor) -> Tensor:
+    """Whether no foot carries a robot, (n,) bool. accel: (n, 3) of its IMU [m/s^2]."""
+    return accel.norm(dim=-1) < LEAST_WEIGHT * GRAVITY
 
 
 def tracking_gains(process: float, noise: float) -> tuple[float, float]:

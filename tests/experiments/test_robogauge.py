@@ -8,8 +8,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
+import torch
 
 from npmp.deploy.contract import Command
 from npmp.deploy.robot import FloatArray
@@ -58,7 +60,10 @@ class Simulator:
         gyro = np.array([self.count, 0.0, 0.0])
         imu = SimpleNamespace(quat=[1.0, 0.0, 0.0, 0.0], ang_vel=gyro, acc=np.array([0, 0, 9.81]))
         joint = SimpleNamespace(pos=HOME.copy(), names=["go2/hip", "go2/knee"])
-        return SimpleNamespace(proprio=SimpleNamespace(imu=imu, joint=joint))
+        base = SimpleNamespace(
+            pos=np.array([1.15, 0.0, 0.445]), quat=np.array([1.0, 0.0, 0.0, 0.0])
+        )
+        return SimpleNamespace(proprio=SimpleNamespace(imu=imu, joint=joint, base=base))
 
 
 class SimulatorConfig:
@@ -174,6 +179,38 @@ def test_the_bundles_commands_for_all_policies(register: Register, tmp_path: Pat
     for name in ("npmp.flat", "go2.flat", "go2_moe.flat"):
         assert register.robot_cfgs[name].commands.lin_vel_x == [-0.5, 1.0]
         assert register.robot_cfgs[name].commands.ang_vel_yaw == [-1.0, 1.0]
+
+
+SCENE = """
+<mujoco>
+  <worldbody>
+    <geom type="plane" size="0 0 0.05"/>
+    <geom type="box" size="0.5 5 0.1" pos="1.5 0 0.1"/>
+    <geom type="sphere" size="0.2" pos="0 0 1" group="3"/>
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_heights_of_the_terrain() -> None:
+    """A box of 0.2 m from 1 to 2 m, and floor under the robot's geoms."""
+    model = mujoco.MjModel.from_xml_string(SCENE)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    ground = robogauge.TerrainGround()
+    ground.load(model, data)
+    position = torch.tensor([[[0.0, 0.0], [0.97, 0.0], [1.03, 2.0], [1.97, -3.0], [2.03, 0.0]]])
+    heights = ground.height_at(position, torch.tensor([0]))
+    expected = torch.tensor([[0.0, 0.0, 0.2, 0.2, 0.0]])
+    torch.testing.assert_close(heights, expected, atol=1e-5, rtol=0.0)
+
+
+def test_the_planner_of_footsteps() -> None:
+    """At the limits of its commands and of --speed."""
+    drives, policy = robogauge.planner_of("go2_ground", robogauge.TerrainGround(), 0.7)
+    assert drives.command_range.tolist() == [[-0.5, -0.3, -1.0], [0.7, 0.3, 1.0]]
+    assert drives.joint_names == policy.contract.joint_names
+    assert drives.hold == "first_order"
 
 
 @pytest.mark.parametrize(

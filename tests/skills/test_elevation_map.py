@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.core import geometry
+from npmp.envs.ground import Ground
 from npmp.envs.state import RobotState
 from npmp.skills.elevation_map import CELL_M, LEVEL_S, ElevationMap
 from npmp.tasks.inputs import HeightMapErrors
@@ -26,9 +26,10 @@ def height_at(position: Tensor, robots: Tensor) -> Tensor:
 
 
 def elevation(**errors: Any) -> ElevationMap:
-    ground = SimpleNamespace(height_at=height_at)
-    env = SimpleNamespace(ground=ground, dt=DT, generator=torch.Generator().manual_seed(0))
-    return ElevationMap(env, HeightMapErrors(**{"ground_noise_m": 0.0, **errors}))
+    ground = Ground()
+    ground.height_at = height_at  # type: ignore[method-assign]
+    config = HeightMapErrors(**{"ground_noise_m": 0.0, **errors})
+    return ElevationMap(ground, DT, config, torch.Generator().manual_seed(0))
 
 
 def at(position: list[float], yaw: float) -> RobotState:

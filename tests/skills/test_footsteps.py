@@ -13,6 +13,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.core import geometry
+from npmp.envs.legs import Legs
 from npmp.envs.policy import bind, observe
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.rollout import Transition, rollout
@@ -24,6 +25,7 @@ from npmp.robots import Robot
 from npmp.skills import modules
 from npmp.skills.camera_map import CameraMap
 from npmp.skills.composition import over
+from npmp.skills.elevation_map import CELL_M
 from npmp.skills.footsteps import (
     BLIND_SPEED,
     CLEARANCE,
@@ -42,6 +44,8 @@ from npmp.tasks import Walk, WalkConfig
 from tests.environments import walk_env
 
 AHEAD = torch.tensor([[0.5, 0.0, 0.0]])
+# no robot is in free fall
+STANDING = torch.tensor([False])
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +96,8 @@ class Bound:
         plan = policy._begun(self.robots)
         plans = []
         for t in range(steps):
-            phase = t * self.env.dt / policy.clock.period_s % 1.0
-            policy.clock.phase = torch.full((len(self.command),), phase)
-            plan = policy._advanced(plan, self.command, torch.ones(len(self.command)))
+            phase = torch.full((len(self.command),), t * self.env.dt / policy.period_s % 1.0)
+            plan = policy._advanced(plan, self.command, torch.ones_like(phase), phase, phase < 0)
             plans.append(plan)
         return plans
 
@@ -219,8 +222,8 @@ def test_robots_turned_by_a_right_angle_have_the_same_plan(
     policy = bound.policy
     plan = policy._begun(state)
     for t in range(40):
-        policy.clock.phase = torch.full((2,), t * bound.env.dt / policy.clock.period_s % 1.0)
-        plan = policy._advanced(plan, bound.command, torch.ones(2))
+        phase = torch.full((2,), t * bound.env.dt / policy.period_s % 1.0)
+        plan = policy._advanced(plan, bound.command, torch.ones(2), phase, phase < 0)
     joints = plan.window.joints[:, -1]
     torch.testing.assert_close(joints[0], joints[1], atol=1e-3, rtol=0.0)
     moved = (plan.root_pos - state.root_pos).unsqueeze(1) @ turn
@@ -252,6 +255,35 @@ def test_a_robot_that_begins_again_gets_a_new_plan(go2: Robot, trained: SkillMod
     torch.testing.assert_close(anew.position[0], start, atol=0.01, rtol=0.0)
     moved = torch.linalg.vector_norm(anew.position[1] - plan.position[1]).item()
     assert 0.002 < moved < 0.02
+
+
+def test_a_dropped_robot_reaches_for_the_ground(go2: Robot, trained: SkillModule) -> None:
+    """From 0.2 m above stairs with an edge under the front feet: they are planned on a tread beside
+    the edge, and in the air the body is level although its feet are not."""
+    front = Legs(go2).at(torch.tensor(go2.home_joints, dtype=torch.float32)[None])[0][0, 0, 0]
+    edge = front.item() + 0.01
+    bound = Bound(go2, trained, torch.zeros(1, 3), lambda x, y: 0.1 * (x > edge))
+    policy = bound.policy
+    robots = bound.robots._replace(root_pos=bound.robots.root_pos + torch.tensor([0.0, 0.0, 0.2]))
+    none = torch.zeros(1)
+    drops = ~STANDING
+    plan = policy._dropped(policy._begun(robots), drops)
+    away = (plan.lifted[0, :2, 0] - edge).abs()
+    assert away.min().item() > EDGE_M + policy.radius - 0.5 * CELL_M
+    heights = 0.1 * (plan.lifted[0, :, 0] > edge)
+    torch.testing.assert_close(plan.lifted[0, :, 2], heights, atol=1e-5, rtol=0.0)
+    # one that does not fall stands on its feet
+    standing = policy._dropped(policy._begun(robots), STANDING).lifted
+    assert standing[0, :, 2].min().item() > 0.15
+    # feet in the air move neither footholds nor map
+    in_air = policy._on_feet(plan, policy._feet(robots), drops)
+    torch.testing.assert_close(in_air.lifted, plan.lifted)
+    torch.testing.assert_close(in_air.map.level, torch.zeros(1))
+    for _ in range(10):
+        plan = policy._advanced(plan, bound.command, none + 1.0, none, drops)
+    assert plan.support[0, 1].item() == pytest.approx(-torch.tan(policy.pitch).item(), abs=1e-5)
+    after = policy._advanced(plan, bound.command, none + 1.0, none, STANDING)
+    assert after.support[0, 1].item() != pytest.approx(plan.support[0, 1].item(), abs=1e-4)
 
 
 def test_what_it_needs_is_named(go2: Robot, trained: SkillModule, robot: Robot) -> None:
@@ -286,13 +318,13 @@ def test_footholds_move_to_the_feet_that_stand(go2: Robot, trained: SkillModule)
     stands = plan.window.stands[0, 1:].all(0)
     assert 0 < stands.sum().item() < 4
     aside = plan.lifted + torch.tensor([0.05, 0.0, policy.radius])
-    moved = policy._on_feet(plan, aside).lifted - plan.lifted
+    moved = policy._on_feet(plan, aside, STANDING).lifted - plan.lifted
     expected = 0.05 * bound.env.dt / FEET_S * stands
     torch.testing.assert_close(moved[0, :, 0], expected, atol=1e-6, rtol=1e-4)
     # not to one in the air
     raised = int(stands.nonzero()[0])
     aside[0, raised, 2] += 2.0 * STANDS_M
-    lifted = policy._on_feet(plan, aside).lifted
+    lifted = policy._on_feet(plan, aside, STANDING).lifted
     torch.testing.assert_close(lifted[0, raised], plan.lifted[0, raised])
 
 
@@ -302,7 +334,7 @@ def test_a_map_that_is_off_is_raised_to_the_feet(go2: Robot, trained: SkillModul
     plan = bound.plans(2)[-1]
     high = plan.lifted + torch.tensor([0.0, 0.0, policy.radius + 2.0 * STANDS_M])
     for _ in range(100):
-        plan = policy._on_feet(plan, high)
+        plan = policy._on_feet(plan, high, STANDING)
     expected = torch.full((1,), 2.0 * STANDS_M)
     torch.testing.assert_close(plan.map.level, expected, atol=2e-3, rtol=0.0)
 
@@ -337,10 +369,10 @@ def test_a_foot_that_hangs_is_put_down_where_the_robot_stands(
     plan = bound.plans(30)[-1]
     feet = plan.lifted + torch.tensor([0.0, 0.0, policy.radius])
     feet[0, 0, 2] += 0.02
-    torch.testing.assert_close(policy._on_feet(plan, feet).lifted, plan.lifted)
+    torch.testing.assert_close(policy._on_feet(plan, feet, STANDING).lifted, plan.lifted)
     # where it moves the ground may be higher than mapped
     moving = plan._replace(velocity=AHEAD)
-    rise = policy._on_feet(moving, feet).lifted[0, 0, 2] - plan.lifted[0, 0, 2]
+    rise = policy._on_feet(moving, feet, STANDING).lifted[0, 0, 2] - plan.lifted[0, 0, 2]
     assert rise.item() == pytest.approx(0.02 * bound.env.dt / FEET_S, rel=1e-3)
 
 

@@ -64,9 +64,11 @@ def test_a_robot_at_rest_stays(legs: LegOdometry, standing: RobotState) -> None:
         torch.testing.assert_close(now, before, atol=1e-4, rtol=0.0)
 
 
-def test_it_falls_freely_without_feet(legs: LegOdometry, standing: RobotState) -> None:
+@pytest.mark.parametrize("stands", [False, True])
+def test_it_falls_freely(legs: LegOdometry, standing: RobotState, stands: bool) -> None:
+    """Whatever should stand."""
     falling = standing._replace(accel=torch.zeros(1, 3))
-    odometry, _ = update(legs, standing, falling, 25, stands=False)
+    odometry, _ = update(legs, standing, falling, 25, stands=stands)
     t = 25 * DT
     fallen = standing.root_pos[0, 2] - odometry.root_pos[0, 2]
     assert fallen.item() == pytest.approx(0.5 * GRAVITY * t**2, rel=1e-4)
