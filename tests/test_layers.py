@@ -39,7 +39,15 @@ MEETING = ("npmp.view", "npmp.experiments")
 # modules of `npmp.deploy` that simulate, or read torch's networks
 WITH_SIMULATOR = {
     f"npmp.deploy.{name}"
-    for name in ("connection", "drake", "export", "external_policy", "simulated", "trial")
+    for name in (
+        "connection",
+        "drake",
+        "export",
+        "external_policy",
+        "footstep_controller",
+        "simulated",
+        "trial",
+    )
 }
 LAYERS = {name: row for row, names in enumerate(ROWS) for name in names}
 # Third parties that a layer must never import.
