@@ -63,10 +63,11 @@ COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
 COMMAND_S = 0.25
 ROOT_S = 0.1
 FEET_S = 0.3
-# even ground around a foot [m]; cost of its unevenness, relative to that of a shift, and the
-# largest, as two standard deviations of the heights around a foot [m]; cost of ground around a foot
-# that is unknown [m]; a foot without a foothold steps down by this [m] [D]
+# even ground around a foot, and where no place has it [m]; cost of its unevenness, relative to that
+# of a shift, and the largest, as two standard deviations of the heights around a foot [m]; cost of
+# ground around a foot that is unknown [m]; a foot without a foothold steps down by this [m] [D]
 EDGE_M = 0.045
+NARROW_EDGE_M = 0.03
 EVEN = 1.5
 UNEVEN_M = 0.08
 UNKNOWN_COST_M = 0.3
@@ -97,8 +98,13 @@ SIDEWAYS = 1.5
 FORBIDDEN_M = 10.0
 # points on a swing's way at which the ground is read
 WAY = 12
-# a swing rises and lowers in this share of its time
+# a swing rises and lowers in this share of its time [D]
 RISE = 0.45
+# beside ground higher by `HIGHER_M` a swing shorter than `SHORT_M` waits for this share of its time
+# before it moves ahead, or after; one twice as long does not [D]
+WAIT = 0.25
+HIGHER_M = 0.1
+SHORT_M = 0.15
 
 
 class Window(NamedTuple):
@@ -123,6 +129,8 @@ class Plan(NamedTuple):
     shift_lifted: Tensor
     shift_foothold: Tensor
     highest: Tensor  # (n, F) highest ground on the way of a swing [m]
+    # (n, F, 2) shares of a swing in which it only rises, at its beginning, and only lowers
+    waits: Tensor
     swings: Tensor  # (n, F) bool
     support: Tensor  # (n, 2) low-passed mean height of the footholds [m], and slope along the robot
     # of the latest frame
@@ -178,7 +186,7 @@ class FootstepPlanner:
         self.shifts = self.height_m * shifts[near].to(device)
         sideways = self.shifts.new_tensor((1.0, SIDEWAYS))
         self.far = torch.linalg.vector_norm(self.shifts * sideways, dim=-1)
-        self.around = (self.radius + EDGE_M) * torch.tensor(AROUND, device=device)
+        self.around = torch.tensor(AROUND, device=device)
 
     def connect(
         self, dt: float, period_s: float, sensors: SensorConfig, terrain: ElevationMap | CameraMap
@@ -255,6 +263,7 @@ class FootstepPlanner:
             shift_lifted=none,
             shift_foothold=none,
             highest=ground,
+            waits=none,
             swings=~stands,
             support=torch.stack((support, torch.tan(pitch)), -1),
             root_pos=robots.root_pos,
@@ -278,9 +287,20 @@ class FootstepPlanner:
         place = self._foothold(plan, under, below[at], robot)
         lifted = plan.lifted.index_put(at, place)
         shift = plan.shift_lifted.index_put(at, place[:, :2] - under)
-        return plan._replace(
-            lifted=lifted, foothold=lifted, shift_lifted=shift, shift_foothold=shift
+        ground = lifted[..., 2].mean(-1)
+        above = (ground + self.height_m).unsqueeze(-1)
+        landing = plan._replace(
+            lifted=lifted,
+            foothold=lifted,
+            shift_lifted=shift,
+            shift_foothold=shift,
+            support=torch.stack((ground, plan.support[:, 1]), -1),
+            root_pos=torch.cat((plan.root_pos[:, :2], above), -1),
         )
+        # legs are ready for the ground at once: all frames are of the landed robot
+        for _ in range(self.horizon + 1):
+            landing = self._framed(landing, torch.zeros_like(below), drops)
+        return where_tree(drops, landing, plan)
 
     def _localized(
         self, plan: Plan, observation: Observation, true: RobotState
@@ -402,7 +422,10 @@ class FootstepPlanner:
         stance = self.stance * torch.stack((level, torch.ones_like(level)), -1)
         under = geometry.yaw_matrix(heading)[..., :2, :2] @ stance.unsqueeze(-1)
         trot = plan.position.unsqueeze(1) + moved.unsqueeze(1) * until + under.squeeze(-1)
-        foothold, shift, highest = plan.foothold, plan.shift_foothold, plan.highest
+        foothold = plan.foothold
+        shift = plan.shift_foothold
+        highest = plan.highest
+        waits = plan.waits
         robot, foot = torch.nonzero(begins, as_tuple=True)
         if len(robot):
             at = robot, foot
@@ -413,12 +436,14 @@ class FootstepPlanner:
             shift = shift.index_put(at, place[:, :2] - trot[at])
             over = self.map.highest_at(plan.map, way, robot).nan_to_num(-math.inf).amax(-1)
             highest = highest.index_put(at, over)
+            waits = waits.index_put(at, swing_waits(lifted[at], place, over))
         return plan._replace(
             lifted=lifted,
             foothold=foothold,
             shift_lifted=shift_lifted,
             shift_foothold=shift,
             highest=highest,
+            waits=waits,
             swings=swings,
         )
 
@@ -428,9 +453,25 @@ class FootstepPlanner:
 
         before: (k,) height of the last foothold [m]. robot: (k,) index.
         """
+        place, none = self._place(plan, trot, before, robot, EDGE_M)
+        if bool(none.any()):
+            narrow, nowhere = self._place(
+                plan, trot[none], before[none], robot[none], NARROW_EDGE_M
+            )
+            lowest = torch.maximum(narrow[:, 2], before[none] - DOWN_M)
+            narrow[:, 2] = torch.where(nowhere, lowest, narrow[:, 2])
+            place = place.index_put((none,), narrow)
+        height = torch.where(place[:, 2].isnan(), before, place[:, 2])
+        return torch.cat((place[:, :2], height.unsqueeze(-1)), -1)
+
+    def _place(
+        self, plan: Plan, trot: Tensor, before: Tensor, robot: Tensor, edge_m: float
+    ) -> tuple[Tensor, Tensor]:
+        """As `_foothold`, with even ground within `edge_m` of the foot, and which (k,) bool have no
+        such place; their height may be NaN."""
         turn = geometry.yaw_matrix(plan.yaw[robot])[:, :2, :2].transpose(-1, -2)
         places = trot.unsqueeze(1) + self.shifts @ turn  # (k, s, 2)
-        around = places.unsqueeze(-2) + self.around
+        around = places.unsqueeze(-2) + (self.radius + edge_m) * self.around
         heights = self.map.height_at(plan.map, around, robot)
         height = heights.nanmean(-1)
         uneven = 2.0 * (heights - height.unsqueeze(-1)).square().nanmean(-1).sqrt()
@@ -440,22 +481,23 @@ class FootstepPlanner:
         cost = torch.where(allowed, cost, FORBIDDEN_M + self.far)
         best = cost.argmin(-1, keepdim=True)
         place = places.gather(1, best.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
-        height = height.gather(1, best).squeeze(1)
         none = cost.gather(1, best).squeeze(1) >= FORBIDDEN_M
-        height = torch.where(none, torch.maximum(height, before - DOWN_M), height)
-        height = torch.where(height.isnan(), before, height)
-        return torch.cat((place, height.unsqueeze(-1)), -1)
+        return torch.cat((place, height.gather(1, best)), -1), none
 
     def _framed(self, plan: Plan, share: Tensor, drops: Tensor) -> Plan:
         """The plan with its next frame. share: (n, F) elapsed share of a swing; 0 in stance."""
-        along = _smooth(share).unsqueeze(-1)
+        after, ahead = plan.waits.unbind(-1)
+        moving = 1.0 - after - ahead
+        along = _smooth(((share - after) / moving).clamp(0.0, 1.0)).unsqueeze(-1)
         under = torch.lerp(plan.lifted, plan.foothold, along)
         shift = torch.lerp(plan.shift_lifted, plan.shift_foothold, along)
         below, onto = plan.lifted[..., 2], plan.foothold[..., 2]
         top = torch.maximum(plan.highest, torch.maximum(below, onto))
         top = top + CLEARANCE * self.height_m
-        rising = torch.lerp(below, top, _smooth((share / RISE).clamp(max=1.0)))
-        falling = torch.lerp(onto, top, _smooth(((1.0 - share) / RISE).clamp(max=1.0)))
+        rise = share / (RISE * (1.0 - after))
+        fall = (1.0 - share) / (RISE * (1.0 - ahead))
+        rising = torch.lerp(below, top, _smooth(rise.clamp(max=1.0)))
+        falling = torch.lerp(onto, top, _smooth(fall.clamp(max=1.0)))
         height = torch.where(share < 0.5, rising, falling)
         sole = torch.cat((under[..., :2], (height + self.radius).unsqueeze(-1)), -1)
 
@@ -569,6 +611,19 @@ def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:
     nu = len(skill.contract.joint_names)
     pose = skill.context_scale.mean[-true_state_width(nu) :]
     return pose[0], pose[1:4], pose[4 : 4 + nu]
+
+
+def swing_waits(lifted: Tensor, foothold: Tensor, highest: Tensor) -> Tensor:
+    """Shares of a swing in which a foot rises beside higher ground before it moves ahead, and
+    lowers after, (k, 2).
+
+    Args:
+      lifted, foothold: (k, 3) [m]. highest: (k,) the highest ground on the way [m].
+    """
+    length = torch.linalg.vector_norm(foothold[:, :2] - lifted[:, :2], dim=-1, keepdim=True)
+    short = (2.0 - length / SHORT_M).clamp(0.0, 1.0)
+    higher = highest.unsqueeze(-1) - torch.stack((lifted[:, 2], foothold[:, 2]), -1)
+    return WAIT * short * (higher / HIGHER_M).clamp(0.0, 1.0)
 
 
 def pitched(angle: Tensor) -> Tensor:

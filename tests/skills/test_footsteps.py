@@ -33,11 +33,16 @@ from npmp.skills.footsteps import (
     DUTY,
     EDGE_M,
     FEET_S,
+    HIGHER_M,
     LARGEST_LEAD,
+    NARROW_EDGE_M,
+    SHORT_M,
     STANDS_M,
+    WAIT,
     FootstepPolicy,
     Plan,
     mean_pose,
+    swing_waits,
 )
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Walk, WalkConfig
@@ -168,6 +173,63 @@ def test_footholds_keep_away_from_edges(go2: Robot, trained: SkillModule) -> Non
     assert plan.root_pos[0, 0].item() > 0.9
 
 
+def test_a_foothold_is_nearer_to_edges_where_no_place_is_far_from_them(
+    go2: Robot, trained: SkillModule
+) -> None:
+    """A beam of three of the map's cells: room for a foot with the narrow margin only."""
+    middle = 15 * CELL_M
+    half = 1.5 * CELL_M
+    bound = Bound(go2, trained, AHEAD, lambda x, y: -0.5 * ((x - middle).abs() > half))
+    policy = bound.policy
+    assert policy.radius + NARROW_EDGE_M < half < policy.radius + EDGE_M
+    start = policy._begun(bound.robots)
+    trot = torch.tensor([[middle, 0.1]])
+    robot = torch.zeros(1, dtype=torch.long)
+    assert policy._place(start, trot, torch.zeros(1), robot, EDGE_M)[1].tolist() == [True]
+    at = policy._foothold(start, trot, torch.zeros(1), robot)
+    torch.testing.assert_close(at, torch.tensor([[middle, 0.1, 0.0]]))
+
+
+def test_a_short_swing_beside_higher_ground_waits() -> None:
+    lifted = torch.tensor([0.2, 0.1, 0.0]).expand(4, 3)
+    length = torch.tensor([0.5, 1.0, 1.5, 2.0]) * SHORT_M
+    up = HIGHER_M * torch.tensor([1.0, 0.5, 2.0, 1.0])
+    foothold = lifted + torch.stack((length, torch.zeros(4), up), -1)
+    waits = swing_waits(lifted, foothold, foothold[:, 2])
+    expected = WAIT * torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.5, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(waits, expected)
+    # the way back is its mirror image; on level ground, or where nothing is known, none waits
+    torch.testing.assert_close(swing_waits(foothold, lifted, foothold[:, 2]), expected.flip(-1))
+    assert not swing_waits(lifted, lifted, lifted[:, 2]).any()
+    assert not swing_waits(lifted, foothold, torch.full((4,), -math.inf)).any()
+
+
+def test_a_foot_beside_a_step_rises_before_it_moves(go2: Robot, trained: SkillModule) -> None:
+    """From 3 cm in front of the face of a step of 0.12 m: where the foot would touch the face, it
+    is above the step."""
+    bound = Bound(go2, trained, AHEAD)
+    policy = bound.policy
+    plan = policy._begun(bound.robots)
+    step = torch.zeros(1, 4, 3)
+    step[0, 0] = torch.tensor([SHORT_M, 0.0, 0.12])
+    foothold = plan.lifted + step
+    highest = foothold[..., 2]
+    waits = swing_waits(plan.lifted[0], foothold[0], highest[0])[None]
+    plan = plan._replace(foothold=foothold, highest=highest, waits=waits)
+    face = plan.lifted[0, 0, 0].item() + 0.03
+    beside = []
+    for share in torch.linspace(0.0, 1.0, 51):
+        swing = torch.tensor([[1.0, 0.0, 0.0, 0.0]]) * share
+        plan = policy._framed(plan, swing, STANDING)
+        foot = bound.feet(plan)[0, 0].tolist()
+        if abs(foot[0] - face) < policy.radius:
+            beside.append(foot[2])
+    assert len(beside) > 5
+    assert min(beside) > 0.12
+    # it arrives
+    assert foot == pytest.approx(foothold[0, 0].tolist(), abs=3e-3)
+
+
 def test_no_foothold_is_much_lower_than_the_last_where_there_is_none(
     go2: Robot, trained: SkillModule
 ) -> None:
@@ -272,6 +334,10 @@ def test_a_dropped_robot_reaches_for_the_ground(go2: Robot, trained: SkillModule
     assert away.min().item() > EDGE_M + policy.radius - 0.5 * CELL_M
     heights = 0.1 * (plan.lifted[0, :, 0] > edge)
     torch.testing.assert_close(plan.lifted[0, :, 2], heights, atol=1e-5, rtol=0.0)
+    # in all frames the robot is where it lands
+    landed = heights.mean() + policy.height_m
+    torch.testing.assert_close(plan.window.vectors[0, :, 0, 2], landed.expand(policy.horizon + 1))
+    torch.testing.assert_close(bound.feet(plan)[0, :, 2], heights, atol=3e-3, rtol=0.0)
     # one that does not fall stands on its feet
     standing = policy._dropped(policy._begun(robots), STANDING).lifted
     assert standing[0, :, 2].min().item() > 0.15
