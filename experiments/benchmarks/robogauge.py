@@ -13,6 +13,9 @@ of footsteps, is the policy, with its own gains and hold of targets. Terrains, s
 delay and metrics are RoboGauge's, and so are its files, which are not changed. Commands are clipped
 to the policy's ranges. Results are in RoboGauge/logs.
 
+RoboGauge's Go2 stops its thighs at 1.57 rad; Unitree's go to 3.49 rad in front and 4.54 rad behind.
+With --own-ranges the simulated robot has the ranges of the policy's.
+
 The planner reads an elevation map of the terrain, cells of 4 cm with noise of 1 cm, placed by the
 true pose; the policies of RoboGauge are blind.
 """
@@ -71,6 +74,7 @@ class Drives:
     home_pose: FloatArray  # (nu,) [rad]
     kp: FloatArray  # (nu,) [Nm/rad]
     kd: FloatArray  # (nu,) [Nm s/rad]
+    joint_range: FloatArray  # (2, nu) [rad]
     command_range: FloatArray  # (2, 3) [m/s, m/s, rad/s]
     control_rate_hz: float
     hold: str
@@ -147,9 +151,12 @@ class AdaptedRobot:
         return self.policy.act(*step), self.drives.kp, self.drives.kd, "P"
 
 
-def simulator_of(base: type[Any], drives: Drives, ground: TerrainGround | None) -> type[Any]:
+def simulator_of(
+    base: type[Any], drives: Drives, ground: TerrainGround | None, own_ranges: bool
+) -> type[Any]:
     """RoboGauge's simulator `base` with the policy's hold of targets, and with an IMU that averages
-    over a control period. ground: loaded with the terrain."""
+    over a control period. ground: loaded with the terrain. own_ranges: joints have `joint_range`.
+    """
 
     class AdaptedSimulator(base):
         """`setup_action` begins to move the setpoint, `update_torque` moves it on."""
@@ -162,6 +169,8 @@ def simulator_of(base: type[Any], drives: Drives, ground: TerrainGround | None) 
             self.steps = round(1.0 / (drives.control_rate_hz * self.sim_dt))
             if ground is not None:
                 ground.load(self.mj_model, self.mj_data)
+            if own_ranges:
+                set_joint_ranges(self.mj_model, drives)
             self.begin()
 
         def reset(self) -> None:
@@ -195,6 +204,15 @@ def simulator_of(base: type[Any], drives: Drives, ground: TerrainGround | None) 
     return AdaptedSimulator
 
 
+def set_joint_ranges(model: mujoco.MjModel, drives: Drives) -> None:
+    """Give the joints of a model, whose names end in those of the drives, the drives' ranges."""
+    range_of = dict(zip(drives.joint_names, drives.joint_range.T, strict=True))
+    for i in range(model.njnt):
+        name = model.joint(i).name.rpartition("/")[2]
+        if name in range_of:
+            model.jnt_range[i] = range_of[name]
+
+
 def bundle_of(folder: Path) -> tuple[Drives, BundlePolicy]:
     """The drives and the policy of a bundle.
 
@@ -211,6 +229,7 @@ def bundle_of(folder: Path) -> tuple[Drives, BundlePolicy]:
         contract.home_pose,
         contract.per_joint("kp"),
         contract.per_joint("kd"),
+        contract.joint_range,
         contract.command_range,
         contract.control_rate_hz,
         contract.hold,
@@ -228,7 +247,8 @@ def planner_of(
     generator = torch.Generator().manual_seed(0)
     dt = 1.0 / contract.control_rate_hz
     terrain = ElevationMap(ground, dt, HeightMapErrors(), generator)
-    planner = FootstepController(skill, robots.load(contract.robot), terrain, NOISE)
+    robot = robots.load(contract.robot)
+    planner = FootstepController(skill, robot, terrain, NOISE)
     command_range = np.array(footsteps.COMMANDS).T
     command_range[:, 0] = command_range[:, 0].clip(-speed_mps, speed_mps)
     drives = Drives(
@@ -236,6 +256,7 @@ def planner_of(
         np.array(contract.home_pose),
         np.array(contract.kp),
         np.array(contract.kd),
+        np.array((robot.joint_lower, robot.joint_upper)),
         command_range,
         contract.control_rate_hz,
         skill.hold,
@@ -248,12 +269,13 @@ def add_tasks(
     drives: Drives,
     policy: BundlePolicy | FootstepController,
     ground: TerrainGround | None,
+    own_ranges: bool,
 ) -> None:
     """Register the tasks `npmp.TERRAIN` with RoboGauge. name: of the policy in its logs."""
     pipeline = importlib.import_module("robogauge.tasks.pipeline.base_pipeline")
     # it looks the classes up by name, in its own module
     pipeline.AdaptedRobot = lambda config: AdaptedRobot(drives, policy)  # type: ignore[attr-defined]
-    simulator = simulator_of(pipeline.MujocoSimulator, drives, ground)
+    simulator = simulator_of(pipeline.MujocoSimulator, drives, ground, own_ranges)
     pipeline.AdaptedSimulator = simulator  # type: ignore[attr-defined]
     tasks = _tasks()
     control = {
@@ -313,6 +335,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         action="store_true",
         help="the policy's ranges of commands in all tasks, RoboGauge's own as well",
     )
+    parser.add_argument(
+        "--own-ranges",
+        action="store_true",
+        help="joints of RoboGauge's robot have the ranges of the policy's robot",
+    )
     args, options = parser.parse_known_args(arguments)
     script = args.robogauge.resolve() / RUN
     try:
@@ -333,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         drives, policy = adapted
         sys.path.insert(0, str(script.parents[2]))
         with importing("RoboGauge needs more packages: pip install pygame imageio"):
-            add_tasks(str(args.bundle), drives, policy, ground)
+            add_tasks(str(args.bundle), drives, policy, ground, args.own_ranges)
         if args.bundle_commands:
             restrict_commands(drives)
     except InputError as error:

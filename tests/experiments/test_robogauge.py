@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from npmp.deploy import Bundle
 from npmp.deploy.contract import Command
 from npmp.deploy.robot import FloatArray
 from npmp.experiments.benchmarks import robogauge
@@ -28,6 +29,21 @@ import sys
 from robogauge.utils.task_register import task_register
 task_register.run(sys.argv[1:])
 """
+ROBOT = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body>
+      <joint name="go2/hip" range="-0.1 0.1"/>
+      <geom size="0.1"/>
+      <body>
+        <joint name="go2/knee" range="-0.1 0.1"/>
+        <geom size="0.1"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
 
 
 class Simulator:
@@ -39,6 +55,7 @@ class Simulator:
         self.setpoints: list[FloatArray] = []
 
     def load(self) -> None:
+        self.mj_model = mujoco.MjModel.from_xml_string(ROBOT)
         self.sim_dt = 0.005
         self.count = 0
 
@@ -181,6 +198,16 @@ def test_the_bundles_commands_for_all_policies(register: Register, tmp_path: Pat
         assert register.robot_cfgs[name].commands.ang_vel_yaw == [-1.0, 1.0]
 
 
+def test_the_ranges_of_the_policys_joints(register: Register, tmp_path: Path) -> None:
+    write_toy(tmp_path / "bundle", commands=VELOCITIES)
+    run = [str(tmp_path), str(tmp_path / "bundle"), "--task-name", "npmp.flat"]
+    robogauge.main(run)
+    assert register.sim.mj_model.jnt_range.tolist() == [[-0.1, 0.1], [-0.1, 0.1]]
+    robogauge.main([*run, "--own-ranges"])
+    expected = Bundle.read(tmp_path / "bundle").contract.joint_range.T
+    assert register.sim.mj_model.jnt_range == pytest.approx(expected)
+
+
 SCENE = """
 <mujoco>
   <worldbody>
@@ -211,6 +238,8 @@ def test_the_planner_of_footsteps() -> None:
     assert drives.command_range.tolist() == [[-0.5, -0.3, -1.0], [0.7, 0.3, 1.0]]
     assert drives.joint_names == policy.contract.joint_names
     assert drives.hold == "first_order"
+    # the thigh in front
+    assert drives.joint_range[:, 1] == pytest.approx([-1.5708, 3.4907], abs=1e-4)
 
 
 @pytest.mark.parametrize(
