@@ -14,7 +14,7 @@ delay and metrics are RoboGauge's, and so are its files, which are not changed. 
 to the policy's ranges. Results are in RoboGauge/logs.
 
 RoboGauge's Go2 stops its thighs at 1.57 rad; Unitree's go to 3.49 rad in front and 4.54 rad behind.
-With --own-ranges the simulated robot has the ranges of the policy's.
+With --policy-joint-ranges the simulated robot has those of the policy's robot.
 
 The planner reads an elevation map of the terrain, cells of 4 cm with noise of 1 cm, placed by the
 true pose; the policies of RoboGauge are blind.
@@ -152,10 +152,10 @@ class AdaptedRobot:
 
 
 def simulator_of(
-    base: type[Any], drives: Drives, ground: TerrainGround | None, own_ranges: bool
+    base: type[Any], drives: Drives, ground: TerrainGround | None, policy_ranges: bool
 ) -> type[Any]:
     """RoboGauge's simulator `base` with the policy's hold of targets, and with an IMU that averages
-    over a control period. ground: loaded with the terrain. own_ranges: joints have `joint_range`.
+    over a control period. ground: loaded with the terrain. policy_ranges: joints have the drives'.
     """
 
     class AdaptedSimulator(base):
@@ -169,8 +169,10 @@ def simulator_of(
             self.steps = round(1.0 / (drives.control_rate_hz * self.sim_dt))
             if ground is not None:
                 ground.load(self.mj_model, self.mj_data)
-            if own_ranges:
+            if policy_ranges:
                 set_joint_ranges(self.mj_model, drives)
+                # of its metric
+                self.load_dof_limits()
             self.begin()
 
         def reset(self) -> None:
@@ -205,12 +207,17 @@ def simulator_of(
 
 
 def set_joint_ranges(model: mujoco.MjModel, drives: Drives) -> None:
-    """Give the joints of a model, whose names end in those of the drives, the drives' ranges."""
-    range_of = dict(zip(drives.joint_names, drives.joint_range.T, strict=True))
-    for i in range(model.njnt):
-        name = model.joint(i).name.rpartition("/")[2]
-        if name in range_of:
-            model.jnt_range[i] = range_of[name]
+    """Give the joints of a model, whose names end in those of the drives, the drives' ranges.
+
+    Raises InputError for joints that the model lacks.
+    """
+    joints = {model.joint(i).name.rpartition("/")[2]: i for i in range(model.njnt)}
+    lacks = [name for name in drives.joint_names if name not in joints]
+    if lacks:
+        raise InputError(f"no joint {', '.join(lacks)}: RoboGauge's robot has {', '.join(joints)}")
+    for name, angles in zip(drives.joint_names, drives.joint_range.T, strict=True):
+        model.jnt_range[joints[name]] = angles
+        model.jnt_limited[joints[name]] = True
 
 
 def bundle_of(folder: Path) -> tuple[Drives, BundlePolicy]:
@@ -269,13 +276,13 @@ def add_tasks(
     drives: Drives,
     policy: BundlePolicy | FootstepController,
     ground: TerrainGround | None,
-    own_ranges: bool,
+    policy_ranges: bool,
 ) -> None:
     """Register the tasks `npmp.TERRAIN` with RoboGauge. name: of the policy in its logs."""
     pipeline = importlib.import_module("robogauge.tasks.pipeline.base_pipeline")
     # it looks the classes up by name, in its own module
     pipeline.AdaptedRobot = lambda config: AdaptedRobot(drives, policy)  # type: ignore[attr-defined]
-    simulator = simulator_of(pipeline.MujocoSimulator, drives, ground, own_ranges)
+    simulator = simulator_of(pipeline.MujocoSimulator, drives, ground, policy_ranges)
     pipeline.AdaptedSimulator = simulator  # type: ignore[attr-defined]
     tasks = _tasks()
     control = {
@@ -336,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="the policy's ranges of commands in all tasks, RoboGauge's own as well",
     )
     parser.add_argument(
-        "--own-ranges",
+        "--policy-joint-ranges",
         action="store_true",
         help="joints of RoboGauge's robot have the ranges of the policy's robot",
     )
@@ -360,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         drives, policy = adapted
         sys.path.insert(0, str(script.parents[2]))
         with importing("RoboGauge needs more packages: pip install pygame imageio"):
-            add_tasks(str(args.bundle), drives, policy, ground, args.own_ranges)
+            add_tasks(str(args.bundle), drives, policy, ground, args.policy_joint_ranges)
         if args.bundle_commands:
             restrict_commands(drives)
     except InputError as error:

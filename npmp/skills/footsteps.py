@@ -63,9 +63,10 @@ COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
 COMMAND_S = 0.25
 ROOT_S = 0.1
 FEET_S = 0.3
-# even ground around a foot, and where no place has it [m]; cost of its unevenness, relative to that
-# of a shift, and the largest, as two standard deviations of the heights around a foot [m]; cost of
-# ground around a foot that is unknown [m]; a foot without a foothold steps down by this [m] [D]
+# even ground around a foothold [m], and where no place in reach has it; cost of its unevenness,
+# relative to that of a shift, and the largest, as two standard deviations of the heights around a
+# foot [m]; cost of ground around a foot that is unknown [m]; a foot without a foothold steps down
+# by this [m] [D]
 EDGE_M = 0.045
 NARROW_EDGE_M = 0.03
 EVEN = 1.5
@@ -98,12 +99,11 @@ SIDEWAYS = 1.5
 FORBIDDEN_M = 10.0
 # points on a swing's way at which the ground is read
 WAY = 12
-# a swing rises and lowers in this share of its time [D]
+# a swing rises and lowers in this share of its time, less if it waits [D]
 RISE = 0.45
-# beside ground higher by `HIGHER_M` a swing shorter than `SHORT_M` waits for this share of its time
-# before it moves ahead, or after; one twice as long does not [D]
+# of `swing_waits`: the longest wait, as a share of a swing; heights and lengths of swings [m] [D]
 WAIT = 0.25
-HIGHER_M = 0.1
+HIGHER_M = (0.03, 0.1)
 SHORT_M = 0.15
 
 
@@ -129,7 +129,7 @@ class Plan(NamedTuple):
     shift_lifted: Tensor
     shift_foothold: Tensor
     highest: Tensor  # (n, F) highest ground on the way of a swing [m]
-    # (n, F, 2) shares of a swing in which it only rises, at its beginning, and only lowers
+    # (n, F, 2) shares of a swing, at its start and end, in which it does not move horizontally
     waits: Tensor
     swings: Tensor  # (n, F) bool
     support: Tensor  # (n, 2) low-passed mean height of the footholds [m], and slope along the robot
@@ -226,7 +226,7 @@ class FootstepPlanner:
         # the accelerometer is before the vertical in `proprioception`
         drops = in_free_fall(GRAVITY * observation.proprioception[:, -6:-3])
         if bool(observation.is_first.any()):
-            begun = self._dropped(self._begun(true), drops)
+            begun = self._dropped(self._begun(true), drops & observation.is_first)
             state = where_tree(observation.is_first, begun, state)
         plan, robots = self._localized(state, observation, true)
         feet = self._feet(robots)
@@ -274,33 +274,34 @@ class FootstepPlanner:
         )
 
     def _dropped(self, plan: Plan, drops: Tensor) -> Plan:
-        """Plans that have just begun, with footholds on the mapped ground below the feet of robots
-        that drop onto it, (n,) bool."""
+        """Plans that have just begun. Those of robots that drop onto the mapped ground, (n,) bool,
+        are of the landed robot in all frames, so that its legs are ready: footholds below the feet,
+        the root above them."""
         below = self._height(plan, plan.lifted[..., :2])
-        robot, foot = torch.nonzero(
-            drops.unsqueeze(-1) & (plan.lifted[..., 2] - below > STANDS_M), as_tuple=True
-        )
+        lands = drops & (plan.lifted[..., 2] - below > STANDS_M).any(-1)
+        robot, foot = torch.nonzero(lands.unsqueeze(-1).expand_as(below), as_tuple=True)
         if not len(robot):
             return plan
         at = robot, foot
         under = plan.lifted[at][:, :2]
-        place = self._foothold(plan, under, below[at], robot)
+        # ground that is unknown is as high as the rest
+        rest = below.nanmean(-1, keepdim=True)
+        place = self._foothold(plan, under, torch.where(below.isnan(), rest, below)[at], robot)
         lifted = plan.lifted.index_put(at, place)
         shift = plan.shift_lifted.index_put(at, place[:, :2] - under)
         ground = lifted[..., 2].mean(-1)
-        above = (ground + self.height_m).unsqueeze(-1)
-        landing = plan._replace(
+        landed = plan._replace(
             lifted=lifted,
             foothold=lifted,
             shift_lifted=shift,
             shift_foothold=shift,
             support=torch.stack((ground, plan.support[:, 1]), -1),
-            root_pos=torch.cat((plan.root_pos[:, :2], above), -1),
         )
-        # legs are ready for the ground at once: all frames are of the landed robot
-        for _ in range(self.horizon + 1):
-            landing = self._framed(landing, torch.zeros_like(below), drops)
-        return where_tree(drops, landing, plan)
+        # the second frame is at rest
+        for _ in range(2):
+            landed = self._framed(landed, torch.zeros_like(below), drops)
+        window = map_tree(lambda rows: rows[:, -1:].expand_as(rows), landed.window)
+        return where_tree(lands, landed._replace(window=window), plan)
 
     def _localized(
         self, plan: Plan, observation: Observation, true: RobotState
@@ -453,25 +454,28 @@ class FootstepPlanner:
 
         before: (k,) height of the last foothold [m]. robot: (k,) index.
         """
-        place, none = self._place(plan, trot, before, robot, EDGE_M)
-        if bool(none.any()):
-            narrow, nowhere = self._place(
-                plan, trot[none], before[none], robot[none], NARROW_EDGE_M
-            )
-            lowest = torch.maximum(narrow[:, 2], before[none] - DOWN_M)
-            narrow[:, 2] = torch.where(nowhere, lowest, narrow[:, 2])
-            place = place.index_put((none,), narrow)
-        height = torch.where(place[:, 2].isnan(), before, place[:, 2])
+        place, valid = self._search(plan, trot, before, robot, EDGE_M)
+        if not bool(valid.all()):
+            rest = (~valid,)
+            narrow = self._search(plan, trot[rest], before[rest], robot[rest], NARROW_EDGE_M)
+            place = place.index_put(rest, narrow[0])
+            valid = valid.index_put(rest, narrow[1])
+        height = place[:, 2]
+        height = torch.where(valid, height, torch.maximum(height, before - DOWN_M))
+        height = torch.where(height.isnan(), before, height)
         return torch.cat((place[:, :2], height.unsqueeze(-1)), -1)
 
-    def _place(
-        self, plan: Plan, trot: Tensor, before: Tensor, robot: Tensor, edge_m: float
+    def _search(
+        self, plan: Plan, trot: Tensor, before: Tensor, robot: Tensor, margin_m: float
     ) -> tuple[Tensor, Tensor]:
-        """As `_foothold`, with even ground within `edge_m` of the foot, and which (k,) bool have no
-        such place; their height may be NaN."""
+        """The place (k, 3) of the least cost whose ground is even within `margin_m` [m] of the
+        foot, and whether there is one, (k,) bool; else the trot's, whose height may be NaN.
+
+        trot, before, robot: as of `_foothold`.
+        """
         turn = geometry.yaw_matrix(plan.yaw[robot])[:, :2, :2].transpose(-1, -2)
         places = trot.unsqueeze(1) + self.shifts @ turn  # (k, s, 2)
-        around = places.unsqueeze(-2) + (self.radius + edge_m) * self.around
+        around = places.unsqueeze(-2) + (self.radius + margin_m) * self.around
         heights = self.map.height_at(plan.map, around, robot)
         height = heights.nanmean(-1)
         uneven = 2.0 * (heights - height.unsqueeze(-1)).square().nanmean(-1).sqrt()
@@ -481,21 +485,21 @@ class FootstepPlanner:
         cost = torch.where(allowed, cost, FORBIDDEN_M + self.far)
         best = cost.argmin(-1, keepdim=True)
         place = places.gather(1, best.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
-        none = cost.gather(1, best).squeeze(1) >= FORBIDDEN_M
-        return torch.cat((place, height.gather(1, best)), -1), none
+        valid = cost.gather(1, best).squeeze(1) < FORBIDDEN_M
+        return torch.cat((place, height.gather(1, best)), -1), valid
 
     def _framed(self, plan: Plan, share: Tensor, drops: Tensor) -> Plan:
         """The plan with its next frame. share: (n, F) elapsed share of a swing; 0 in stance."""
-        after, ahead = plan.waits.unbind(-1)
-        moving = 1.0 - after - ahead
-        along = _smooth(((share - after) / moving).clamp(0.0, 1.0)).unsqueeze(-1)
+        start, end = plan.waits.unbind(-1)
+        moving = 1.0 - start - end
+        along = _smooth(((share - start) / moving).clamp(0.0, 1.0)).unsqueeze(-1)
         under = torch.lerp(plan.lifted, plan.foothold, along)
         shift = torch.lerp(plan.shift_lifted, plan.shift_foothold, along)
         below, onto = plan.lifted[..., 2], plan.foothold[..., 2]
         top = torch.maximum(plan.highest, torch.maximum(below, onto))
         top = top + CLEARANCE * self.height_m
-        rise = share / (RISE * (1.0 - after))
-        fall = (1.0 - share) / (RISE * (1.0 - ahead))
+        rise = share / (RISE * (1.0 - start))
+        fall = (1.0 - share) / (RISE * (1.0 - end))
         rising = torch.lerp(below, top, _smooth(rise.clamp(max=1.0)))
         falling = torch.lerp(onto, top, _smooth(fall.clamp(max=1.0)))
         height = torch.where(share < 0.5, rising, falling)
@@ -614,16 +618,20 @@ def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def swing_waits(lifted: Tensor, foothold: Tensor, highest: Tensor) -> Tensor:
-    """Shares of a swing in which a foot rises beside higher ground before it moves ahead, and
-    lowers after, (k, 2).
+    """Shares of a swing, in [0, WAIT], in which a foot beside higher ground rises before it moves
+    horizontally, and lowers after it has, (k, 2).
+
+    They grow with the height above the foot, between those of `HIGHER_M`, and shrink with the
+    length of the swing from `SHORT_M` to twice that, as long swings need their time.
 
     Args:
-      lifted, foothold: (k, 3) [m]. highest: (k,) the highest ground on the way [m].
+      lifted, foothold: (k, 3) [m]. highest: (k,) the highest ground on the way [m]; may be -inf.
     """
     length = torch.linalg.vector_norm(foothold[:, :2] - lifted[:, :2], dim=-1, keepdim=True)
     short = (2.0 - length / SHORT_M).clamp(0.0, 1.0)
     higher = highest.unsqueeze(-1) - torch.stack((lifted[:, 2], foothold[:, 2]), -1)
-    return WAIT * short * (higher / HIGHER_M).clamp(0.0, 1.0)
+    low, high = HIGHER_M
+    return WAIT * short * ((higher - low) / (high - low)).clamp(0.0, 1.0)
 
 
 def pitched(angle: Tensor) -> Tensor:

@@ -56,8 +56,12 @@ class Simulator:
 
     def load(self) -> None:
         self.mj_model = mujoco.MjModel.from_xml_string(ROBOT)
+        self.load_dof_limits()
         self.sim_dt = 0.005
         self.count = 0
+
+    def load_dof_limits(self) -> None:
+        self.dof_limits = self.mj_model.jnt_range.copy()
 
     def reset(self) -> None:
         self.action = None
@@ -203,9 +207,10 @@ def test_the_ranges_of_the_policys_joints(register: Register, tmp_path: Path) ->
     run = [str(tmp_path), str(tmp_path / "bundle"), "--task-name", "npmp.flat"]
     robogauge.main(run)
     assert register.sim.mj_model.jnt_range.tolist() == [[-0.1, 0.1], [-0.1, 0.1]]
-    robogauge.main([*run, "--own-ranges"])
+    robogauge.main([*run, "--policy-joint-ranges"])
     expected = Bundle.read(tmp_path / "bundle").contract.joint_range.T
     assert register.sim.mj_model.jnt_range == pytest.approx(expected)
+    assert register.sim.dof_limits == pytest.approx(expected)
 
 
 SCENE = """

@@ -176,31 +176,41 @@ def test_footholds_keep_away_from_edges(go2: Robot, trained: SkillModule) -> Non
 def test_a_foothold_is_nearer_to_edges_where_no_place_is_far_from_them(
     go2: Robot, trained: SkillModule
 ) -> None:
-    """A beam of three of the map's cells: room for a foot with the narrow margin only."""
+    """A beam of three of the map's cells has room for a foot with the narrow margin only. A foot
+    beside it steps onto it, as far as it reaches; those on level ground and far away do not."""
     middle = 15 * CELL_M
     half = 1.5 * CELL_M
-    bound = Bound(go2, trained, AHEAD, lambda x, y: -0.5 * ((x - middle).abs() > half))
+
+    def height(x: Tensor, y: Tensor) -> Tensor:
+        return -0.5 * ((x > 0.2) & ((x - middle).abs() > half))
+
+    bound = Bound(go2, trained, AHEAD, height)
     policy = bound.policy
     assert policy.radius + NARROW_EDGE_M < half < policy.radius + EDGE_M
     start = policy._begun(bound.robots)
-    trot = torch.tensor([[middle, 0.1]])
-    robot = torch.zeros(1, dtype=torch.long)
-    assert policy._place(start, trot, torch.zeros(1), robot, EDGE_M)[1].tolist() == [True]
-    at = policy._foothold(start, trot, torch.zeros(1), robot)
-    torch.testing.assert_close(at, torch.tensor([[middle, 0.1, 0.0]]))
+    near = 3.0 * 0.072 * policy.height_m  # three steps of the search
+    trot = torch.tensor([[2.0, 0.1], [middle + near, 0.1], [0.0, 0.1], [middle, 0.1]])
+    none = torch.zeros(4)
+    robot = torch.zeros(4, dtype=torch.long)
+    valid = policy._search(start, trot, none, robot, EDGE_M)[1]
+    assert valid.tolist() == [False, False, True, False]
+    at = policy._foothold(start, trot, none, robot)
+    expected = [[2.0, 0.1, -DOWN_M], [middle, 0.1, 0.0], [0.0, 0.1, 0.0], [middle, 0.1, 0.0]]
+    torch.testing.assert_close(at, torch.tensor(expected))
 
 
 def test_a_short_swing_beside_higher_ground_waits() -> None:
     lifted = torch.tensor([0.2, 0.1, 0.0]).expand(4, 3)
     length = torch.tensor([0.5, 1.0, 1.5, 2.0]) * SHORT_M
-    up = HIGHER_M * torch.tensor([1.0, 0.5, 2.0, 1.0])
+    low, high = HIGHER_M
+    up = torch.tensor([high, 0.5 * (low + high), 2.0 * high, high])
     foothold = lifted + torch.stack((length, torch.zeros(4), up), -1)
     waits = swing_waits(lifted, foothold, foothold[:, 2])
     expected = WAIT * torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.5, 0.0], [0.0, 0.0]])
     torch.testing.assert_close(waits, expected)
-    # the way back is its mirror image; on level ground, or where nothing is known, none waits
+    # the way back is its mirror image; by noise, or where nothing is known, none waits
     torch.testing.assert_close(swing_waits(foothold, lifted, foothold[:, 2]), expected.flip(-1))
-    assert not swing_waits(lifted, lifted, lifted[:, 2]).any()
+    assert not swing_waits(lifted, lifted, lifted[:, 2] + low).any()
     assert not swing_waits(lifted, foothold, torch.full((4,), -math.inf)).any()
 
 
@@ -225,7 +235,8 @@ def test_a_foot_beside_a_step_rises_before_it_moves(go2: Robot, trained: SkillMo
         if abs(foot[0] - face) < policy.radius:
             beside.append(foot[2])
     assert len(beside) > 5
-    assert min(beside) > 0.12
+    # by more than the clearance of a swing that waits less
+    assert min(beside) > 0.15
     # it arrives
     assert foot == pytest.approx(foothold[0, 0].tolist(), abs=3e-3)
 
@@ -350,6 +361,28 @@ def test_a_dropped_robot_reaches_for_the_ground(go2: Robot, trained: SkillModule
     assert plan.support[0, 1].item() == pytest.approx(-torch.tan(policy.pitch).item(), abs=1e-5)
     after = policy._advanced(plan, bound.command, none + 1.0, none, STANDING)
     assert after.support[0, 1].item() != pytest.approx(plan.support[0, 1].item(), abs=1e-4)
+
+
+def test_each_robot_is_dropped_alone(go2: Robot, trained: SkillModule) -> None:
+    """From 0.2 and 0.04 m, standing, and over unknown ground: plans are as those of single
+    robots, and those that do not drop are unchanged."""
+    bound = Bound(go2, trained, torch.zeros(4, 3))
+    policy = bound.policy
+
+    def height_at(at: Tensor, robots: Tensor) -> Tensor:
+        unknown = (robots == 3).view(-1, *([1] * (at.dim() - 2)))
+        return torch.where(unknown, math.nan, torch.zeros_like(at[..., 0]))
+
+    bound.env.ground.height_at = height_at  # type: ignore[method-assign,assignment]
+    above = torch.tensor([0.2, 0.04, 0.2, 0.2])
+    off = torch.stack((0.0 * above, 0.0 * above, above), -1)
+    robots = bound.robots._replace(root_pos=bound.robots.root_pos + off)
+    begun = policy._begun(robots)
+    plan = policy._dropped(begun, torch.tensor([True, True, False, True]))
+    torch.testing.assert_close(plan.lifted[0, :, 2], torch.zeros(4), atol=1e-5, rtol=0.0)
+    for field in ("lifted", "root_pos", "support"):
+        torch.testing.assert_close(getattr(plan, field)[1:], getattr(begun, field)[1:])
+    torch.testing.assert_close(plan.window.joints[1:], begun.window.joints[1:])
 
 
 def test_what_it_needs_is_named(go2: Robot, trained: SkillModule, robot: Robot) -> None:
