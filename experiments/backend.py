@@ -24,7 +24,7 @@ from npmp.sim import check_engine
 from npmp.sim.drives import IDEAL
 from npmp.skills import modules, policies
 from npmp.skills.footsteps import FOOTSTEPS, FootstepPolicy
-from npmp.skills.high_level_policy import HighLevelPolicy, find_module, module_sha256
+from npmp.skills.high_level_policy import HighLevelPolicy, find_module
 from npmp.skills.skill_module import SkillModule
 
 
@@ -86,17 +86,12 @@ def simulated_policy_of(
     config: Any, run: Run, robot: Robot
 ) -> tuple[Path, HighLevelPolicy | FootstepPolicy, Path, SkillModule, RobotBatchConfig]:
     """As `policy_of`, or for policy=footsteps the planner over module=. Raises: InputError as
-    `policy_of` and `FootstepPolicy`, and for footsteps without module=."""
+    `policy_of` and `FootstepPolicy.over_module`."""
     if config.policy != FOOTSTEPS:
         return policy_of(config, run, robot)
-    if config.module is None:
-        raise InputError(f"policy={FOOTSTEPS}: needs module=, e.g. module=go2_ground")
-    module = modules.find(config.module)
-    skill = SkillModule.load(module, run.device)
-    skill.check_robot(robot)
-    policy = FootstepPolicy(skill, robot, module=module_sha256(module))
-    like = robots_config_of(config, skill, hold=getattr(config, "hold", None))
-    return Path(FOOTSTEPS), policy, module, skill, like
+    policy = FootstepPolicy.over_module(config.module, robot, run.device)
+    like = robots_config_of(config, policy.skill, hold=getattr(config, "hold", None))
+    return Path(FOOTSTEPS), policy, modules.find(config.module), policy.skill, like
 
 
 def external_policy_of(

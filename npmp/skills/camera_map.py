@@ -140,6 +140,12 @@ class CameraMap:
         would spoil what was seen since."""
         return cells
 
+    def points(self, cells: CameraCells, robot: int) -> Tensor:
+        """Centres of the cells that a robot has seen, (k, 3) in its odometry's frame [m]."""
+        seen = cells.weight[robot] > 0.0
+        height = cells.height[robot, seen, :1]
+        return torch.cat((CELL_M * cells.place[robot, seen], height), -1)
+
     def height_at(self, cells: CameraCells, position: Tensor, robots: Tensor) -> Tensor:
         """Mean heights (k, ...) [m] of cells at positions (k, ..., 2) of k robots in their
         odometry's frame; NaN where nothing was seen. robots: (k,) indices."""

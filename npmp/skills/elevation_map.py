@@ -89,6 +89,10 @@ class ElevationMap:
         mean = torch.where(stands, above, 0.0).sum(-1) / count
         return pose._replace(level=pose.level + self.dt / LEVEL_S * mean)
 
+    def points(self, pose: MapPose, robot: int) -> Tensor:
+        """No points, (0, 3): it has all of the ground."""
+        return pose.drift.new_zeros(0, 3)
+
     def height_at(self, pose: MapPose, position: Tensor, robots: Tensor) -> Tensor:
         """Heights (k, ...) [m] at positions (k, ..., 2) of k robots, both in their odometry's
         frame; NaN in holes. robots: (k,) indices. Each call samples noise and holes of each

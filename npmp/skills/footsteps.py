@@ -41,9 +41,10 @@ from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.skills import modules
 from npmp.skills.camera_map import CameraMap
 from npmp.skills.elevation_map import ElevationMap
-from npmp.skills.high_level_policy import PolicyContract
+from npmp.skills.high_level_policy import PolicyContract, module_sha256
 from npmp.skills.odometry import LegOdometry, Odometry, in_free_fall
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.commands import Commands
@@ -573,6 +574,19 @@ class FootstepPolicy(FootstepPlanner):
             latent_bound=skill.latent_range.tolist(),
         )
 
+    @staticmethod
+    def over_module(module: str | None, robot: Robot, device: str = "cpu") -> FootstepPolicy:
+        """The policy over a module, a shipped one's name or a folder.
+
+        Raises: InputError without a module, for one of another robot, and as `FootstepPlanner`.
+        """
+        if module is None:
+            raise InputError(f"policy={FOOTSTEPS}: needs module=, e.g. module=go2_ground")
+        folder = modules.find(module)
+        skill = SkillModule.load(folder, device)
+        skill.check_robot(robot)
+        return FootstepPolicy(skill, robot, module=module_sha256(folder))
+
     def bind(self, env: TaskEnv[Any]) -> None:
         """Set the environment whose commands and clock are read, and whose ground is mapped.
 
@@ -607,6 +621,18 @@ class FootstepPolicy(FootstepPlanner):
         true = self.env.ground.integrated(observation.state)
         command = self.env.task.commands.current
         return self.track(observation, state, command, self.clock.phase, true)
+
+    def markers(self, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Of the first robot, after `step` and before that of the environment: footholds (F, 3),
+        and points of ground that its camera has seen, (k, 3); in the world [m]."""
+        true = self.env.state
+        estimated = plan.odometry
+        turn = geometry.yaw_of(true.root_rot[:1]) - geometry.yaw_of(estimated.root_rot[:1])
+        points = torch.cat((plan.foothold[0], self.map.points(plan.map, 0)))
+        local = points - estimated.root_pos[0]
+        world = geometry.to_world(geometry.yaw_matrix(turn), local) + true.root_pos[0]
+        feet = plan.foothold.shape[1]
+        return world[:feet], world[feet:]
 
 
 def mean_pose(skill: SkillModule) -> tuple[Tensor, Tensor, Tensor]:

@@ -128,13 +128,23 @@ class GroundMap(Sensor):
 
         height: of the ground at positions (..., F g, 2).
         """
-        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        position = points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
-        position = position - drift[..., None, :2]
+        position = self._positions(state) - drift[..., None, :2]
         heights = height(position)
         if self.config.ground_hidden:
             heights = heights.masked_fill(_occluded(state, position, heights, height), math.nan)
         return heights + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
+
+    def _positions(self, state: RobotState) -> Tensor:
+        """`MAP_POINTS` about the feet of robots (...), (..., F g, 2) [m]."""
+        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
+        return points_around(state, constant(MAP_POINTS, feet.device), feet).flatten(-3, -2)
+
+    def points(self) -> Tensor:
+        """The map where a policy reads it, without noise and holes, (n, F g, 3) [m]."""
+        state = self.env.state
+        heights = self.past[:, -1] if self.past.shape[1] else self._heights()
+        heights = heights + (state.root_pos[:, 2:] - self.home_m)
+        return torch.cat((self._positions(state), heights.unsqueeze(-1)), -1)
 
     def read(self) -> Tensor:
         """Heights at `MAP_POINTS` of each foot above the floor under a robot in its home pose, (n,

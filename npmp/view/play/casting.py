@@ -9,7 +9,8 @@ from npmp import tasks
 from npmp.evaluation.handover import Recovery, check_compatible, load_recovery
 from npmp.robots import Robot
 from npmp.skills import modules, policies
-from npmp.skills.composition import Composition
+from npmp.skills.composition import Composition, over
+from npmp.skills.footsteps import FOOTSTEPS, FootstepPolicy
 from npmp.skills.high_level_policy import load_policy, module_sha256
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, Walk
@@ -30,7 +31,11 @@ def policies_of(
     named = None if module is None else modules.find(module)
     by_task: dict[str, Composition] = {}
     if policy is not None:
-        first = load_policy(policies.find(policy), robot, named)
+        if policy == FOOTSTEPS:
+            planner = FootstepPolicy.over_module(module, robot)
+            first = over(planner, planner.skill)
+        else:
+            first = load_policy(policies.find(policy), robot, named)
         task = first.upper.contract.task
         if task_name is not None and task_name != task:
             first.upper.check_task(tasks.find(task_name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.core import geometry, ranges
 from npmp.core.settings import changed, plain_fields
-from npmp.envs.camera import camera_of
+from npmp.envs.camera import DepthCamera, camera_of
 from npmp.envs.policy import Policy
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import EnvStep, Task
@@ -29,9 +29,11 @@ from npmp.evaluation.handover import Recovery, get_up
 from npmp.robots import Robot
 from npmp.sim.terrain import TERRAINS
 from npmp.skills.composition import Composition, tracking, wandering
+from npmp.skills.footsteps import FootstepPolicy
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks.dribble import FAR_M, Dribble
 from npmp.tasks.imitation import Imitation, ImitationConfig
+from npmp.tasks.inputs import GroundMap
 from npmp.tasks.navigate import Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
@@ -73,6 +75,13 @@ class World:
             available = ", ".join(GROUNDS)
             raise ValueError(f"terrain must be one of {available}; got {self.terrain!r:.40}")
         ranges.share(self, "level")
+
+
+class Markers(NamedTuple):
+    """What a policy knows of the ground, for display; world frame."""
+
+    ground: Floats  # (k, 3) points of its map [m]
+    footholds: Floats  # (F, 3) where a planner puts the feet [m], or (0, 3)
 
 
 @dataclass
@@ -214,14 +223,36 @@ class Mode:
         return x, y
 
     @property
+    def camera(self) -> DepthCamera | None:
+        """The robot's depth camera; None: it has none."""
+        return self.task.part(DepthCamera)
+
+    @property
     def camera_image(self) -> NDArray[np.uint8] | None:
-        """Depth image of the robot's camera, (rows, columns), brighter is nearer; None: none."""
-        return None
+        """The latest image of the camera, (rows, columns), brighter is nearer; None: none."""
+        if self.camera is None:
+            return None
+        columns, rows = self.camera.config.size
+        near, far = self.camera.config.range_m
+        nearer = 255.0 * (far - self.camera.past[0, 0]) / (far - near)
+        return nearer.view(rows, columns).byte().numpy()
 
     @property
     def caption(self) -> str:
         """Caption of `camera_image`."""
-        return ""
+        if self.camera is None:
+            return ""
+        config = self.camera.config
+        near, far = config.range_m
+        horizontal, vertical = config.fov_deg
+        source = "Depth estimated by a network" if config.network else "Depth camera"
+        view = f"{horizontal:g}° × {vertical:g}°, {config.rate_hz:g} images/s"
+        return f"{source}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
+
+    def markers(self, state: Any) -> Markers | None:
+        """What the policy knows of the ground. state: of the policy after its step, before that of
+        the environment."""
+        return None
 
     @property
     def has_rooms(self) -> bool:
@@ -270,6 +301,15 @@ class Steer(Mode):
     def command(self) -> list[float]:
         return self.env.task.commands.current[0].tolist()
 
+    def markers(self, state: Any) -> Markers | None:
+        upper = self.policy.upper
+        if isinstance(upper, FootstepPolicy):
+            footholds, ground = upper.markers(state.upper)
+            return Markers(ground.double().numpy(), footholds.double().numpy())
+        if (seen := self.task.part(GroundMap)) is not None:
+            return Markers(seen.points()[0].double().numpy(), np.zeros((0, 3)))
+        return None
+
 
 class Navigating(Mode):
     """A walking policy in rooms, commanded by a planner that maps them with a depth camera; the
@@ -301,22 +341,9 @@ class Navigating(Mode):
         self.env.reset()
 
     @property
-    def camera_image(self) -> NDArray[np.uint8]:
-        """As `Mode.camera_image`, the latest image."""
-        camera = self.task.planner.camera
-        columns, rows = camera.config.size
-        near, far = camera.config.range_m
-        nearer = 255.0 * (far - camera.past[0, 0]) / (far - near)
-        return nearer.view(rows, columns).byte().numpy()
-
-    @property
-    def caption(self) -> str:
-        config = self.task.planner.camera.config
-        near, far = config.range_m
-        horizontal, vertical = config.fov_deg
-        source = "Depth estimated by a network" if config.network else "Depth camera"
-        view = f"{horizontal:g}° × {vertical:g}°, {config.rate_hz:g} images/s"
-        return f"{source}, {view}. White: {near:g} m; black: {far:g} m, beyond, or no reading."
+    def camera(self) -> DepthCamera:
+        camera: DepthCamera = self.task.planner.camera
+        return camera
 
 
 class Wander(Mode):

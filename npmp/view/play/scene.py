@@ -19,7 +19,7 @@ from websockets.asyncio import server as serving
 
 from npmp.robots import Robot
 from npmp.sim.terrain import PERIOD_M
-from npmp.view.play.modes import Floats
+from npmp.view.play.modes import Floats, Markers
 from npmp.view.play.session import Session, Snapshot
 from npmp.view.robot_shapes import COLOURS, moving_bodies, shapes
 
@@ -31,6 +31,8 @@ GHOST = (90, 140, 220)
 BALL = (240, 140, 40)
 TARGET = (210, 50, 50)
 PUSH = (220, 40, 40)
+MAP = (60, 110, 200)
+FOOTHOLD = (240, 140, 40)
 GROUND = (176, 178, 172)
 SKIN = (245, 242, 236)
 SKY = (255, 255, 255)
@@ -99,6 +101,15 @@ class Scene:
         self._target = scene.add_cylinder("/world/target", color=TARGET, visible=False, **flat)
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
+        none = np.zeros((1, 3), np.float32)
+        self._map = scene.add_point_cloud(
+            "/world/map", none, MAP, point_size=0.012, precision="float32", visible=False
+        )
+        small: Any = {"radius": 0.03, "height": 0.006}
+        self._footholds = [
+            scene.add_cylinder(f"/world/foothold/{i}", color=FOOTHOLD, visible=False, **small)
+            for i in range(len(robot.foot_bodies))
+        ]
         self._ground: list[Any] = []  # meshes of one period
         # blocks of walls among them
         self._walls: list[Any] = []
@@ -256,6 +267,19 @@ class Scene:
             if self._ground:
                 self._move_tiles(root)
                 self._fade_walls(root)
+            self._draw_markers(snapshot.markers)
+
+    def _draw_markers(self, markers: Markers | None) -> None:
+        """Draw what the policy knows of the ground."""
+        ground = np.zeros((0, 3)) if markers is None else markers.ground
+        footholds = np.zeros((0, 3)) if markers is None else markers.footholds
+        self._map.visible = len(ground) > 0
+        if len(ground):
+            self._map.points = ground.astype(np.float32)
+        for i, disc in enumerate(self._footholds):
+            disc.visible = i < len(footholds)
+            if disc.visible:
+                disc.position = footholds[i]
 
     def _move_tiles(self, root: Floats) -> None:
         """Place the four tiles around the robot."""

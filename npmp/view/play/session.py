@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.envs.policy import Policy, observe
+from npmp.envs.policy import Policy, bind, observe
 from npmp.tasks.velocity import heading_velocity
-from npmp.view.play.modes import Cast, Floats, Mode, World
+from npmp.view.play.modes import Cast, Floats, Markers, Mode, World
 
 # time that a robot lies before it is reset [s]
 RESET_S = 1.0
@@ -41,6 +41,7 @@ class Snapshot(NamedTuple):
     ball: tuple[Floats, float] | None  # (7,), and its radius [m]
     target: tuple[float, float] | None  # [m]
     camera_image: NDArray[np.uint8] | None  # `Mode.camera_image`
+    markers: Markers | None  # `Mode.markers`
     push: tuple[Floats, Floats] | None  # point [m] and force [N]
     down: bool  # the robot lies or is lost
     falls: int  # since the start of the session
@@ -76,6 +77,7 @@ class Session:
     def enter(self, mode: Mode, world: World | None = None) -> None:
         """Switch to a mode. world: of that mode."""
         self.mode = mode
+        bind(mode.policy, mode.env)
         self.world = world or self.world
         model = mode.env.robots.model
         self._data = mujoco.MjData(model)
@@ -141,6 +143,7 @@ class Session:
     def _hand_over(self, recovery: Policy | None) -> None:
         """Switch to a recovery policy, or, with None, to the mode's policy."""
         self._recovery = recovery
+        self._markers: Markers | None = None
         self._state = (recovery or self.mode.policy).initial_state(1)
         self._is_first = torch.ones(1, dtype=torch.bool)
 
@@ -157,6 +160,8 @@ class Session:
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], local))
         policy = self._recovery or mode.policy
         output, self._state = policy.step(observe(env, self._is_first), self._state)
+        if self._recovery is None:
+            self._markers = mode.markers(self._state)
         step = env.step(output.action)
         self._is_first = torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt
@@ -221,6 +226,7 @@ class Session:
             mode.ball,
             mode.target,
             mode.camera_image,
+            self._markers,
             push,
             self._down_s > 0.0,
             self.falls,

@@ -14,10 +14,13 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.evaluation.handover import load_recovery
 from npmp.skills import policies
+from npmp.skills.footsteps import FOOTSTEPS
 from npmp.skills.high_level_policy import load_policy
 from npmp.tasks import dribble
 from npmp.tasks.navigate import GlobalPlanner
+from npmp.tasks.walk import WalkConfig
 from npmp.view.play import MODES, Cast, Session, World
+from npmp.view.play.casting import policies_of
 from npmp.view.play.realtime import BEHIND_S, Player
 from npmp.view.play.session import MAX_PUSH, RESET_S
 from tests.refusals import refusal
@@ -214,6 +217,59 @@ def test_what_has_fallen_gets_up_by_itself_and_walks_on(
     steps(session, 2.0)
     assert not session.snapshot().down and session.snapshot().achieved[0] > 0.5
     assert session.falls >= 1
+
+
+def over_stairs(policy: str, **settings: Any) -> Session:
+    """A Go2 that has walked over stairs for a second. settings: of the task."""
+    robot = robots.load("unitree_go2")
+    module = "go2_ground" if policy == FOOTSTEPS else None
+    actors, skill = policies_of(robot, policy, module, None)
+    config = WalkConfig(may_touch="limbs", **settings)
+    cast = Cast(robot, skill, actors, {"walk": config})
+    session = Session(cast, "steer", World("stairs", 0.25))
+    session.steer(0.5, 0.0, 0.0)
+    steps(session, 1.0)
+    assert session.falls == 0
+    return session
+
+
+def heights_below(session: Session, points: Any) -> Any:
+    """Heights of the ground at points (k, 3) [m]."""
+    place = torch.tensor(points[None, :, :2], dtype=torch.float32)
+    return session.mode.env.ground.height_in_world(place)[0].numpy()
+
+
+def test_footsteps_show_footholds_and_what_the_camera_saw() -> None:
+    camera = {"size": [32, 18], "place_m": [0.3, 0.0, 0.05], "pitch_deg": 45.0}
+    session = over_stairs(FOOTSTEPS, camera=camera)
+    seen = session.snapshot()
+    assert seen.camera_image is not None and seen.camera_image.shape == (18, 32)
+    assert session.mode.caption.startswith("Depth camera, 87° × 58°")
+    assert seen.markers is not None
+    # the camera's noise at a metre is 4 mm; cells beside a riser are off by more
+    off = np.abs(seen.markers.ground[:, 2] - heights_below(session, seen.markers.ground))
+    assert len(off) > 500 and np.median(off) < 0.02
+    assert seen.markers.footholds.shape == (4, 3)
+    off = seen.markers.footholds[:, 2] - heights_below(session, seen.markers.footholds)
+    assert np.abs(off).max() < 0.05
+
+
+def test_footsteps_without_a_camera_have_all_of_the_ground() -> None:
+    session = over_stairs(FOOTSTEPS)
+    seen = session.snapshot()
+    assert seen.camera_image is None and session.mode.caption == ""
+    assert seen.markers is not None and seen.markers.ground.shape == (0, 3)
+    with pytest.raises(InputError, match="needs module="):
+        policies_of(session.cast.robot, FOOTSTEPS, None, None)
+
+
+def test_a_policy_that_sees_the_ground_shows_where() -> None:
+    session = over_stairs("go2_stairs_walk")
+    markers = session.snapshot().markers
+    assert markers is not None and markers.footholds.shape == (0, 3)
+    # 24 points about each of four feet, shown without the map's noise of 1 cm
+    assert markers.ground.shape == (96, 3)
+    assert markers.ground[:, 2] == pytest.approx(heights_below(session, markers.ground), abs=1e-4)
 
 
 def test_there_is_something_to_play_with(cast: Cast) -> None:
