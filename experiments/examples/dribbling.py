@@ -3,6 +3,9 @@
     npmp reuse task=dribble algo=clone module=anymal_b_dog \
       teacher=experiments/examples/dribbling.py:DribblePlanner
 
+With walker=POLICY and +teacher_settings.policy=POLICY a student learns its commands, in place of
+joint targets.
+
 Five times a second it samples sequences of commands around the script and the last plan, predicts
 robot and ball with a model, and averages the sequences with weights exp(-cost / temperature)
 (Williams et al. 2017). It observes true states, and the ball's velocity and radius. Points of the
@@ -248,6 +251,7 @@ class DribblePlanner:
     def step(
         self, observation: Observation, state: PlannerState
     ) -> tuple[PolicyOutput, PlannerState]:
+        """As `Policy.step`. `PolicyOutput.info` is the command (n, 3) [m/s, m/s, rad/s]."""
         plans, age, walker = state
         ids = torch.nonzero(age >= 2 * self.steps).squeeze(-1)
         if len(ids):
@@ -260,7 +264,8 @@ class DribblePlanner:
         off = torch.linalg.vector_norm(balls.ball[:, :2] - balls.target, dim=-1, keepdim=True)
         self.commands.current = torch.where(off < self.script.done, 0.0, command)
         output, walker = self.walker.step(observation, walker)
-        return output, PlannerState(plans, age + 1, walker)
+        commanded = PolicyOutput(output.action, self.commands.current)
+        return commanded, PlannerState(plans, age + 1, walker)
 
     def _plan(self, ids: Tensor, before: Tensor) -> Tensor:
         """New plans (k, H, 3) of robots ids (k,)."""

@@ -339,6 +339,25 @@ class TaskCommands:
         return self.decoder.range(self.env.task.commands.current).clamp(-1.0, 1.0), state
 
 
+class CommandsOfTeacher:
+    """A teacher over a walking policy: its commands, `PolicyOutput.info` (n, k), as latents of a
+    `CommandDecoder`."""
+
+    def __init__(self, teacher: Policy, decoder: CommandDecoder):
+        self.teacher = teacher
+        self.decoder = decoder
+        self.initial_state = teacher.initial_state
+
+    def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
+        """As `Policy.step`. Raises InputError for a teacher without commands."""
+        output, state = self.teacher.step(observation, state)
+        commands = getattr(output, "info", None)
+        if not isinstance(commands, Tensor):
+            name = type(self.teacher).__name__
+            raise InputError(f"walker=: teacher {name} outputs no commands; leave out walker=")
+        return self.decoder.range(commands).clamp(-1.0, 1.0), state
+
+
 @dataclass(frozen=True)
 class ScriptedTeacher:
     """A teacher by its class, FILE.py:CLASS, which makes a policy of an environment and its
@@ -376,7 +395,10 @@ def teacher_of(
       InputError: for a policy of another module or task, or a task without a teacher.
     """
     if isinstance(policy, ScriptedTeacher):
-        return policy.policy(env)
+        scripted = policy.policy(env)
+        if isinstance(agent.skill.decoder, CommandDecoder):
+            return CommandsOfTeacher(scripted, agent.skill.decoder)
+        return scripted
     if policy is not None:
         if sensors is None:
             policy.check_task(env.task)

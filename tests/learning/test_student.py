@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from npmp.core.settings import changed
 from npmp.core.tree import map_tree
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
-from npmp.envs.policy import observe
+from npmp.envs.policy import PolicyOutput, observe
 from npmp.envs.sensing import SensorConfig
 from npmp.experiments import examples
 from npmp.learning.agents import DecodedAgent, LatentAgent, latent_range
 from npmp.learning.student import (
+    CommandsOfTeacher,
     Lesson,
     ScriptedTeacher,
     StudentConfig,
@@ -29,7 +31,9 @@ from npmp.learning.student import (
 )
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig
+from npmp.skills.composition import over
 from npmp.skills.high_level_policy import HighLevelPolicy
+from npmp.skills.nets.command_decoder import CommandDecoder
 from npmp.skills.nets.high_level import HighLevelConfig
 from npmp.skills.skill_module import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
@@ -236,6 +240,29 @@ def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillMod
         torch.testing.assert_close(mean[t], action, atol=1e-5, rtol=1e-4)
     for name, weight in skill.state_dict().items():
         assert torch.equal(weight, before[name])
+
+
+def test_a_teachers_commands_are_latents_of_a_walker(
+    skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    decoder = over(policy, skill).as_module().decoder
+    assert isinstance(decoder, CommandDecoder)
+    low, high = torch.tensor(policy.contract.command_range).T
+    commands: Any = torch.stack((low, high, 0.5 * (low + high), high + 1.0))
+
+    class Teacher:
+        def initial_state(self, n: int) -> Any:
+            return ()
+
+        def step(self, observation: Any, state: Any) -> Any:
+            return PolicyOutput(torch.zeros(4, 12), commands), state
+
+    observation: Any = None
+    latents, _ = CommandsOfTeacher(Teacher(), decoder).step(observation, ())
+    ends = torch.tensor([-1.0, 1.0, 0.0, 1.0]).unsqueeze(-1).expand(4, len(low))
+    torch.testing.assert_close(latents, ends)
+    commands = None
+    refusal("teacher Teacher outputs no", CommandsOfTeacher(Teacher(), decoder).step, None, ())
 
 
 def test_learning_through_skills_repeats_and_resumes(robot: Robot, skill: SkillModule) -> None:
