@@ -336,7 +336,7 @@ class TaskCommands:
         return ()
 
     def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
-        return self.decoder.range(self.env.task.commands.current).clamp(-1.0, 1.0), state
+        return self.decoder.latent(self.env.task.commands.current), state
 
 
 class CommandsOfTeacher:
@@ -355,7 +355,7 @@ class CommandsOfTeacher:
         if not isinstance(commands, Tensor):
             name = type(self.teacher).__name__
             raise InputError(f"walker=: teacher {name} outputs no commands; leave out walker=")
-        return self.decoder.range(commands).clamp(-1.0, 1.0), state
+        return self.decoder.latent(commands), state
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class CommandDecoder(Recurrent):
         """Commands of latents, (n, k)."""
         return self.range.mean + self.range.std * z.clamp(-1.0, 1.0)
 
+    def latent(self, command: Tensor) -> Tensor:
+        """Latents of commands, (n, k): the inverse of `command` within the range."""
+        return self.range(command).clamp(-1.0, 1.0)
+
     def forward(
         self, z: Tensor, observation: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
