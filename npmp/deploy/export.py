@@ -59,6 +59,7 @@ MEANINGS = {
     "yaw_rate_rps": "turning about the world's vertical: counter-clockwise seen from above",
     "ball_forward_m": f"the ball's centre along X {_PLACE}",
     "ball_left_m": f"the ball's centre along Y, to the left, {_PLACE}",
+    "ball_radius_m": "its radius",
     "target_forward_m": f"the ball's target along X {_PLACE}",
     "target_left_m": f"the ball's target along Y, to the left, {_PLACE}",
     "stand_height": "of the root above the ground, as a share of that in the home pose",

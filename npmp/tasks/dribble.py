@@ -1,7 +1,8 @@
 """Dribbling (robot-NPMP, reuse tasks): bring a ball to a target that jumps.
 
 A policy observes ball and target as horizontal positions in the heading frame (x forward, y left),
-without velocities. Radius, mass and drag of the ball are sampled per episode.
+without velocities. Radius, mass and drag of the ball are sampled per episode; a policy may observe
+the radius.
 
 The ball collides with the floor and with all collision geoms of the robot. Contacts between robot
 and floor are unchanged, as robots' geoms collide only with those of contype 1.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import mujoco
@@ -46,6 +47,7 @@ from npmp.tasks.velocity import VelocityLossConfig, heading_velocity, velocity_l
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
+RADIUS_INPUT = {"ball_radius_m": (0.05, 0.2)}
 
 # friction of the ball's contacts: sliding, torsional [m], rolling [m]; without rolling friction
 # a ball never stops
@@ -77,6 +79,8 @@ class DribbleConfig:
     jump_period_s: float = 5.0
     # range of the ball's radius
     radius_m: tuple[float, float] = (0.105, 0.129)
+    # whether a policy observes it
+    observes_radius: bool = False
     mass_kg: tuple[float, float] = (0.36, 0.54)
     # c of the force c |v| v [N s^2/m^2]
     drag: tuple[float, float] = (0.1, 0.8)
@@ -466,6 +470,12 @@ def ball_and_target(state: RobotState, goal: Tensor) -> Tensor:
     return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
 
+def ball_target_and_radius(state: RobotState, goal: Tensor) -> Tensor:
+    """As `ball_and_target`, and the ball's radius, (..., 5) [m]."""
+    radius = BallGoal.of(goal).radius.unsqueeze(-1)
+    return torch.cat((ball_and_target(state, goal), radius.nan_to_num(0.0)), -1)
+
+
 def distance(state: RobotState, goal: Tensor) -> Tensor:
     """Horizontal distance of ball and target, (...) [m]."""
     columns = BallGoal.of(goal)
@@ -528,15 +538,17 @@ class Dribble(Task):
         balls = BallTargets(robot, c)
         near = (-FAR_M, FAR_M)
         far = (-2 * FAR_M, 2 * FAR_M)
+        inputs = dict(zip(INPUTS, (near, near, far, far), strict=True))
+        # the ball is usually within 1 m
+        scales = dict.fromkeys(INPUTS, (-1.0, 1.0))
+        if c.observes_radius:
+            inputs |= RADIUS_INPUT
         parts = Parts(
             commands=balls,
             starts=BallStarts(robot, c, balls, motions),
             observations=[
                 Inputs(
-                    ball_and_target,
-                    dict(zip(INPUTS, (near, near, far, far), strict=True)),
-                    # the ball is usually within 1 m
-                    scales=dict.fromkeys(INPUTS, (-1.0, 1.0)),
+                    ball_target_and_radius if c.observes_radius else ball_and_target, inputs, scales
                 )
             ],
             rewards=[Term(BallReward(c.phi), name="ball")],
@@ -573,6 +585,15 @@ class Dribble(Task):
             script=DribbleScript(c.teacher),
         )
         super().__init__(robot, c, parts)
+
+    @classmethod
+    def resolve(
+        cls, config: DribbleConfig, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> DribbleConfig:
+        """As `Task.resolve`: a policy observes the radius as in its training."""
+        observed = training.get("command_range") or ()
+        observes = config.observes_radius or len(observed) > len(INPUTS)
+        return replace(config, observes_radius=observes)
 
 
 DribbleEnv = TaskEnv[Dribble]

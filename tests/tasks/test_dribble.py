@@ -16,7 +16,8 @@ from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial
 from npmp.envs.state import RobotState
 from npmp.tasks import Dribble, DribbleConfig, DribbleEnv
-from npmp.tasks.dribble import BallGoal, BallReward, drag_force, in_heading, jumped
+from npmp.tasks.dribble import INPUTS, BallGoal, BallReward, drag_force, in_heading, jumped
+from npmp.tasks.teachers.dribbling import DribbleScript
 from tests.environments import walk_env
 
 RADIUS, MASS = 0.117, 0.45
@@ -229,6 +230,28 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
     env.robots.sim.qpos[:, q : q + 3] = (task.commands.ball @ turn.T + shift).double()
     task.commands.target = task.commands.target @ turn[:2, :2].T + shift[:2]
     torch.testing.assert_close(task.observe(), before, atol=1e-5, rtol=0)
+
+
+def test_a_policy_may_observe_the_radius(robot: robots.Robot) -> None:
+    """In the last column; the others are as without it."""
+    env = dribble_env(robot, 3, observes_radius=True)
+    observed = env.task.observe()
+    assert list(env.task.inputs) == [*INPUTS, "ball_radius_m"]
+    torch.testing.assert_close(observed[:, 4], env.task.commands.radius)
+    torch.testing.assert_close(observed[:, :4], dribble_env(robot, 3).task.observe())
+    # the script's commands and features do not depend on it
+    script = DribbleScript(env.task.config.teacher)
+    torch.testing.assert_close(script.features(observed), script.features(observed[:, :4]))
+
+
+def test_a_trained_policy_determines_whether_the_radius_is_observed() -> None:
+    five = {"command_range": [[-1.0, 1.0]] * 5}
+    four = {"command_range": [[-1.0, 1.0]] * 4}
+    assert Dribble.resolve(DribbleConfig(), None, five).observes_radius
+    assert not Dribble.resolve(DribbleConfig(), None, four).observes_radius
+    # of a module's record, and where it is asked for
+    assert not Dribble.resolve(DribbleConfig(), None, {}).observes_radius
+    assert Dribble.resolve(DribbleConfig(observes_radius=True), None, {}).observes_radius
 
 
 def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Robot) -> None:

@@ -81,14 +81,14 @@ class DribbleScript:
 
     def step(self, observation: Observation, state: Tree) -> tuple[Tensor, Tree]:
         """As `Script.step`, without gradient, as the output is discontinuous."""
-        ball, target = observation.task.split(2, -1)
+        ball, target = observation.task[..., :4].split(2, -1)
         with torch.no_grad():
             return dribble_command(ball, target, self.config), state
 
     def features(self, task: Tensor) -> Tensor:
         """Positions of the ball, and of the target relative to it, (..., 4), squashed into the unit
         circle."""
-        ball, target = task.split(2, -1)
+        ball, target = task[..., :4].split(2, -1)
         return torch.cat((_squashed(ball), _squashed(target - ball)), -1)
 
 
