@@ -88,6 +88,11 @@ class FootstepController:
         self.target = self.home + output.action[0]
         return self.target.double().numpy()
 
+    @property
+    def blind(self) -> bool:
+        """Whether its camera shows nothing, so that it walks slowly on level ground."""
+        return bool(self.planner.map.blind(self.state.upper.map))
+
     # --- the upper policy of the composition ---
 
     def initial_state(self, n: int) -> Plan:

@@ -46,6 +46,12 @@ _FLAT_M = 0.7
 _STARTS_BEFORE_M = (0.35, 0.65)
 # lengths of treads [m]
 _TREADS_M = (0.25, 0.3, 0.35, 0.4)
+# along x of a course [m]: from where to where its platform is; where its gaps begin; the length of
+# the top of its stairs. And the number of its steps, up and down.
+_COURSE_PLATFORM_M = (1.0, 1.7)
+_COURSE_GAPS_M = (6.3, 7.35)
+_COURSE_TOP_M = 1.4
+_COURSE_STEPS = 4
 # depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
@@ -200,6 +206,20 @@ def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Gener
     return sign * limits.stair_m * level * steps
 
 
+def course(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+    """Along x a platform, stairs up and down, and two gaps, as high and wide as those kinds."""
+    tread = grid.of(rng.choice(_TREADS_M))
+    beside_top = np.abs(np.arange(grid.points) - grid.points // 2) - grid.of(_COURSE_TOP_M / 2.0)
+    step = np.clip(_COURSE_STEPS - np.ceil(beside_top / tread), 0, _COURSE_STEPS)
+    heights = limits.stair_m * level * step
+    begin, end = (grid.of(x) for x in _COURSE_PLATFORM_M)
+    heights[begin : end + 1] = limits.platform_m * level
+    for x in _COURSE_GAPS_M:
+        width = max(0, grid.of(limits.gap_m * level) - 1)
+        heights[grid.of(x) : grid.of(x) + width] = -_DEPTH
+    return np.tile(heights, (grid.points, 1))
+
+
 def _inwards(grid: Grid) -> NDArray[np.int64]:
     """Cells from the edge of the period, (points, points)."""
     out = np.abs(np.arange(grid.points) - grid.points // 2)
@@ -211,10 +231,10 @@ _KINDS = {
     of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, stepping_stones, platforms)
 }
 KINDS = ("perlin", *_KINDS)
-_KINDS["rooms"] = rooms
-TERRAINS = ("flat", *KINDS, "rooms", "mixed")
+_KINDS |= {"course": course, "rooms": rooms}
+TERRAINS = ("flat", *KINDS, "course", "rooms", "mixed")
 # kinds whose fields have a foot and a top
-CLIMBED = ("slopes", "stairs", "platforms")
+CLIMBED = ("slopes", "stairs", "platforms", "course")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 
@@ -236,7 +256,7 @@ def kinds_of(kind: str) -> tuple[str, ...]:
 class TerrainConfig:
     """Fields of one terrain."""
 
-    # one of TERRAINS, or several joined by "+"; mixed: all but flat ground and rooms
+    # one of TERRAINS, or several joined by "+"; mixed: all but flat ground, courses and rooms
     kind: str
     # level of the hardest fields
     level: float = 1.0

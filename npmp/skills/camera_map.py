@@ -4,6 +4,10 @@ Cells of a square that moves with the robot hold the mean and the highest of the
 into them, older images with less weight. Ground that the camera has not observed is unknown, except
 around the start, which is as high as the feet. Without images the whole map is unknown.
 
+An image is left out if most pixels have no reading, if it repeats the last one while the robot
+moves, and if the ground is farther at its bottom than at its top, as of a camera that hangs upside
+down.
+
 Left out: how uncertain the pose was when a point was seen (Fankhauser et al. 2018). Images exposed
 before `begin` are placed by the pose at `begin`.
 """
@@ -17,6 +21,7 @@ import torch
 from torch import Tensor
 
 from npmp.core import geometry
+from npmp.core.tree import map_tree, where_tree
 from npmp.envs.camera import DepthCamera
 from npmp.envs.state import RobotState
 from npmp.skills.elevation_map import CELL_M
@@ -35,6 +40,24 @@ MOST_POINTS = 5.0
 # at least two periods of the camera, after which the map is unknown [s] [D]
 LEAST_SHARE = 0.2
 LOST_S = 0.5
+# an image that is equal to the last one does not count if the robot has moved by this since that
+# was exposed [m], or turned [rad] [D]
+MOVED_M = 0.02
+TURNED_RAD = 0.05
+# regression slope of an image's rows on those of level ground below which it is upside down; height
+# of a camera above that ground [m]; spread of its rows below which the slope says nothing [m] [D]
+UPSIDE_DOWN = -0.3
+USUAL_M = 0.4
+MIN_SPREAD_M = 0.1
+
+
+class Image(NamedTuple):
+    """The latest images of n robots."""
+
+    depth: Tensor  # (n, pixels) [m]
+    # at their exposure; of equal images, at that of the first
+    root_pos: Tensor  # (n, 3) estimated [m]
+    root_rot: Tensor  # (n, 3, 3)
 
 
 class CameraCells(NamedTuple):
@@ -46,7 +69,8 @@ class CameraCells(NamedTuple):
     weight: Tensor  # (n, SIDE ** 2), 1 of an exact point
     root_pos: Tensor  # (n, D + 1, 3) estimated, the latest first [m]
     root_rot: Tensor  # (n, D + 1, 3, 3)
-    blind_s: Tensor  # (n,) since the latest image [s]
+    image: Image
+    blind_s: Tensor  # (n,) since the latest image that counts [s]
 
 
 class CameraMap:
@@ -70,6 +94,10 @@ class CameraMap:
             weight=near.to(ground),
             root_pos=robots.root_pos.unsqueeze(1).expand(n, past, 3),
             root_rot=robots.root_rot.unsqueeze(1).expand(n, past, 3, 3),
+            # depths are positive, so the first image is not equal to this
+            image=Image(
+                ground.new_zeros(n, len(self.camera.rays)), robots.root_pos, robots.root_rot
+            ),
             blind_s=torch.zeros_like(ground),
         )
 
@@ -94,7 +122,13 @@ class CameraMap:
         depth = camera.read()[ids]  # (k, pixels)
         nearest, farthest = camera.config.range_m
         reads = (depth > nearest) & (depth < farthest)
+        image, frozen = _unless_equal(
+            map_tree(lambda part: part[ids], cells.image),
+            Image(depth, cells.root_pos[ids, -1], cells.root_rot[ids, -1]),
+        )
         has_image = reads.float().mean(-1) >= LEAST_SHARE
+        upright = self.slope(torch.where(reads, depth, farthest)) > UPSIDE_DOWN
+        has_image = has_image & upright & ~frozen
         root_pos = cells.root_pos[ids, -1:]
         local = camera.position + depth.unsqueeze(-1) * camera.rays
         points = root_pos + geometry.to_world(cells.root_rot[ids, -1:], local)
@@ -128,8 +162,22 @@ class CameraMap:
             place=cells.place.index_copy(0, ids, place),
             height=cells.height.index_copy(0, ids, height),
             weight=cells.weight.index_copy(0, ids, weight),
+            image=map_tree(lambda old, new: old.index_copy(0, ids, new), cells.image, image),
             blind_s=cells.blind_s.index_copy(0, ids, blind_s),
         )
+
+    def slope(self, depth: Tensor) -> Tensor:
+        """Regression slope (n,) of the means of the rows of images (n, pixels) [m] on those of
+        level ground from a usual height; 1 if these hardly differ, as when the camera looks
+        straight down."""
+        camera = self.camera
+        columns = camera.config.size[0]
+        level = (USUAL_M / -camera.rays[:, 2].clamp(max=-1e-6)).clamp(*camera.config.range_m)
+        rows, level = (part.unflatten(-1, (-1, columns)).mean(-1) for part in (depth, level))
+        level = level - level.mean()
+        if level.square().mean().sqrt() < MIN_SPREAD_M:
+            return torch.ones_like(rows[:, 0])
+        return rows @ level / level.square().sum()
 
     def blind(self, cells: CameraCells) -> Tensor:
         """Whether robots have had no image for a while, (n,) bool."""
@@ -162,6 +210,16 @@ class CameraMap:
         valid = (cells.place[rows, slot] == place).all(-1, keepdim=True)
         height = torch.where(valid, cells.height[rows, slot], math.nan)
         return height.view(*position.shape[:-1], 2)
+
+
+def _unless_equal(before: Image, latest: Image) -> tuple[Image, Tensor]:
+    """The latest images (k, ...), with the poses of those before where both are equal; and whether
+    they are equal although the robot has moved, (k,) bool."""
+    equal = (latest.depth == before.depth).all(-1)
+    away = torch.linalg.vector_norm(latest.root_pos - before.root_pos, dim=-1)
+    turn = geometry.log_so3(before.root_rot.transpose(-1, -2) @ latest.root_rot)
+    moved = (away > MOVED_M) | (torch.linalg.vector_norm(turn, dim=-1) > TURNED_RAD)
+    return where_tree(equal, before, latest), equal & moved
 
 
 def _place(position: Tensor) -> Tensor:

@@ -11,11 +11,13 @@ from npmp.deploy import Readings
 from npmp.deploy.footstep_controller import FootstepController
 from npmp.deploy.robot import FloatArray
 from npmp.envs import RobotBatchConfig
+from npmp.envs.camera import CameraConfig, DepthCamera
 from npmp.envs.ground import Ground
 from npmp.envs.policy import bind, observe
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.state import GRAVITY
 from npmp.skills import modules
+from npmp.skills.camera_map import LOST_S, CameraMap
 from npmp.skills.composition import over
 from npmp.skills.elevation_map import ElevationMap
 from npmp.skills.footsteps import FootstepPolicy
@@ -107,3 +109,21 @@ def test_readings_that_are_no_numbers(trained: SkillModule) -> None:
         one.act(readings._replace(joint_pos=home[:3]), COMMAND, *pose)
     target = one.act(readings, COMMAND, *pose)
     assert target == pytest.approx(other.act(readings, COMMAND, *pose))
+
+
+@pytest.mark.parametrize("depth_m", [0.0, np.nan, np.inf])
+def test_a_camera_without_readings_makes_it_blind(trained: SkillModule, depth_m: float) -> None:
+    camera = DepthCamera(CameraConfig(delay_s=0.0))
+    camera.allocate(1, 0.02, torch.device("cpu"))
+    camera.past.fill_(depth_m)
+    terrain = CameraMap(camera, 0.02)
+    controller = FootstepController(trained, robots.load("unitree_go2"), terrain, SensorConfig())
+    upright = np.array([0.0, 0.0, 1.0])
+    home = np.array(trained.contract.home_pose)
+    readings = Readings(home, np.zeros(3), GRAVITY * upright, upright)
+    steps = round(LOST_S / 0.02)
+    for k in range(steps + 5):
+        target = controller.act(readings, COMMAND, 0.3 * upright, [1.0, 0.0, 0.0, 0.0])
+        assert np.isfinite(target).all()
+        assert not controller.blind or k > steps - 5
+    assert controller.blind

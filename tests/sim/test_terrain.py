@@ -13,7 +13,16 @@ import torch
 from npmp import robots
 from npmp.sim import flat_scene
 from npmp.sim.scene import FLOOR
-from npmp.sim.terrain import KINDS, MARGIN_M, PERIOD_M, Grid, Terrain, TerrainConfig, height_field
+from npmp.sim.terrain import (
+    KINDS,
+    MARGIN_M,
+    PERIOD_M,
+    Grid,
+    Terrain,
+    TerrainConfig,
+    TerrainLimits,
+    height_field,
+)
 
 COARSE, FINE = Grid(80, 0.1), Grid(160, 0.05)
 # what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, in which stairs
@@ -113,8 +122,31 @@ def test_platforms_by_hand() -> None:
     np.testing.assert_allclose(field("platforms", level=0.2).max(), 0.1)
 
 
+def test_a_course_by_hand() -> None:
+    """A platform, stairs with a top of 1.4 m about the middle, two gaps of 0.6 m, equal along y."""
+    limits = TerrainLimits(stair_m=0.12, platform_m=0.15)
+    config = TerrainConfig("course", limits=limits)
+    heights = height_field("course", FINE, 1.0, config, np.random.default_rng(0))
+    assert (heights == heights[0]).all()
+    along = heights[0]
+    platform = np.flatnonzero(np.isclose(along, 0.15))
+    assert platform.tolist() == list(range(20, 35))  # 1 to 1.7 m
+    top = np.flatnonzero(np.isclose(along, 0.48))
+    assert top.tolist() == list(range(66, 95))  # 3.3 to 4.7 m
+    treads = set()
+    for k in (1, 2, 3):
+        step = np.flatnonzero(np.isclose(along, 0.12 * k))
+        np.testing.assert_array_equal(step + step[::-1], 160)
+        treads.add(len(step) // 2)
+    assert len(treads) == 1 and treads <= {5, 6, 7, 8}
+    bottom = np.flatnonzero(along == -0.5)
+    # 11 points at the bottom, 0.6 m between the edges, which are one cell wide
+    assert bottom.tolist() == [*range(126, 137), *range(147, 158)]
+    assert np.ptp(height_field("course", FINE, 0.0, config, np.random.default_rng(0))) == 0.0
+
+
 @pytest.mark.parametrize("down", (False, True))
-@pytest.mark.parametrize("kind", ("stairs", "slopes", "platforms"))
+@pytest.mark.parametrize("kind", ("stairs", "slopes", "platforms", "course"))
 def test_starts_before_climbs_are_level_and_face_them(kind: str, down: bool) -> None:
     terrain = Terrain(TerrainConfig(kind, fields=8))
     fields = torch.arange(8).repeat_interleave(50)

@@ -18,6 +18,7 @@ from npmp.skills.camera_map import (
     REACH_M,
     SIDE,
     START_M,
+    USUAL_M,
     CameraCells,
     CameraMap,
 )
@@ -225,3 +226,86 @@ def test_a_cell_has_the_mean_and_the_highest_of_its_points() -> None:
     highest = map_.highest_at(cells, position, ROBOTS)[0].item()
     assert highest == pytest.approx(0.1, abs=0.015)
     assert 0.02 < mean < highest - 0.02
+
+
+def see(map_: CameraMap, cells: CameraCells, robots: RobotState, image: Tensor) -> CameraCells:
+    """The map after the arrival of an image (2, pixels)."""
+    map_.camera.past = torch.cat((image.unsqueeze(1), map_.camera.past[:, :-1]), 1)
+    map_.camera.age = torch.zeros(2, dtype=torch.long)
+    return map_.advance(cells, robots, robots)
+
+
+def image_of_step(map_: CameraMap, robots: RobotState) -> Tensor:
+    """Depths (2, pixels) of the step."""
+    return map_.camera.depths(robots.root_pos, robots.root_rot, lambda p: step(p[..., 0]))
+
+
+@pytest.mark.parametrize("moved", [{"x": 1.0}, {"yaw": 1.0}])
+def test_a_frozen_camera_is_covered_once_the_robot_moves(moved: dict[str, float]) -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    image = image_of_step(map_, at(0.0))
+    still = 0.5 * LOST_S / DT
+    for k in range(round(2.5 * LOST_S / DT)):
+        share = max(0.0, (k - still) * DT)  # by 1 m/s or rad/s
+        robots = at(**{"x": 0.0, **{name: share * value for name, value in moved.items()}})
+        cells = see(map_, cells, robots, image)
+        assert not map_.blind(cells).any() or share > LOST_S
+    assert map_.blind(cells).all()
+    assert heights(map_, cells, [0.0, 0.4, 0.72]).isnan().all()
+    # it works again
+    cells = see(map_, cells, robots, image_of_step(map_, robots))
+    assert not map_.blind(cells).any()
+
+
+def test_equal_images_of_a_robot_at_rest_count() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    image = image_of_step(map_, at(0.0))
+    for _ in range(round(2.0 * LOST_S / DT)):
+        cells = see(map_, cells, at(0.0), image)
+    assert cells.blind_s.max().item() == 0.0
+
+
+def test_a_camera_upside_down_is_covered() -> None:
+    map_ = camera_map()
+    cells = map_.begin(at(0.0), torch.zeros(2))
+    after = see(map_, cells, at(0.0), image_of_step(map_, at(0.0)).flip(-1))
+    torch.testing.assert_close(after.blind_s, torch.full((2,), DT))
+    torch.testing.assert_close(after.height, cells.height, equal_nan=True)
+
+
+def test_pixels_without_a_number_are_left_out() -> None:
+    map_ = camera_map()
+    begun = map_.begin(at(0.0), torch.zeros(2))
+    image = image_of_step(map_, at(0.0))
+    image[:, ::7] = math.nan
+    cells = see(map_, begun, at(0.0), image)
+    assert cells.blind_s.max().item() == 0.0
+    result = heights(map_, cells, [0.4, 0.72])
+    torch.testing.assert_close(result, torch.tensor([0.0, 0.1]), atol=0.01, rtol=0.0)
+    blind = see(map_, begun, at(0.0), torch.full_like(image, math.nan))
+    torch.testing.assert_close(blind.blind_s, torch.full((2,), DT))
+    torch.testing.assert_close(blind.height, begun.height, equal_nan=True)
+
+
+def test_slope_of_an_image() -> None:
+    """Level ground from the usual height has 1, by definition."""
+    map_ = camera_map()
+    usual = at(0.0, height=USUAL_M)
+    image = map_.camera.depths(
+        usual.root_pos, usual.root_rot, lambda p: torch.zeros_like(p[..., 0])
+    )
+    torch.testing.assert_close(map_.slope(image), torch.ones(2), atol=0.02, rtol=0.0)
+    torch.testing.assert_close(map_.slope(-image), -torch.ones(2), atol=0.02, rtol=0.0)
+    torch.testing.assert_close(
+        map_.slope(torch.ones_like(image)), torch.zeros(2), atol=1e-5, rtol=0
+    )
+
+
+def test_an_image_straight_down_has_no_top() -> None:
+    config = CameraConfig(size=(8, 8), fov_deg=(20.0, 20.0), pitch_deg=90.0, noise_stereo=0.0)
+    camera = DepthCamera(config)
+    camera.allocate(2, DT, torch.device("cpu"))
+    image = torch.rand(2, 64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(CameraMap(camera, DT).slope(image), torch.ones(2))
