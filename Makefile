@@ -79,6 +79,8 @@ $(STAMP): pyproject.toml constraints.txt
 pictures: $(STAMP)
 	$(BIN)/npmp retarget out=runs/pictures/motions.h5 report=false
 	$(BIN)/npmp render story=docs/pictures/story.txt fps=12.5 max_mb=2.4 out=docs/pictures/npmp.webp
+	$(BIN)/npmp render story=docs/pictures/parkour.txt fps=10 size=[320,240] max_mb=1 \
+	  caption=false out=docs/pictures/parkour.webp
 
 demo: $(STAMP)
 	$(BIN)/npmp demo out=runs/demo

@@ -90,7 +90,8 @@ class FootstepController:
 
     @property
     def blind(self) -> bool:
-        """Whether its camera shows nothing, so that it walks slowly on level ground."""
+        """Whether the map is unknown for lack of valid images. The planner then walks at half the
+        speed and takes the ground to be level. False with an `ElevationMap`."""
         return bool(self.planner.map.blind(self.state.upper.map))
 
     # --- the upper policy of the composition ---

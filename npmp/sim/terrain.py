@@ -46,12 +46,13 @@ _FLAT_M = 0.7
 _STARTS_BEFORE_M = (0.35, 0.65)
 # lengths of treads [m]
 _TREADS_M = (0.25, 0.3, 0.35, 0.4)
-# along x of a course [m]: from where to where its platform is; where its gaps begin; the length of
-# the top of its stairs. And the number of its steps, up and down.
-_COURSE_PLATFORM_M = (1.0, 1.7)
-_COURSE_GAPS_M = (6.3, 7.35)
-_COURSE_TOP_M = 1.4
-_COURSE_STEPS = 4
+# along x of `parkour` [m]: from where to where its platform is; where its gaps begin, and the
+# widest; the length of the top of its stairs. And the number of its steps, up and down.
+_PARKOUR_PLATFORM_M = (1.0, 1.7)
+_PARKOUR_GAPS_M = (6.3, 7.35)
+_PARKOUR_GAP_M = 0.6
+_PARKOUR_TOP_M = 1.4
+_PARKOUR_STEPS = 4
 # depth of gaps [m]: deeper than a leg reaches with the body level
 _DEPTH = 0.5
 
@@ -187,7 +188,12 @@ def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
     at = np.arange(grid.points)
     # points since the current gap began
     since = at - -(-(at * count // grid.points) * grid.points // count)
-    return since < (max(1, grid.of(width_m) - 1) if width_m > 0 else 0)
+    return since < _bottom(grid, width_m)
+
+
+def _bottom(grid: Grid, width_m: float) -> int:
+    """Points at the bottom of a gap, width_m between its upper edges; at least one."""
+    return max(1, grid.of(width_m) - 1) if width_m > 0 else 0
 
 
 def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
@@ -206,16 +212,18 @@ def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Gener
     return sign * limits.stair_m * level * steps
 
 
-def course(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
-    """Along x a platform, stairs up and down, and two gaps, as high and wide as those kinds."""
+def parkour(
+    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
+) -> FloatArray:
+    """Along x a platform, stairs up and down, and two gaps of at most 0.6 m."""
     tread = grid.of(rng.choice(_TREADS_M))
-    beside_top = np.abs(np.arange(grid.points) - grid.points // 2) - grid.of(_COURSE_TOP_M / 2.0)
-    step = np.clip(_COURSE_STEPS - np.ceil(beside_top / tread), 0, _COURSE_STEPS)
+    beside_top = np.abs(np.arange(grid.points) - grid.points // 2) - grid.of(_PARKOUR_TOP_M / 2.0)
+    step = np.clip(_PARKOUR_STEPS - np.ceil(beside_top / tread), 0, _PARKOUR_STEPS)
     heights = limits.stair_m * level * step
-    begin, end = (grid.of(x) for x in _COURSE_PLATFORM_M)
+    begin, end = (grid.of(x) for x in _PARKOUR_PLATFORM_M)
     heights[begin : end + 1] = limits.platform_m * level
-    for x in _COURSE_GAPS_M:
-        width = max(0, grid.of(limits.gap_m * level) - 1)
+    width = _bottom(grid, min(limits.gap_m * level, _PARKOUR_GAP_M))
+    for x in _PARKOUR_GAPS_M:
         heights[grid.of(x) : grid.of(x) + width] = -_DEPTH
     return np.tile(heights, (grid.points, 1))
 
@@ -231,10 +239,10 @@ _KINDS = {
     of.__name__: of for of in (noise, obstacles, gaps, slopes, stairs, stepping_stones, platforms)
 }
 KINDS = ("perlin", *_KINDS)
-_KINDS |= {"course": course, "rooms": rooms}
-TERRAINS = ("flat", *KINDS, "course", "rooms", "mixed")
+_KINDS |= {"parkour": parkour, "rooms": rooms}
+TERRAINS = ("flat", *KINDS, "parkour", "rooms", "mixed")
 # kinds whose fields have a foot and a top
-CLIMBED = ("slopes", "stairs", "platforms", "course")
+CLIMBED = ("slopes", "stairs", "platforms", "parkour")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 
@@ -256,7 +264,7 @@ def kinds_of(kind: str) -> tuple[str, ...]:
 class TerrainConfig:
     """Fields of one terrain."""
 
-    # one of TERRAINS, or several joined by "+"; mixed: all but flat ground, courses and rooms
+    # one of TERRAINS, or several joined by "+"; mixed: all but flat ground, parkour and rooms
     kind: str
     # level of the hardest fields
     level: float = 1.0

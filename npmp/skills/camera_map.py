@@ -4,9 +4,9 @@ Cells of a square that moves with the robot hold the mean and the highest of the
 into them, older images with less weight. Ground that the camera has not observed is unknown, except
 around the start, which is as high as the feet. Without images the whole map is unknown.
 
-An image is left out if most pixels have no reading, if it repeats the last one while the robot
-moves, and if the ground is farther at its bottom than at its top, as of a camera that hangs upside
-down.
+An image is invalid if most pixels have no reading, if it repeats the last one while the robot
+moves, and if the ground is farther at its bottom than at its top: on level ground the camera then
+hangs upside down. Over steps half of such images are not recognized.
 
 Left out: how uncertain the pose was when a point was seen (Fankhauser et al. 2018). Images exposed
 before `begin` are placed by the pose at `begin`.
@@ -36,12 +36,12 @@ START_M = 0.6
 POINT_M = 0.01
 # largest weight of older images, as that of this many exact points [D]
 MOST_POINTS = 5.0
-# an image with fewer readings than this share of its pixels does not count; time without one, and
-# at least two periods of the camera, after which the map is unknown [s] [D]
+# an image with fewer readings than this share of its pixels is invalid; time without a valid one,
+# and at least two periods of the camera, after which the map is unknown [s] [D]
 LEAST_SHARE = 0.2
 LOST_S = 0.5
-# an image that is equal to the last one does not count if the robot has moved by this since that
-# was exposed [m], or turned [rad] [D]
+# an image that is equal to the last one is invalid if the robot has moved by this since that was
+# exposed [m], or turned [rad] [D]
 MOVED_M = 0.02
 TURNED_RAD = 0.05
 # regression slope of an image's rows on those of level ground below which it is upside down; height
@@ -51,11 +51,11 @@ USUAL_M = 0.4
 MIN_SPREAD_M = 0.1
 
 
-class Image(NamedTuple):
+class Exposure(NamedTuple):
     """The latest images of n robots."""
 
     depth: Tensor  # (n, pixels) [m]
-    # at their exposure; of equal images, at that of the first
+    # at the exposure; of equal images, at the first one's
     root_pos: Tensor  # (n, 3) estimated [m]
     root_rot: Tensor  # (n, 3, 3)
 
@@ -69,8 +69,8 @@ class CameraCells(NamedTuple):
     weight: Tensor  # (n, SIDE ** 2), 1 of an exact point
     root_pos: Tensor  # (n, D + 1, 3) estimated, the latest first [m]
     root_rot: Tensor  # (n, D + 1, 3, 3)
-    image: Image
-    blind_s: Tensor  # (n,) since the latest image that counts [s]
+    latest: Exposure
+    blind_s: Tensor  # (n,) since the latest valid image [s]
 
 
 class CameraMap:
@@ -94,9 +94,11 @@ class CameraMap:
             weight=near.to(ground),
             root_pos=robots.root_pos.unsqueeze(1).expand(n, past, 3),
             root_rot=robots.root_rot.unsqueeze(1).expand(n, past, 3, 3),
-            # depths are positive, so the first image is not equal to this
-            image=Image(
-                ground.new_zeros(n, len(self.camera.rays)), robots.root_pos, robots.root_rot
+            # the first image is not equal to NaN
+            latest=Exposure(
+                ground.new_full((n, len(self.camera.rays)), math.nan),
+                robots.root_pos,
+                robots.root_rot,
             ),
             blind_s=torch.zeros_like(ground),
         )
@@ -119,16 +121,15 @@ class CameraMap:
     def _with_images(self, cells: CameraCells, ids: Tensor) -> CameraCells:
         """Maps with the latest images of robots ids (k,)."""
         camera = self.camera
-        depth = camera.read()[ids]  # (k, pixels)
         nearest, farthest = camera.config.range_m
+        depth = camera.read()[ids].nan_to_num(farthest).clamp(nearest, farthest)  # (k, pixels)
         reads = (depth > nearest) & (depth < farthest)
-        image, frozen = _unless_equal(
-            map_tree(lambda part: part[ids], cells.image),
-            Image(depth, cells.root_pos[ids, -1], cells.root_rot[ids, -1]),
+        exposure, frozen = _unless_equal(
+            map_tree(lambda part: part[ids], cells.latest),
+            Exposure(depth, cells.root_pos[ids, -1], cells.root_rot[ids, -1]),
         )
-        has_image = reads.float().mean(-1) >= LEAST_SHARE
-        upright = self.slope(torch.where(reads, depth, farthest)) > UPSIDE_DOWN
-        has_image = has_image & upright & ~frozen
+        upright = self.slope(depth) > UPSIDE_DOWN
+        has_image = (reads.float().mean(-1) >= LEAST_SHARE) & upright & ~frozen
         root_pos = cells.root_pos[ids, -1:]
         local = camera.position + depth.unsqueeze(-1) * camera.rays
         points = root_pos + geometry.to_world(cells.root_rot[ids, -1:], local)
@@ -162,7 +163,7 @@ class CameraMap:
             place=cells.place.index_copy(0, ids, place),
             height=cells.height.index_copy(0, ids, height),
             weight=cells.weight.index_copy(0, ids, weight),
-            image=map_tree(lambda old, new: old.index_copy(0, ids, new), cells.image, image),
+            latest=map_tree(lambda old, new: old.index_copy(0, ids, new), cells.latest, exposure),
             blind_s=cells.blind_s.index_copy(0, ids, blind_s),
         )
 
@@ -212,7 +213,7 @@ class CameraMap:
         return height.view(*position.shape[:-1], 2)
 
 
-def _unless_equal(before: Image, latest: Image) -> tuple[Image, Tensor]:
+def _unless_equal(before: Exposure, latest: Exposure) -> tuple[Exposure, Tensor]:
     """The latest images (k, ...), with the poses of those before where both are equal; and whether
     they are equal although the robot has moved, (k,) bool."""
     equal = (latest.depth == before.depth).all(-1)

@@ -90,7 +90,7 @@ class PolicyContract:
     @property
     def input_settings(self) -> dict[str, Any]:
         """Settings from which `Task.resolve` makes a task with the policy's inputs."""
-        names = ("command_range", "clock_s", "sees_ground", "camera")
+        names = ("command", "command_range", "clock_s", "sees_ground", "camera")
         return {name: getattr(self, name) for name in names}
 
 

@@ -47,6 +47,7 @@ from npmp.tasks.velocity import VelocityLossConfig, heading_velocity, velocity_l
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
+# range for scaling [m]
 RADIUS_INPUT = {"ball_radius_m": (0.05, 0.2)}
 
 # friction of the ball's contacts: sliding, torsional [m], rolling [m]; without rolling friction
@@ -591,8 +592,9 @@ class Dribble(Task):
         cls, config: DribbleConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> DribbleConfig:
         """As `Task.resolve`: a policy observes the radius as in its training."""
-        observed = training.get("command_range") or ()
-        observes = config.observes_radius or len(observed) > len(INPUTS)
+        if "command" not in training:
+            return config
+        observes = set(RADIUS_INPUT) <= set(training["command"])
         return replace(config, observes_radius=observes)
 
 

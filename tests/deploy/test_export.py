@@ -51,7 +51,7 @@ def env_of(policy: HighLevelPolicy, skill: SkillModule, num_envs: int = 2) -> Ta
     return TaskEnv(kind(robot, config), num_envs, robots=like, num_threads=1)
 
 
-@pytest.mark.parametrize("name", ["anymal_b_dribble", "op3_walk"])
+@pytest.mark.parametrize("name", ["anymal_b_dribble", "anymal_b_dribble_student", "op3_walk"])
 def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     """A walking ANYmal goes through the command, in tests/experiments/test_bundle.py."""
     policy, skill = loaded(name)

@@ -122,11 +122,11 @@ def test_platforms_by_hand() -> None:
     np.testing.assert_allclose(field("platforms", level=0.2).max(), 0.1)
 
 
-def test_a_course_by_hand() -> None:
+def test_parkour_by_hand() -> None:
     """A platform, stairs with a top of 1.4 m about the middle, two gaps of 0.6 m, equal along y."""
     limits = TerrainLimits(stair_m=0.12, platform_m=0.15)
-    config = TerrainConfig("course", limits=limits)
-    heights = height_field("course", FINE, 1.0, config, np.random.default_rng(0))
+    config = TerrainConfig("parkour", limits=limits)
+    heights = height_field("parkour", FINE, 1.0, config, np.random.default_rng(0))
     assert (heights == heights[0]).all()
     along = heights[0]
     platform = np.flatnonzero(np.isclose(along, 0.15))
@@ -142,11 +142,15 @@ def test_a_course_by_hand() -> None:
     bottom = np.flatnonzero(along == -0.5)
     # 11 points at the bottom, 0.6 m between the edges, which are one cell wide
     assert bottom.tolist() == [*range(126, 137), *range(147, 158)]
-    assert np.ptp(height_field("course", FINE, 0.0, config, np.random.default_rng(0))) == 0.0
+    for gap_m, points in ((0.05, 1), (0.3, 5), (1.0, 11)):
+        config = TerrainConfig("parkour", limits=TerrainLimits(gap_m=gap_m))
+        field_ = height_field("parkour", FINE, 1.0, config, np.random.default_rng(0))
+        assert (field_[0] == -0.5).sum() == 2 * points
+    assert np.ptp(height_field("parkour", FINE, 0.0, config, np.random.default_rng(0))) == 0.0
 
 
 @pytest.mark.parametrize("down", (False, True))
-@pytest.mark.parametrize("kind", ("stairs", "slopes", "platforms", "course"))
+@pytest.mark.parametrize("kind", ("stairs", "slopes", "platforms", "parkour"))
 def test_starts_before_climbs_are_level_and_face_them(kind: str, down: bool) -> None:
     terrain = Terrain(TerrainConfig(kind, fields=8))
     fields = torch.arange(8).repeat_interleave(50)

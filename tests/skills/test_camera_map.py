@@ -18,6 +18,7 @@ from npmp.skills.camera_map import (
     REACH_M,
     SIDE,
     START_M,
+    UPSIDE_DOWN,
     USUAL_M,
     CameraCells,
     CameraMap,
@@ -245,6 +246,7 @@ def test_a_frozen_camera_is_covered_once_the_robot_moves(moved: dict[str, float]
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
     image = image_of_step(map_, at(0.0))
+    image[:, ::7] = math.nan
     still = 0.5 * LOST_S / DT
     for k in range(round(2.5 * LOST_S / DT)):
         share = max(0.0, (k - still) * DT)  # by 1 m/s or rad/s
@@ -258,7 +260,32 @@ def test_a_frozen_camera_is_covered_once_the_robot_moves(moved: dict[str, float]
     assert not map_.blind(cells).any()
 
 
-def test_equal_images_of_a_robot_at_rest_count() -> None:
+@pytest.mark.parametrize("step_m", [0.1, 0.15, 0.2])
+@pytest.mark.parametrize("pitched", [False, True])
+def test_no_image_of_stairs_is_upside_down(step_m: float, pitched: bool) -> None:
+    """Before and on stairs with treads of 0.3 m, the root 0.3 m above the mean ground under its
+    feet; level, or pitched along the stairs."""
+    place = {"place_m": (0.3, 0.0, 0.05), "pitch_deg": 45.0, "size": (32, 18)}
+    camera = DepthCamera(CameraConfig(noise_stereo=0.0, holes=0.0, **place))
+    camera.allocate(1, DT, torch.device("cpu"))
+    map_ = CameraMap(camera, DT)
+
+    def stairs(x: Tensor) -> Tensor:
+        return step_m * (x / 0.3).floor().clamp(0.0, 6.0)
+
+    x = torch.arange(-1.0, 2.5, 0.02)
+    fore, hind = stairs(x + 0.2), stairs(x - 0.2)
+    position = torch.stack((x, torch.zeros_like(x), 0.3 + 0.5 * (fore + hind)), -1)
+    angle = torch.atan2(fore - hind, torch.full_like(x, 0.4)) * pitched
+    none = torch.zeros_like(x)
+    rotation = geometry.exp_so3(torch.stack((none, -angle, none), -1))
+    image = camera.depths(position, rotation, lambda p: stairs(p[..., 0]))
+    assert map_.slope(image).min().item() > UPSIDE_DOWN + 0.1
+    # a camera upside down before the stairs
+    assert map_.slope(image[:20].flip(-1)).max().item() < UPSIDE_DOWN
+
+
+def test_equal_images_of_a_robot_at_rest_are_valid() -> None:
     map_ = camera_map()
     cells = map_.begin(at(0.0), torch.zeros(2))
     image = image_of_step(map_, at(0.0))
@@ -303,7 +330,7 @@ def test_slope_of_an_image() -> None:
     )
 
 
-def test_an_image_straight_down_has_no_top() -> None:
+def test_the_slope_of_an_image_straight_down_is_undefined() -> None:
     config = CameraConfig(size=(8, 8), fov_deg=(20.0, 20.0), pitch_deg=90.0, noise_stereo=0.0)
     camera = DepthCamera(config)
     camera.allocate(2, DT, torch.device("cpu"))

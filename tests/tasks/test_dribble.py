@@ -14,6 +14,7 @@ from npmp import robots
 from npmp.core import geometry
 from npmp.core.settings import changed
 from npmp.envs import RobotBatchConfig, TaskEnv, Trial
+from npmp.envs.policy import observe
 from npmp.envs.state import RobotState
 from npmp.tasks import Dribble, DribbleConfig, DribbleEnv
 from npmp.tasks.dribble import INPUTS, BallGoal, BallReward, drag_force, in_heading, jumped
@@ -241,17 +242,20 @@ def test_a_policy_may_observe_the_radius(robot: robots.Robot) -> None:
     torch.testing.assert_close(observed[:, :4], dribble_env(robot, 3).task.observe())
     # the script's commands and features do not depend on it
     script = DribbleScript(env.task.config.teacher)
+    seen = observe(env, torch.ones(3, dtype=torch.bool))
+    command, _ = script.step(seen, ())
+    without, _ = script.step(seen._replace(task=observed[:, :4]), ())
+    torch.testing.assert_close(command, without)
     torch.testing.assert_close(script.features(observed), script.features(observed[:, :4]))
 
 
 def test_a_trained_policy_determines_whether_the_radius_is_observed() -> None:
-    five = {"command_range": [[-1.0, 1.0]] * 5}
-    four = {"command_range": [[-1.0, 1.0]] * 4}
-    assert Dribble.resolve(DribbleConfig(), None, five).observes_radius
-    assert not Dribble.resolve(DribbleConfig(), None, four).observes_radius
-    # of a module's record, and where it is asked for
-    assert not Dribble.resolve(DribbleConfig(), None, {}).observes_radius
-    assert Dribble.resolve(DribbleConfig(observes_radius=True), None, {}).observes_radius
+    with_radius = {"command": [*INPUTS, "ball_radius_m"]}
+    assert Dribble.resolve(DribbleConfig(), None, with_radius).observes_radius
+    observes = DribbleConfig(observes_radius=True)
+    assert not Dribble.resolve(observes, None, {"command": list(INPUTS)}).observes_radius
+    # of a module's record, which has no inputs
+    assert Dribble.resolve(observes, None, {}) == observes
 
 
 def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Robot) -> None:
