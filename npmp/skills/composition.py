@@ -126,6 +126,9 @@ class Composition(nn.Module):
             "command_range": contract.command_range,
         }
         module = skill.without_skills(len(contract.command), decoder="commands", walker=walker)
+        # its weights come from the same recordings
+        recordings = {"licences", "data"} & set(skill.contract.training)
+        module.contract.training.update({key: skill.contract.training[key] for key in recordings})
         assert isinstance(module.decoder, CommandDecoder)
         module.decoder.policy.load_state_dict(self.upper.net.state_dict())
         module.decoder.decoder.load_state_dict(skill.decoder.state_dict())

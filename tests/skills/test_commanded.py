@@ -128,12 +128,18 @@ def test_learning_to_dribble_begins_with_a_walker(robot: Robot, policy: HighLeve
 
 
 def test_a_walker_with_its_module_is_a_module_of_commands(
-    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+    robot: Robot,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From its file it does what the policy does through its module at each command, memories and
     all; a latent beyond 1 is the highest command."""
+    monkeypatch.setitem(skill.contract.training, "licences", ["mine"])
     over(policy, skill).as_module().save(tmp_path)
     module = SkillModule.load(tmp_path)
+    assert module.contract.training["licences"] == ["mine"]
     assert (module.latent_dim, module.prior.alpha, module.hold) == (3, 0.0, skill.hold)
     module.check_robot(robot)
     low, high = torch.tensor(policy.contract.command_range).T
