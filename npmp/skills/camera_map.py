@@ -79,6 +79,10 @@ class CameraMap:
     def __init__(self, camera: DepthCamera, dt: float):
         self.camera = camera
         self.dt = dt
+        # means of the rows of level ground, minus their mean [m]
+        down = -camera.rays[:, 2].clamp(max=-1e-6)
+        level = self._rows((USUAL_M / down).clamp(*camera.config.range_m))
+        self.level = level - level.mean()
 
     def begin(self, robots: RobotState, ground: Tensor) -> CameraCells:
         """Maps of robots that stand on ground of a height (n,) [m]."""
@@ -171,14 +175,14 @@ class CameraMap:
         """Regression slope (n,) of the means of the rows of images (n, pixels) [m] on those of
         level ground from a usual height; 1 if these hardly differ, as when the camera looks
         straight down."""
-        camera = self.camera
-        columns = camera.config.size[0]
-        level = (USUAL_M / -camera.rays[:, 2].clamp(max=-1e-6)).clamp(*camera.config.range_m)
-        rows, level = (part.unflatten(-1, (-1, columns)).mean(-1) for part in (depth, level))
-        level = level - level.mean()
-        if level.square().mean().sqrt() < MIN_SPREAD_M:
+        rows = self._rows(depth)
+        if self.level.square().mean().sqrt() < MIN_SPREAD_M:
             return torch.ones_like(rows[:, 0])
-        return rows @ level / level.square().sum()
+        return rows @ self.level / self.level.square().sum()
+
+    def _rows(self, depth: Tensor) -> Tensor:
+        """Means of the rows of images (..., pixels), (..., rows)."""
+        return depth.unflatten(-1, (-1, self.camera.config.size[0])).mean(-1)
 
     def blind(self, cells: CameraCells) -> Tensor:
         """Whether robots have had no image for a while, (n,) bool."""

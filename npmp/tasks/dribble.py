@@ -471,10 +471,9 @@ def ball_and_target(state: RobotState, goal: Tensor) -> Tensor:
     return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
 
-def ball_target_and_radius(state: RobotState, goal: Tensor) -> Tensor:
-    """As `ball_and_target`, and the ball's radius, (..., 5) [m]."""
-    radius = BallGoal.of(goal).radius.unsqueeze(-1)
-    return torch.cat((ball_and_target(state, goal), radius.nan_to_num(0.0)), -1)
+def ball_radius(state: RobotState, goal: Tensor) -> Tensor:
+    """The ball's radius, (..., 1) [m]."""
+    return BallGoal.of(goal).radius.unsqueeze(-1).nan_to_num(0.0)
 
 
 def distance(state: RobotState, goal: Tensor) -> Tensor:
@@ -539,18 +538,17 @@ class Dribble(Task):
         balls = BallTargets(robot, c)
         near = (-FAR_M, FAR_M)
         far = (-2 * FAR_M, 2 * FAR_M)
-        inputs = dict(zip(INPUTS, (near, near, far, far), strict=True))
-        # the ball is usually within 1 m
-        scales = dict.fromkeys(INPUTS, (-1.0, 1.0))
-        if c.observes_radius:
-            inputs |= RADIUS_INPUT
         parts = Parts(
             commands=balls,
             starts=BallStarts(robot, c, balls, motions),
             observations=[
                 Inputs(
-                    ball_target_and_radius if c.observes_radius else ball_and_target, inputs, scales
-                )
+                    ball_and_target,
+                    dict(zip(INPUTS, (near, near, far, far), strict=True)),
+                    # the ball is usually within 1 m
+                    scales=dict.fromkeys(INPUTS, (-1.0, 1.0)),
+                ),
+                *([Inputs(ball_radius, RADIUS_INPUT)] if c.observes_radius else []),
             ],
             rewards=[Term(BallReward(c.phi), name="ball")],
             terminations=[
