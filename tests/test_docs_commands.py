@@ -95,6 +95,8 @@ GIVEN = {
     "runs/robot": "npmp deploy run bundle debug=tiny sim.realtime=false seed=1 out=runs/robot",
     "runs/sim": "npmp deploy run bundle debug=tiny sim.realtime=false out=runs/sim",
 }
+# Files that a page may name without a line that makes their folder, and which folder that is.
+PARTS = dict.fromkeys(("bundle.json", "policy.onnx", "golden.npz"), "bundle")
 # Besides debug=tiny, where a line has them: a minute of compiling, and jobs that one after another
 # are proposed.
 LESS = {"algo.compile=true": "algo.compile=false"}
@@ -152,7 +154,7 @@ def test_it_works(
         exec(compile(what, str(page), "exec"), vars(here.python))
     elif isinstance(what, set):
         for name in what:
-            here.provide(name)
+            here.provide(PARTS.get(name, name))
         there = {path.as_posix() for folder in here.knows for path in folder.rglob("*")}
         assert not [name for name in what if not any(path.endswith(f"/{name}") for path in there)]
     elif why := [
