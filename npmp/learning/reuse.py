@@ -375,12 +375,7 @@ def _load_teacher(
     if teacher is None:
         return None, {}
     if isinstance(teacher, ScriptedTeacher):
-        file, _, name = teacher.reference.rpartition(":")
-        return teacher, {
-            "teacher": f"{Path(file).name}:{name}",
-            "teacher_settings": dict(teacher.settings),
-            "teacher_sha256": sha256(Path(file).expanduser()),
-        }
+        return teacher, teacher.record()
     digest = sha256(Path(teacher) / "policy.safetensors")
     entries = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     return HighLevelPolicy.load(teacher), entries

@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.core import plugins, ranges
+from npmp.core.artifact import sha256
 from npmp.core.gaussian import Gaussian
 from npmp.core.memory_checks import require_batch, require_replay
 from npmp.core.settings import from_mapping
@@ -369,6 +371,21 @@ class ScriptedTeacher:
 
     def __post_init__(self) -> None:
         plugins.find_class(self.reference)
+
+    def record(self) -> dict[str, Any]:
+        """What a run's summary says of it. Of files and folders, which are elsewhere on another
+        machine, it has the names."""
+        file, _, name = self.reference.rpartition(":")
+        return {
+            "teacher": f"{Path(file).name}:{name}",
+            "teacher_settings": {
+                key: Path(value).name
+                if isinstance(value, str) and Path(value).expanduser().exists()
+                else value
+                for key, value in self.settings.items()
+            },
+            "teacher_sha256": sha256(Path(file).expanduser()),
+        }
 
     def policy(self, env: TaskEnv[Any]) -> Policy:
         """The teacher at an environment. Raises InputError."""

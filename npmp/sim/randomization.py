@@ -29,6 +29,10 @@ from npmp.sim.simulator import Simulator
 CONDIMS = (3, 4, 6)
 # contacts' ranges in PhysicsConfig, above zero
 _CONTACT_RANGES = ("friction", "contact_s", "torsional", "rolling", "impratio")
+# the largest restitution, and the shortest time constant of its contacts in physics steps: beyond
+# them feet rebound faster than they came
+_LARGEST_RESTITUTION = 0.5
+_RESTITUTION_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,9 @@ class PhysicsConfig:
     # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
     # physics steps, on terrain at most `FIELD_CONTACT_S`; None: the model's
     contact_s: tuple[float, float] | None = None
+    # range of the restitution of the feet on the ground, at most 0.5 (the damping ratio of MuJoCo's
+    # solref); the time constant is then at least four physics steps; None: the model's
+    restitution: tuple[float, float] | None = None
     # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
     # mass added to the scaled mass of the root body [kg]; None or (0, 0): none
@@ -138,7 +145,7 @@ class PhysicsConfig:
                     got = ", ".join(map(str, values)) or "none"
                     raise ValueError(f"{name} must be one or several of {expected}; got {got}")
                 object.__setattr__(self, name, values if len(values) > 1 else values[0])
-        for name in (*_CONTACT_RANGES, "payload"):
+        for name in (*_CONTACT_RANGES, "restitution", "payload"):
             if (pair := getattr(self, name)) is not None:
                 # lists as they come from a file
                 object.__setattr__(self, name, tuple(float(v) for v in pair))
@@ -146,6 +153,10 @@ class PhysicsConfig:
                     words = f"{name} must be two numbers, 0 <= low <= high, or null"
                     raise ValueError(f"{words}, got {list(pair)}")
         ranges.above_zero(self, *_CONTACT_RANGES, "physics_rate_hz")
+        if self.restitution is not None and self.restitution[1] > _LARGEST_RESTITUTION:
+            raise ValueError(
+                f"restitution must be at most {_LARGEST_RESTITUTION}, got {list(self.restitution)}"
+            )
         if self.payload == (0.0, 0.0):
             object.__setattr__(self, "payload", None)
 
@@ -250,6 +261,17 @@ def _varies(limits: tuple[float, float] | None) -> bool:
     return limits is not None and limits[0] < limits[1]
 
 
+def damping_ratio(restitution: Tensor) -> Tensor:
+    """The damping ratio of an oscillator that leaves after half a period with this share of its
+    speed: e = exp(-pi r / sqrt(1 - r^2)).
+
+    Args:
+      restitution: (...) in [0, 1]; 0 counts as 1e-9.
+    """
+    decay = -restitution.clamp(min=1e-9).log()
+    return decay / torch.sqrt(math.pi**2 + decay**2)
+
+
 class PhysicsRandomizer:
     """Samples physical parameters and writes them into simulations.
 
@@ -286,6 +308,9 @@ class PhysicsRandomizer:
         self._touching = torch.from_numpy(np.union1d(feet, floor))
         rough = (model.geom_type[floor] == mujoco.mjtGeom.mjGEOM_HFIELD).any()
         self._longest_contact_s = FIELD_CONTACT_S if rough else math.inf
+        self._shortest_contact_s = 0.0
+        if c.restitution is not None:
+            self._shortest_contact_s = _RESTITUTION_STEPS * model.opt.timestep
         # columns of `unit` by quantity
         self.columns: dict[str, slice] = {}
         size = 0
@@ -306,7 +331,7 @@ class PhysicsRandomizer:
         frictions = (c.friction, c.torsional, c.rolling)
         contacts = {
             "geom_friction": any(limits is not None for limits in frictions),
-            "geom_solref": c.contact_s is not None,
+            "geom_solref": c.contact_s is not None or c.restitution is not None,
             "geom_condim": isinstance(c.condim, tuple),
             "opt.cone": isinstance(c.cone, tuple),
             "opt.impratio": _varies(c.impratio),
@@ -321,6 +346,10 @@ class PhysicsRandomizer:
         self._device = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._device)
         self._touching = self._touching.to(self._device)
+        if c.restitution is not None:
+            constant = self._fields["geom_solref"][..., 0]
+            touching = constant[:, self._touching].clamp(min=self._shortest_contact_s)
+            constant.index_copy_(1, self._touching, touching)
         self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._device)
         self._trunk = bodies[0]
         self._targets = list[Tensor]()
@@ -353,6 +382,7 @@ class PhysicsRandomizer:
             "rolling": int(_varies(c.rolling)),
             "cone": int(isinstance(c.cone, tuple)),
             "impratio": int(_varies(c.impratio)),
+            "restitution": int(_varies(c.restitution)),
         }
 
     def _combine(self, varied: list[tuple[str, int | None, str]]) -> None:
@@ -472,7 +502,12 @@ class PhysicsRandomizer:
         if c.contact_s is not None:
             constant = self._log_within(c.contact_s, samples, "contact_s")
             constant = constant.clamp(max=self._longest_contact_s)
+            constant = constant.clamp(min=self._shortest_contact_s)
             _write(fields["geom_solref"][..., 0], (rows[:, None], self._touching), constant)
+        if c.restitution is not None:
+            restitution = self._within(c.restitution, samples, "restitution")
+            ratio = damping_ratio(restitution)
+            _write(fields["geom_solref"][..., 1], (rows[:, None], self._touching), ratio)
         if isinstance(c.condim, tuple):
             _write(fields["geom_condim"], feet, self._choose(c.condim, samples, "condim"))
         if isinstance(c.cone, tuple):
