@@ -9,8 +9,10 @@ from mocap_data.errors import InputError
 from npmp.envs.feet import Feet
 from npmp.robots import Robot
 
-# steps, and the largest change of a joint in one [rad]
+# largest number of steps, none when all feet are this near [m]; largest change of a joint in one
+# [rad]
 _STEPS = 6
+_NEAR_M = 1e-4
 _LARGEST_RAD = 0.4
 # damping of the first step [m^2], its limits, and its factors after a step that brings a foot
 # closer, and after one that does not
@@ -73,6 +75,8 @@ class Legs(nn.Module):
         angles = angles.clamp(self._low, self._high)
         position, jacobian = self.at(angles)
         for _ in range(_STEPS):
+            if bool(((aim - position).square().sum(-1) < _NEAR_M**2).all()):
+                break
             across = jacobian.transpose(-1, -2)
             off = across @ (aim - position).unsqueeze(-1)
             step = torch.linalg.solve(across @ jacobian + damping * eye, off).squeeze(-1)
