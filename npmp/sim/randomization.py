@@ -29,10 +29,6 @@ from npmp.sim.simulator import Simulator
 CONDIMS = (3, 4, 6)
 # contacts' ranges in PhysicsConfig, above zero
 _CONTACT_RANGES = ("friction", "contact_s", "torsional", "rolling", "impratio")
-# the largest restitution, and the shortest time constant of its contacts in physics steps: beyond
-# them feet rebound faster than they came
-_LARGEST_RESTITUTION = 0.5
-_RESTITUTION_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -106,8 +102,8 @@ class PhysicsConfig:
     # time constant of the contacts between feet and ground [s] (MuJoCo's solref), at least two
     # physics steps, on terrain at most `FIELD_CONTACT_S`; None: the model's
     contact_s: tuple[float, float] | None = None
-    # range of the restitution of the feet on the ground, at most 0.5 (the damping ratio of MuJoCo's
-    # solref); the time constant is then at least four physics steps; None: the model's
+    # range of the restitution of the feet on the ground, below 1 (MuJoCo's solref: its damping
+    # ratio, at the stiffness of `contact_s`); None: the model's
     restitution: tuple[float, float] | None = None
     # scale of the bodies' masses and inertia
     mass: Spread = field(default_factory=Spread)
@@ -153,10 +149,8 @@ class PhysicsConfig:
                     words = f"{name} must be two numbers, 0 <= low <= high, or null"
                     raise ValueError(f"{words}, got {list(pair)}")
         ranges.above_zero(self, *_CONTACT_RANGES, "physics_rate_hz")
-        if self.restitution is not None and self.restitution[1] > _LARGEST_RESTITUTION:
-            raise ValueError(
-                f"restitution must be at most {_LARGEST_RESTITUTION}, got {list(self.restitution)}"
-            )
+        if self.restitution is not None and self.restitution[1] >= 1.0:
+            raise ValueError(f"restitution must be below 1, got {list(self.restitution)}")
         if self.payload == (0.0, 0.0):
             object.__setattr__(self, "payload", None)
 
@@ -308,9 +302,8 @@ class PhysicsRandomizer:
         self._touching = torch.from_numpy(np.union1d(feet, floor))
         rough = (model.geom_type[floor] == mujoco.mjtGeom.mjGEOM_HFIELD).any()
         self._longest_contact_s = FIELD_CONTACT_S if rough else math.inf
-        self._shortest_contact_s = 0.0
-        if c.restitution is not None:
-            self._shortest_contact_s = _RESTITUTION_STEPS * model.opt.timestep
+        # time constants of the model [s]
+        self._contact_s = torch.from_numpy(model.geom_solref[self._touching, 0].copy())
         # columns of `unit` by quantity
         self.columns: dict[str, slice] = {}
         size = 0
@@ -346,10 +339,6 @@ class PhysicsRandomizer:
         self._device = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._device)
         self._touching = self._touching.to(self._device)
-        if c.restitution is not None:
-            constant = self._fields["geom_solref"][..., 0]
-            touching = constant[:, self._touching].clamp(min=self._shortest_contact_s)
-            constant.index_copy_(1, self._touching, touching)
         self._legs = torch.from_numpy(np.flatnonzero(robot.is_leg_joint)).to(self._device)
         self._trunk = bodies[0]
         self._targets = list[Tensor]()
@@ -499,15 +488,18 @@ class PhysicsRandomizer:
         if c.rolling is not None:
             rolling = self._log_within(c.rolling, samples, "rolling")
             _write(fields["geom_friction"][..., 2], feet, rolling)
-        if c.contact_s is not None:
-            constant = self._log_within(c.contact_s, samples, "contact_s")
-            constant = constant.clamp(max=self._longest_contact_s)
-            constant = constant.clamp(min=self._shortest_contact_s)
-            _write(fields["geom_solref"][..., 0], (rows[:, None], self._touching), constant)
-        if c.restitution is not None:
-            restitution = self._within(c.restitution, samples, "restitution")
-            ratio = damping_ratio(restitution)
-            _write(fields["geom_solref"][..., 1], (rows[:, None], self._touching), ratio)
+        if "geom_solref" in fields:
+            touching = rows[:, None], self._touching
+            constant = self._contact_s.to(samples)
+            if c.contact_s is not None:
+                constant = self._log_within(c.contact_s, samples, "contact_s")
+                constant = constant.clamp(max=self._longest_contact_s)
+            if c.restitution is not None:
+                ratio = damping_ratio(self._within(c.restitution, samples, "restitution"))
+                _write(fields["geom_solref"][..., 1], touching, ratio)
+                # stiffness is 1 / (constant ratio)^2
+                constant = constant / ratio
+            _write(fields["geom_solref"][..., 0], touching, constant)
         if isinstance(c.condim, tuple):
             _write(fields["geom_condim"], feet, self._choose(c.condim, samples, "condim"))
         if isinstance(c.cone, tuple):
