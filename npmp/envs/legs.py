@@ -9,10 +9,11 @@ from mocap_data.errors import InputError
 from npmp.envs.feet import Feet
 from npmp.robots import Robot
 
-# largest number of steps, none when all feet are this near [m]; largest change of a joint in one
-# [rad]
+# at most this many steps
 _STEPS = 6
+# no further step of a robot whose feet are all this near [m]
 _NEAR_M = 1e-4
+# largest change of a joint in a step [rad]
 _LARGEST_RAD = 0.4
 # damping of the first step [m^2], its limits, and its factors after a step that brings a foot
 # closer, and after one that does not
@@ -75,7 +76,8 @@ class Legs(nn.Module):
         angles = angles.clamp(self._low, self._high)
         position, jacobian = self.at(angles)
         for _ in range(_STEPS):
-            if bool(((aim - position).square().sum(-1) < _NEAR_M**2).all()):
+            near = ((aim - position).square().sum(-1) < _NEAR_M**2).all(-1, keepdim=True)
+            if bool(near.all()):
                 break
             across = jacobian.transpose(-1, -2)
             off = across @ (aim - position).unsqueeze(-1)
@@ -86,6 +88,7 @@ class Legs(nn.Module):
             tried = tried.clamp(self._low, self._high)
             there, its_jacobian = self.at(tried)
             closer = (aim - there).square().sum(-1) < (aim - position).square().sum(-1)
+            closer = closer & ~near
             damping = damping * torch.where(closer, _CALMER, _WILDER)[..., None, None]
             damping = damping.clamp(*_DAMPINGS)
             taken = torch.zeros_like(angles, dtype=torch.bool)

@@ -21,8 +21,8 @@ SPEED_MPS = 0.5
 ACROSS = 0.8
 # added to the terrain's seed, so that the fields differ from those of training
 UNSEEN_SEED = 1000
-# fields of a trial
-FIELDS = 32
+# fields of a trial, if the task has as many
+FIELDS = 100
 
 
 class TerrainTrial(NamedTuple):

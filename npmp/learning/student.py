@@ -373,15 +373,13 @@ class ScriptedTeacher:
         plugins.find_class(self.reference)
 
     def record(self) -> dict[str, Any]:
-        """What a run's summary says of it. Of files and folders, which are elsewhere on another
-        machine, it has the names."""
+        """Its entries of a run's summary. Of paths they have the last two parts, as folders differ
+        between machines."""
         file, _, name = self.reference.rpartition(":")
         return {
             "teacher": f"{Path(file).name}:{name}",
             "teacher_settings": {
-                key: Path(value).name
-                if isinstance(value, str) and Path(value).expanduser().exists()
-                else value
+                key: "/".join(Path(value).parts[-2:]) if isinstance(value, str) else value
                 for key, value in self.settings.items()
             },
             "teacher_sha256": sha256(Path(file).expanduser()),

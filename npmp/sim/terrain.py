@@ -6,8 +6,8 @@ its period, further than a robot reaches. A robot that leaves its period is move
 periods, so the ground has no edge.
 
 Kinds: Perlin noise, as in robot-NPMP, and seven of sim-to-real practice. A level in [0, 1] scales
-each from flat ground to `TerrainLimits`. Vertical faces are one grid cell wide, which changed no
-figure of stairs and platforms (experiments/results/2026-12-03-vertical-faces.md).
+each from flat ground to `TerrainLimits`. Vertical faces are one grid cell wide, as
+hard to climb up to 15 cm as boxes (experiments/results/2026-12-03-vertical-faces.md).
 """
 
 from __future__ import annotations

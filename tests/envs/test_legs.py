@@ -45,6 +45,17 @@ def test_points_out_of_reach_are_approached_within_the_limits(robot: Robot) -> N
         assert bool((sign * (reached - bound) >= 0.0).all())
 
 
+def test_a_robot_s_joints_do_not_depend_on_the_others(robot: Robot) -> None:
+    """The foot of one is out of reach, so that its steps go on."""
+    legs = Legs(robot)
+    home = torch.tensor(robot.home_joints, dtype=torch.float32).expand(8, -1)
+    generator = torch.Generator().manual_seed(0)
+    aim = legs.at(home + 0.1 * torch.randn(home.shape, generator=generator))[0]
+    expected = legs.reach(aim[1:], home[1:])
+    aim[0, 0, 2] -= 0.5
+    torch.testing.assert_close(legs.reach(aim, home)[1:], expected, atol=1e-6, rtol=0.0)
+
+
 def test_angles_beyond_the_limits_are_brought_within(robot: Robot) -> None:
     legs = Legs(robot)
     upper = torch.tensor(robot.joint_upper, dtype=torch.float32)

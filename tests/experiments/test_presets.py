@@ -133,6 +133,7 @@ def test_contacts_are_added_to_paper() -> None:
     ):
         low, high = getattr(contacts.physics, name)
         assert low <= min(unitree, default) and max(unitree, default) <= high
+    assert contacts.physics.restitution == (0.0, 0.4)
     assert contacts.physics.condim == (3, 4, 6)
     assert contacts.physics.cone == ("pyramidal", "elliptic")
 

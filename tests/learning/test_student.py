@@ -286,10 +286,11 @@ def test_the_range_of_latents_is_that_of_what_collectors_bring(
 
 
 def test_a_record_names_the_files_of_a_teacher(tmp_path: Path) -> None:
-    settings = {"policy": str(tmp_path), "walker": "anymal_b_walk", "near": 0.5}
+    path = tmp_path / "walk" / "policy"
+    settings = {"policy": str(path), "walker": "anymal_b_walk", "near": 0.5}
     record = ScriptedTeacher(RIGHTING.reference, settings).record()
     assert record["teacher"] == "righting.py:RightingTeacher"
-    assert record["teacher_settings"] == settings | {"policy": tmp_path.name}
+    assert record["teacher_settings"] == settings | {"policy": "walk/policy"}
 
 
 def test_what_cannot_be_taught_is_refused(

@@ -21,6 +21,7 @@ from npmp.sim.randomization import (
     Spread,
     with_nominal,
 )
+from npmp.sim.scene import FIELD_CONTACT_S
 from npmp.sim.terrain import Terrain, TerrainConfig
 from tests.environments import EVERYTHING
 
@@ -324,20 +325,21 @@ def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
     np.testing.assert_allclose(constant, 0.005, rtol=1e-12)
 
 
-@pytest.mark.parametrize("restitution", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("restitution", [0.0, 0.1, 0.3, 0.6])
 def test_a_foot_rebounds_by_its_restitution(robot: Robot, restitution: float) -> None:
     """A ball with the contacts of a foot, on floors of the least time constant that MuJoCo allows,
-    and of longer ones. Its impedance grows with the depth, hence 0.08."""
+    and of longer ones. 0.08: contacts end early and stiffen with the depth (`damping_ratio`)."""
     for contact_s in (0.005, 0.01, 0.04):
         sim = simulations(robot, 1)
-        both = (restitution, restitution), (contact_s, contact_s)
-        config = PhysicsConfig(restitution=both[0], contact_s=both[1])
-        PhysicsRandomizer(sim, robot, config).sample(torch.arange(1), generator())
-        foot = sim.batch.get_model(0)
-        geom = foot.geom_solref[:, 1].argmin()  # the others have 1
-        constant, ratio = foot.geom_solref[geom]
+        config = PhysicsConfig(
+            restitution=(restitution, restitution), contact_s=(contact_s, contact_s)
+        )
+        physics = PhysicsRandomizer(sim, robot, config)
+        physics.sample(torch.arange(1), generator())
+        model = sim.batch.get_model(0)
+        constant, ratio = model.geom_solref[physics._foot_geoms[0]]
         scene = mujoco.MjModel.from_xml_string(
-            f"""<mujoco><option timestep="{foot.opt.timestep}" integrator="implicitfast"/>
+            f"""<mujoco><option timestep="{model.opt.timestep}" integrator="implicitfast"/>
             <default><geom solref="{constant} {ratio}"/></default><worldbody>
             <geom type="plane" size="5 5 1"/><body pos="0 0 0.1"><freejoint/>
             <geom type="sphere" size=".02" mass="2"/></body></worldbody></mujoco>"""
@@ -365,16 +367,30 @@ def test_restitution_is_uniform_and_does_not_change_the_stiffness(robot: Robot) 
     0.02 s is 0.01 s."""
     for contact_s, constants in ((None, (0.02,) * 3), ((0.005, 0.02), (0.005, 0.01, 0.02))):
         sim = simulations(robot, 3)
+        before = sim.model.geom_solref.copy()
         config = PhysicsConfig(restitution=(0.1, 0.3), contact_s=contact_s)
         physics = PhysicsRandomizer(sim, robot, config)
         unit = torch.tensor([[-1.0], [0.0], [1.0]]).expand(3, physics.size)
         physics.set(torch.arange(3), unit)
-        constant, ratio = sim.batch.expand("geom_solref")[:, physics._touching].transpose(2, 0, 1)
+        solref = sim.batch.expand("geom_solref")
+        constant, ratio = solref[:, physics._foot_geoms].transpose(2, 0, 1)
         restitution = np.exp(-np.pi * ratio / np.sqrt(1 - ratio**2))
         for values, expected in ((restitution, (0.1, 0.2, 0.3)), (constant * ratio, constants)):
             np.testing.assert_allclose(values, np.array([expected]).T.repeat(values.shape[1], 1))
+        others = np.setdiff1d(np.arange(len(before)), physics._touching)
+        np.testing.assert_array_equal(solref[:, others], before[others][None].repeat(3, 0))
+        if contact_s is None:
+            floor = np.setdiff1d(physics._touching, physics._foot_geoms)
+            np.testing.assert_array_equal(solref[:, floor], before[floor][None].repeat(3, 0))
+
+
+def test_restitution_needs_time_constants(robot: Robot) -> None:
     with pytest.raises(ValueError, match="restitution must be below 1"):
         PhysicsConfig(restitution=(0.0, 1.0))
+    sim = simulations(robot, 1)
+    sim.model.geom_solref[:] = -1000.0, -50.0
+    with pytest.raises(InputError, match="restitution: the feet of robot 'anymal_b'"):
+        PhysicsRandomizer(sim, robot, PhysicsConfig(restitution=(0.0, 0.4)))
 
 
 # --- contacts
@@ -466,3 +482,14 @@ def test_contacts_with_terrain_are_never_soft(robot: Robot) -> None:
     physics.set(torch.arange(3), torch.tensor([[-1.0], [0.0], [1.0]]))
     constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
     np.testing.assert_allclose(constant.max(-1), [0.005, 0.01, 0.01], rtol=1e-6)
+
+
+def test_feet_that_rebound_on_terrain_are_as_stiff_as_half_the_bound(robot: Robot) -> None:
+    """They sink in twice as deep, and stick in the sides of steps."""
+    terrain = Terrain(TerrainConfig("stairs", fields=1))
+    model = flat_scene(robot, terrain.add_to_scene)
+    sim = BatchSim(model, 3, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    physics = PhysicsRandomizer(sim, robot, PhysicsConfig(restitution=(0.0, 0.4)))
+    physics.set(torch.arange(3), torch.tensor([[-1.0], [0.0], [1.0]]))
+    stiffness = sim.batch.expand("geom_solref")[:, physics._foot_geoms].prod(-1)
+    np.testing.assert_allclose(stiffness, 0.5 * FIELD_CONTACT_S, rtol=1e-6)

@@ -12,7 +12,8 @@ import torch
 
 from npmp import robots
 from npmp.sim import flat_scene
-from npmp.sim.scene import FLOOR
+from npmp.sim.randomization import damping_ratio
+from npmp.sim.scene import FIELD_CONTACT_S, FLOOR
 from npmp.sim.terrain import (
     KINDS,
     MARGIN_M,
@@ -230,9 +231,10 @@ def test_places_to_start_from_are_level_where_there_is_level_ground() -> None:
         assert (heights.amax(-1) - heights.amin(-1)).max() < 1e-3, kind
 
 
-def test_a_foot_that_hits_a_riser_comes_free() -> None:
+@pytest.mark.parametrize("restitution", [None, 0.4])
+def test_a_foot_that_hits_a_riser_comes_free(restitution: float | None) -> None:
     """A foot of the Go2's size swings against a riser at 3 m/s, under 80 N for 0.2 s. Then 20 N
-    pull it back."""
+    pull it back. With a restitution its time constant is halved."""
     terrain = Terrain(TerrainConfig("stairs", fields=1, seed=3))
     spec = mujoco.MjSpec()
     spec.option.timestep = 0.0025
@@ -245,8 +247,12 @@ def test_a_foot_that_hits_a_riser_comes_free() -> None:
     foot = spec.worldbody.add_body(pos=[0.0, row, 0.0])
     for axis in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]):
         foot.add_joint(type=mujoco.mjtJoint.mjJNT_SLIDE, axis=axis)
-    foot.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.022, 0.0, 0.0], mass=0.5)
+    ball = foot.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.022, 0.0, 0.0], mass=0.5)
     terrain.add_to_scene(spec)
+    if restitution is not None:
+        ratio = float(damping_ratio(torch.tensor(restitution)))
+        ball.priority = 1
+        ball.solref = [0.5 * FIELD_CONTACT_S / ratio, ratio]
     model = spec.compile()
     data = mujoco.MjData(model)
     start = float(along[riser]) - 0.08
