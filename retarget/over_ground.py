@@ -2,7 +2,8 @@
 
 footfalls  each stance is moved along x until it is on level ground, then up to it
 swings     the recorded path, lifted over the highest ground on its way
-root       moved with the feet and pitched along them, both low-passed
+root       moved with the feet and pitched along them, both low-passed; lowered where a leg is too
+           short
 poses      the recorded joints, changed until the feet are at their places
 
 On level ground the result is the motion itself. Shapes: T frames, F feet, J joints. World, Z up,
@@ -16,6 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
@@ -44,6 +46,10 @@ _RAMP = 0.25
 _SMOOTH = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9.0
 # [Hz] low-pass of the root's displacement and pitch
 _ROOT_HZ = 1.0
+# [s] window over which it is lowered for a leg that is too short; [m] by which one may be; attempts
+_LOWERED_S = 0.3
+_SHORT_M = 0.003
+_ATTEMPTS = 3
 # weight of the feet against the recorded joints
 _FOOT_WEIGHT = 100.0
 
@@ -76,14 +82,24 @@ def over_ground(
         weight=np.full(len(prepared.soles.body), _FOOT_WEIGHT),
         hold_root=True,
     )
-    qpos = solve_poses(problem, goal, start)
-
-    feet = prepared.soles_at(qpos)[:, :, 0]
+    for _ in range(_ATTEMPTS):
+        qpos = solve_poses(problem, goal, start)
+        feet = prepared.soles_at(qpos)[:, :, 0]
+        short = (feet - goal)[..., 2].max(axis=1) - _SHORT_M
+        if short.max() <= 0.0:
+            break
+        start[:, 2] -= _held(short, round(_LOWERED_S * motion.rate_hz))
     clearance = feet[..., 2] - radius - ground.height_at(feet[..., 0], radius)
     off = np.linalg.norm(feet - goal, axis=-1)
     off = np.maximum(off, np.where(motion.contacts, np.abs(clearance), -clearance))
     figures = {**motion.frame_quality, FOOT_ERROR: off.max(axis=1)}
     return replace(motion, qpos=qpos, ground=ground, frame_quality=figures)
+
+
+def _held(values: Array, frames: int) -> Array:
+    """Smoothed values (T,) that are nowhere smaller than their positive parts."""
+    highest = maximum_filter1d(np.maximum(values, 0.0), frames | 1)
+    return np.asarray(uniform_filter1d(highest, frames | 1))
 
 
 def foot_places(

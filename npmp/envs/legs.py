@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mujoco
 import torch
 from torch import Tensor, nn
 
@@ -21,15 +22,21 @@ _DAMPING = 1e-4
 _DAMPINGS = (1e-5, 1.0)
 _CALMER = 0.3
 _WILDER = 10.0
+# angles of a joint at which a leg's length is measured
+_ANGLES = 64
 
 
 class Legs(nn.Module):
     """Joint angles that bring the feet to points.
 
-    `joints`: (4, 3) indices of the joints that move each foot.
+    `joints`: (4, 3) indices of the joints that move each foot. `hips`: (4, 3) anchors of the legs'
+    second joints in the root's frame, at home [m]. `length`: (4,) longest distance from hip to
+    foot [m].
     """
 
     joints: Tensor
+    hips: Tensor
+    length: Tensor
     _low: Tensor
     _high: Tensor
 
@@ -52,6 +59,15 @@ class Legs(nn.Module):
         for name, limits in (("_low", robot.joint_lower), ("_high", robot.joint_upper)):
             value = torch.tensor(limits, dtype=torch.float32)
             self.register_buffer(name, value, persistent=False)
+        hips = _anchors(robot)[joints[:, 1]]
+        # turns about the first two joints leave the distance from hip to foot as it is
+        angles = home.repeat(_ANGLES, 1)
+        share = torch.linspace(0.0, 1.0, _ANGLES).unsqueeze(-1)
+        knees = joints[:, 2]
+        angles[:, knees] = torch.lerp(self._low[knees], self._high[knees], share)
+        distance = torch.linalg.vector_norm(self.at(angles)[0] - hips, dim=-1)
+        self.register_buffer("hips", hips, persistent=False)
+        self.register_buffer("length", distance.amax(0), persistent=False)
 
     def at(self, angles: Tensor) -> tuple[Tensor, Tensor]:
         """The feet in the root's frame (n, 4, 3) [m] at joint angles (n, nu) [rad], and their
@@ -97,3 +113,13 @@ class Legs(nn.Module):
             position = torch.where(closer.unsqueeze(-1), there, position)
             jacobian = torch.where(closer[..., None, None], its_jacobian, jacobian)
         return angles
+
+
+def _anchors(robot: Robot) -> Tensor:
+    """Anchors of the joints in the root's frame at home, (nu, 3) [m]."""
+    model = robot.model()
+    data = mujoco.MjData(model)
+    data.qpos[:7] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    data.qpos[7:] = robot.home_joints
+    mujoco.mj_kinematics(model, data)
+    return torch.tensor(data.xanchor[1:], dtype=torch.float32)

@@ -1,7 +1,8 @@
 """A module that tracks a trot laid over the ground ahead: a planner of footsteps, and its policy.
 
     plan     footholds on even ground near a trot's, swings over the highest ground between
-    frames   the root over the feet, pitched along them; the legs by inverse kinematics
+    frames   the root over the feet, pitched along them, in the legs' reach; the legs by inverse
+             kinematics
     latents  those of the module's encoder for the next frames
 
 It reads the robot's sensors, from which `LegOdometry` estimates its state, and an `ElevationMap`.
@@ -94,6 +95,10 @@ ASIDE = 0.36
 BLIND_SPEED = 0.5
 # largest difference of heading [rad]
 TURNED_RAD = 0.2
+# the root is lowered until no foot is farther from its hip than this share of the leg, but no hip
+# lower over its foot than that [D]
+STRAIGHT = 0.97
+LOWEST = 0.5
 # cost of a shift sideways, relative to one along the heading
 SIDEWAYS = 1.5
 # cost of a place that no foot may take, above all shifts [m]
@@ -133,7 +138,9 @@ class Plan(NamedTuple):
     # (n, F, 2) shares of a swing, at its start and end, in which it does not move horizontally
     waits: Tensor
     swings: Tensor  # (n, F) bool
-    support: Tensor  # (n, 2) low-passed mean height of the footholds [m], and slope along the robot
+    # (n, 2) low-passed mean height of the footholds, or what the legs reach if this is lower [m],
+    # and slope along the robot
+    support: Tensor
     # of the latest frame
     root_pos: Tensor  # (n, 3) [m]
     root_rot: Tensor  # (n, 3, 3)
@@ -510,7 +517,8 @@ class FootstepPlanner:
         slope = (under[..., 2] * x).sum(-1) / x.square().sum()
         # a robot in free fall cannot pitch: its legs reach for the ground
         slope = torch.where(drops, plan.support[:, 1], slope)
-        support = torch.stack((under[..., 2].mean(-1), slope), -1)
+        height = torch.minimum(under[..., 2].mean(-1), self._reached(plan, under, share))
+        support = torch.stack((height, slope), -1)
         support = plan.support.lerp(support, self.dt / ROOT_S)
         up = support[:, :1] + self.height_m
         root_pos = torch.cat((plan.position + shift.mean(1), up), -1)
@@ -525,6 +533,24 @@ class FootstepPlanner:
             Window(vectors, joints, ~plan.swings, under[..., 2].mean(-1)),
         )
         return plan._replace(support=support, root_pos=root_pos, root_rot=root_rot, window=window)
+
+    def _reached(self, plan: Plan, under: Tensor, share: Tensor) -> Tensor:
+        """The highest mean height of the ground (n,) [m] at which the root, `height_m` above it, is
+        low enough for all legs; for those that swing, as they land.
+
+        under: (n, F, 3) points on the ground. share: (n, F) elapsed share of a swing.
+        """
+        heading = geometry.yaw_matrix(plan.yaw)[:, :2, :2]
+        velocity = geometry.to_world(heading, plan.velocity[:, :2]).unsqueeze(1)
+        lands_s = torch.where(plan.swings, (1.0 - share) * (1.0 - DUTY) * self.period_s, 0.0)
+        foot = torch.where(plan.swings.unsqueeze(-1), plan.foothold, under)
+        hips = self.legs.hips @ plan.root_rot.transpose(-1, -2)
+        hip = plan.root_pos[:, None, :2] + hips[..., :2] + velocity * lands_s.unsqueeze(-1)
+        across = (foot[..., :2] - hip).square().sum(-1)
+        above = ((STRAIGHT * self.legs.length).square() - across).clamp(min=0.0).sqrt()
+        above = torch.maximum(above, LOWEST * self.legs.length)
+        root = foot[..., 2] + self.radius + above - hips[..., 2]
+        return root.amin(-1) - self.height_m
 
     def _vectors(
         self, root_pos: Tensor, root_rot: Tensor, joints: Tensor, before: Plan | None = None

@@ -32,6 +32,27 @@ def test_feet_are_brought_where_they_should_be(name: str) -> None:
         torch.testing.assert_close(jacobian[..., level], expected, atol=2e-3, rtol=0.0)
 
 
+@pytest.mark.parametrize("name", ["anymal_b", "unitree_go2"])
+def test_a_leg_is_as_long_as_from_its_hip_to_its_farthest_foot(name: str) -> None:
+    robot = robots.load(name)
+    legs = Legs(robot)
+    home = torch.tensor(robot.home_joints, dtype=torch.float32)
+    low, high = (
+        torch.tensor(limit, dtype=torch.float32) for limit in (robot.joint_lower, robot.joint_upper)
+    )
+    generator = torch.Generator().manual_seed(0)
+    joints = low + (high - low) * torch.rand((2000, len(home)), generator=generator)
+    joints[:, legs.joints[:, 0]] = home[legs.joints[:, 0]]
+    distance = torch.linalg.vector_norm(legs.at(joints)[0] - legs.hips, dim=-1)
+    assert bool((distance <= legs.length + 1e-4).all())
+    torch.testing.assert_close(distance.amax(0), legs.length, atol=2e-3, rtol=0.0)
+    # the hip is on the axis of the thigh
+    turned = joints.clone()
+    turned[:, legs.joints[:, 1]] = home[legs.joints[:, 1]]
+    again = torch.linalg.vector_norm(legs.at(turned)[0] - legs.hips, dim=-1)
+    torch.testing.assert_close(again, distance, atol=1e-5, rtol=0.0)
+
+
 def test_points_out_of_reach_are_approached_within_the_limits(robot: Robot) -> None:
     legs = Legs(robot)
     home = torch.tensor(robot.home_joints, dtype=torch.float32)[None]

@@ -19,7 +19,7 @@ from npmp.robots import Robot
 from retarget.cleaning import FOOTHOLD, LYING, clean
 from retarget.generated_ground import gaps, over_generated, require_lengths, stairs
 from retarget.mirror import mirror
-from retarget.over_ground import _concave_bound, foot_places, over_ground
+from retarget.over_ground import _concave_bound, _held, foot_places, over_ground
 from retarget.pipeline import motion_set_of, retarget
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import FOOT_ERROR, QualityMeter, slide_speeds
@@ -94,6 +94,30 @@ def foot_along(x: list[float], stands: list[bool]) -> tuple[np.ndarray, np.ndarr
     feet[:, 0, 0] = x
     feet[:, 0, 2] = 0.02
     return feet, np.array(stands)[:, None]
+
+
+def test_the_root_is_lowered_for_a_leg_that_is_too_short(robot: Robot) -> None:
+    """ANYmal, which walks on almost straight legs, down a step of 0.4 of one."""
+    walk = retarget(dog_gait("walk", duration_s=5.0, speed_mps=0.6), robot)
+    prepared = PreparedRobot.of(robot)
+    down = over_ground(walk, platform(-0.22, 1.0), prepared)
+    feet = prepared.soles_at(down.qpos)[:, :, 0]
+    radius = robot.foot_radius
+    assert down.ground is not None and walk.contacts is not None
+    above = feet[..., 2] - radius - down.ground.height_at(feet[..., 0], radius)
+    assert above[walk.contacts].max() < 0.012
+    # before and after the step it stands as high as it walks
+    height = down.qpos[:, 2] - walk.qpos[:, 2]
+    assert height[0] == pytest.approx(0.0, abs=0.01)
+    assert height[-1] == pytest.approx(-0.22, abs=0.02)
+    assert np.abs(np.diff(height)).max() * walk.rate_hz < 0.8
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=60), st.integers(1, 12))
+def test_held_values_are_nowhere_smaller(values: list[float], frames: int) -> None:
+    held = _held(np.array(values), frames)
+    assert (held >= np.maximum(values, 0.0) - 1e-9).all()
+    assert held.max() <= max(max(values), 0.0) + 1e-9
 
 
 @pytest.mark.parametrize(("x", "expected"), [(0.3, 0.3), (0.49, 0.46), (0.53, 0.59), (0.6, 0.6)])
@@ -188,17 +212,17 @@ def test_generated_gaps() -> None:
 
 def test_walks_over_gaps(go2: Robot, walk: ReferenceMotion, prepared: PreparedRobot) -> None:
     """Over gaps of 40 cm, where footfalls move by more than 10 cm, feet stand on the ground beside
-    them, up to 1 cm where a place is out of reach, and pass over them at its height and above; the
-    root keeps its height."""
+    them, and pass over them at its height and above; the root keeps its height, up to 1.5 cm where
+    a place is out of reach."""
     [result] = over_generated(motion_set_of(go2, [walk], {}), go2, "gaps", (0.4, 0.4), 0)
     assert result.name == f"{walk.name}_gaps" and result.ground is not None
     assert result.contacts is not None
     feet = prepared.soles_at(result.qpos)[:, :, 0]
-    np.testing.assert_allclose(feet[result.contacts][:, 2], go2.foot_radius, atol=0.015)
+    np.testing.assert_allclose(feet[result.contacts][:, 2], go2.foot_radius, atol=0.01)
     under = result.ground.height_at(feet[..., 0])
     assert (under < -0.1).any() and not (under[result.contacts] < -1e-9).any()
     assert feet[..., 2].min() > go2.foot_radius - 3e-3
-    np.testing.assert_allclose(result.qpos[:, 2], walk.qpos[:, 2], atol=0.01)
+    np.testing.assert_allclose(result.qpos[:, 2], walk.qpos[:, 2], atol=0.015)
     assert mean_speed(result) == pytest.approx(mean_speed(walk), rel=0.1)
 
 

@@ -35,9 +35,11 @@ from npmp.skills.footsteps import (
     FEET_S,
     HIGHER_M,
     LARGEST_LEAD,
+    LOWEST,
     NARROW_EDGE_M,
     SHORT_M,
     STANDS_M,
+    STRAIGHT,
     WAIT,
     FootstepPolicy,
     Plan,
@@ -263,6 +265,39 @@ def test_feet_swing_over_a_step_and_the_root_rises_with_them(
         lowest += feet[beyond, 2].tolist()
     assert min(lowest) > 0.115
     assert plan.root_pos[0, 2].item() == pytest.approx(0.12 + bound.policy.height_m, abs=0.005)
+
+
+def test_the_root_is_lowered_where_a_leg_is_too_short(go2: Robot, trained: SkillModule) -> None:
+    def height(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(x < 0.6, 0.0, -0.27)
+
+    bound = Bound(go2, trained, AHEAD, height)
+    plans = bound.plans(150)
+    standing = torch.stack([~plan.swings[0] for plan in plans])
+    above = torch.stack([(bound.feet(plan) - plan.lifted)[0, :, 2] for plan in plans])
+    # at constant height a foot hangs 4 cm above its foothold
+    assert above[standing].max().item() < 0.015
+    assert plans[-1].lifted[0, :, 2].max().item() == pytest.approx(-0.27, abs=1e-3)
+
+
+def test_a_root_at_the_end_of_its_legs(go2: Robot, trained: SkillModule) -> None:
+    bound = Bound(go2, trained, torch.zeros(1, 3))
+    policy = bound.policy
+    plan = policy._begun(bound.robots)._replace(root_rot=torch.eye(3)[None])
+    hip = policy.legs.hips + plan.root_pos
+    longest = STRAIGHT * policy.legs.length
+    # 3, 4, 5: the first foot is 0.6 of the leg in front of its hip
+    foot = hip.clone()
+    foot[0, 0] += 0.6 * longest[0]
+    foot[:, 2] = torch.tensor([-0.3, 0.0, 0.0, 0.0])
+    reached = policy._reached(plan, foot[None], torch.zeros(1, 4))
+    root = -0.3 + policy.radius + 0.8 * longest[0] - policy.legs.hips[0, 2]
+    assert reached.item() == pytest.approx((root - policy.height_m).item(), abs=1e-6)
+    # out of reach: the hip stays above its foot
+    foot[0, 0] += longest[0]
+    reached = policy._reached(plan, foot[None], torch.zeros(1, 4))
+    root = -0.3 + policy.radius + LOWEST * policy.legs.length[0] - policy.legs.hips[0, 2]
+    assert reached.item() == pytest.approx((root - policy.height_m).item(), abs=1e-6)
 
 
 def test_a_plan_waits_for_its_robot(go2: Robot, trained: SkillModule) -> None:
