@@ -55,8 +55,8 @@ from npmp.tasks.walk import Walk
 
 # name by which commands take it, e.g. policy=footsteps
 FOOTSTEPS = "footsteps"
-# period of a stride over sqrt(height of the root / g); share of it that a foot stands [D]
-STRIDE = 2.97
+# period of a stride over sqrt(length of a leg / g); share of it that a foot stands [D]
+STRIDE = 2.5
 DUTY = 0.55
 # range of commands [m/s, m/s, rad/s] [D]
 COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))
@@ -95,10 +95,11 @@ ASIDE = 0.36
 BLIND_SPEED = 0.5
 # largest difference of heading [rad]
 TURNED_RAD = 0.2
-# the root is lowered until no foot is farther from its hip than this share of the leg, but no hip
-# lower over its foot than that [D]
-STRAIGHT = 0.97
-LOWEST = 0.5
+# the root is lowered until no foot is farther from its hip than this share of the leg, a little out
+# of its reach, but no hip lower over its foot than that share, as over gaps a low root brings feet
+# little closer [D]
+FARTHEST_FOOT = 1.08
+LOWEST_HIP = 0.8
 # cost of a shift sideways, relative to one along the heading
 SIDEWAYS = 1.5
 # cost of a place that no foot may take, above all shifts [m]
@@ -208,8 +209,8 @@ class FootstepPlanner:
 
     @property
     def stride_s(self) -> float:
-        """Period of a stride at the height of imitation [s]."""
-        return round(STRIDE * math.sqrt(self.height_m / GRAVITY), 2)
+        """Period of a stride of legs of this length [s]."""
+        return round(STRIDE * math.sqrt(self.legs.length.mean().item() / GRAVITY), 2)
 
     def initial_state(self, n: int) -> Plan:
         """The state at the start of n episodes."""
@@ -547,8 +548,8 @@ class FootstepPlanner:
         hips = self.legs.hips @ plan.root_rot.transpose(-1, -2)
         hip = plan.root_pos[:, None, :2] + hips[..., :2] + velocity * lands_s.unsqueeze(-1)
         across = (foot[..., :2] - hip).square().sum(-1)
-        above = ((STRAIGHT * self.legs.length).square() - across).clamp(min=0.0).sqrt()
-        above = torch.maximum(above, LOWEST * self.legs.length)
+        above = ((FARTHEST_FOOT * self.legs.length).square() - across).clamp(min=0.0).sqrt()
+        above = torch.maximum(above, LOWEST_HIP * self.legs.length)
         root = foot[..., 2] + self.radius + above - hips[..., 2]
         return root.amin(-1) - self.height_m
 
