@@ -46,10 +46,12 @@ _RAMP = 0.25
 _SMOOTH = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9.0
 # [Hz] low-pass of the root's displacement and pitch
 _ROOT_HZ = 1.0
-# [s] window over which it is lowered for a leg that is too short; [m] by which one may be; attempts
-_LOWERED_S = 0.3
+# [m] height of a foot above its place for which the root is not lowered
 _SHORT_M = 0.003
-_ATTEMPTS = 3
+# [s] half of the time over which the root is lowered and raised
+_LOWERING_S = 0.3
+# a leg that is still too short afterwards stays so, and cleaning drops its frames
+_LOWERINGS = 2
 # weight of the feet against the recorded joints
 _FOOT_WEIGHT = 100.0
 
@@ -82,13 +84,15 @@ def over_ground(
         weight=np.full(len(prepared.soles.body), _FOOT_WEIGHT),
         hold_root=True,
     )
-    for _ in range(_ATTEMPTS):
-        qpos = solve_poses(problem, goal, start)
-        feet = prepared.soles_at(qpos)[:, :, 0]
+    qpos = solve_poses(problem, goal, start)
+    feet = prepared.soles_at(qpos)[:, :, 0]
+    for _ in range(_LOWERINGS):
         short = (feet - goal)[..., 2].max(axis=1) - _SHORT_M
         if short.max() <= 0.0:
             break
-        start[:, 2] -= _held(short, round(_LOWERED_S * motion.rate_hz))
+        start[:, 2] -= _smooth_maximum(short, round(_LOWERING_S * motion.rate_hz))
+        qpos = solve_poses(problem, goal, start)
+        feet = prepared.soles_at(qpos)[:, :, 0]
     clearance = feet[..., 2] - radius - ground.height_at(feet[..., 0], radius)
     off = np.linalg.norm(feet - goal, axis=-1)
     off = np.maximum(off, np.where(motion.contacts, np.abs(clearance), -clearance))
@@ -96,8 +100,9 @@ def over_ground(
     return replace(motion, qpos=qpos, ground=ground, frame_quality=figures)
 
 
-def _held(values: Array, frames: int) -> Array:
-    """Smoothed values (T,) that are nowhere smaller than their positive parts."""
+def _smooth_maximum(values: Array, frames: int) -> Array:
+    """A smooth curve (T,) above 0 and values (T,): the mean over `frames` of their maximum over
+    `frames`."""
     highest = maximum_filter1d(np.maximum(values, 0.0), frames | 1)
     return np.asarray(uniform_filter1d(highest, frames | 1))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import mujoco
 import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp.envs.feet import Feet
 from npmp.robots import Robot
+from npmp.robots.model import posed
 
 # at most this many steps
 _STEPS = 6
@@ -30,8 +30,8 @@ class Legs(nn.Module):
     """Joint angles that bring the feet to points.
 
     `joints`: (4, 3) indices of the joints that move each foot. `hips`: (4, 3) anchors of the legs'
-    second joints in the root's frame, at home [m]. `length`: (4,) longest distance from hip to
-    foot [m].
+    second joints in the root's frame [m], at home, as they move with the first joints. `length`:
+    (4,) longest distance from hip to foot [m].
     """
 
     joints: Tensor
@@ -59,7 +59,8 @@ class Legs(nn.Module):
         for name, limits in (("_low", robot.joint_lower), ("_high", robot.joint_upper)):
             value = torch.tensor(limits, dtype=torch.float32)
             self.register_buffer(name, value, persistent=False)
-        hips = _anchors(robot)[joints[:, 1]]
+        anchors = posed(robot.model(), robot.home_joints).xanchor[1:]
+        hips = torch.tensor(anchors, dtype=torch.float32)[joints[:, 1]]
         # turns about the first two joints leave the distance from hip to foot as it is
         angles = home.repeat(_ANGLES, 1)
         share = torch.linspace(0.0, 1.0, _ANGLES).unsqueeze(-1)
@@ -113,13 +114,3 @@ class Legs(nn.Module):
             position = torch.where(closer.unsqueeze(-1), there, position)
             jacobian = torch.where(closer[..., None, None], its_jacobian, jacobian)
         return angles
-
-
-def _anchors(robot: Robot) -> Tensor:
-    """Anchors of the joints in the root's frame at home, (nu, 3) [m]."""
-    model = robot.model()
-    data = mujoco.MjData(model)
-    data.qpos[:7] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-    data.qpos[7:] = robot.home_joints
-    mujoco.mj_kinematics(model, data)
-    return torch.tensor(data.xanchor[1:], dtype=torch.float32)

@@ -1,8 +1,8 @@
 """A module that tracks a trot laid over the ground ahead: a planner of footsteps, and its policy.
 
     plan     footholds on even ground near a trot's, swings over the highest ground between
-    frames   the root over the feet, pitched along them, in the legs' reach; the legs by inverse
-             kinematics
+    frames   the root over the feet, pitched along them, lowered for legs that are too short; the
+             legs by inverse kinematics
     latents  those of the module's encoder for the next frames
 
 It reads the robot's sensors, from which `LegOdometry` estimates its state, and an `ElevationMap`.
@@ -95,10 +95,11 @@ ASIDE = 0.36
 BLIND_SPEED = 0.5
 # largest difference of heading [rad]
 TURNED_RAD = 0.2
-# the root is lowered until no foot is farther from its hip than this share of the leg, a little out
-# of its reach, but no hip lower over its foot than that share, as over gaps a low root brings feet
-# little closer [D]
+# distance of a foot from its hip above which the root is lowered, as a share of the leg; more than
+# 1, as a root that moves less is tracked better [D]
 FARTHEST_FOOT = 1.08
+# a foot lowers the root no further than until its hip is at this height above it, as a share of the
+# leg: over gaps a low root brings feet little closer [D]
 LOWEST_HIP = 0.8
 # cost of a shift sideways, relative to one along the heading
 SIDEWAYS = 1.5
@@ -139,8 +140,8 @@ class Plan(NamedTuple):
     # (n, F, 2) shares of a swing, at its start and end, in which it does not move horizontally
     waits: Tensor
     swings: Tensor  # (n, F) bool
-    # (n, 2) low-passed mean height of the footholds, or what the legs reach if this is lower [m],
-    # and slope along the robot
+    # (n, 2) low-passed mean height of the footholds, at most `_support_limit` [m], and slope along
+    # the robot
     support: Tensor
     # of the latest frame
     root_pos: Tensor  # (n, 3) [m]
@@ -306,9 +307,13 @@ class FootstepPlanner:
             shift_foothold=shift,
             support=torch.stack((ground, plan.support[:, 1]), -1),
         )
-        # the second frame is at rest
+        none = torch.zeros_like(below)
+        # once for the root's place, on which the limit of its height depends; then twice, at rest
+        landed = self._framed(landed, none, drops)
+        ground = torch.minimum(ground, self._support_limit(landed, lifted, none))
+        landed = landed._replace(support=torch.stack((ground, plan.support[:, 1]), -1))
         for _ in range(2):
-            landed = self._framed(landed, torch.zeros_like(below), drops)
+            landed = self._framed(landed, none, drops)
         window = map_tree(lambda rows: rows[:, -1:].expand_as(rows), landed.window)
         return where_tree(lands, landed._replace(window=window), plan)
 
@@ -518,7 +523,7 @@ class FootstepPlanner:
         slope = (under[..., 2] * x).sum(-1) / x.square().sum()
         # a robot in free fall cannot pitch: its legs reach for the ground
         slope = torch.where(drops, plan.support[:, 1], slope)
-        height = torch.minimum(under[..., 2].mean(-1), self._reached(plan, under, share))
+        height = torch.minimum(under[..., 2].mean(-1), self._support_limit(plan, under, share))
         support = torch.stack((height, slope), -1)
         support = plan.support.lerp(support, self.dt / ROOT_S)
         up = support[:, :1] + self.height_m
@@ -535,9 +540,9 @@ class FootstepPlanner:
         )
         return plan._replace(support=support, root_pos=root_pos, root_rot=root_rot, window=window)
 
-    def _reached(self, plan: Plan, under: Tensor, share: Tensor) -> Tensor:
-        """The highest mean height of the ground (n,) [m] at which the root, `height_m` above it, is
-        low enough for all legs; for those that swing, as they land.
+    def _support_limit(self, plan: Plan, under: Tensor, share: Tensor) -> Tensor:
+        """Upper bound (n,) [m] of the height in `support`, so that the legs are not much too short.
+        A swinging foot counts where it lands, at the time it lands, at full speed.
 
         under: (n, F, 3) points on the ground. share: (n, F) elapsed share of a swing.
         """
@@ -545,6 +550,7 @@ class FootstepPlanner:
         velocity = geometry.to_world(heading, plan.velocity[:, :2]).unsqueeze(1)
         lands_s = torch.where(plan.swings, (1.0 - share) * (1.0 - DUTY) * self.period_s, 0.0)
         foot = torch.where(plan.swings.unsqueeze(-1), plan.foothold, under)
+        # of the frame before, as the height is part of the next
         hips = self.legs.hips @ plan.root_rot.transpose(-1, -2)
         hip = plan.root_pos[:, None, :2] + hips[..., :2] + velocity * lands_s.unsqueeze(-1)
         across = (foot[..., :2] - hip).square().sum(-1)

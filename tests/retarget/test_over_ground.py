@@ -19,7 +19,7 @@ from npmp.robots import Robot
 from retarget.cleaning import FOOTHOLD, LYING, clean
 from retarget.generated_ground import gaps, over_generated, require_lengths, stairs
 from retarget.mirror import mirror
-from retarget.over_ground import _concave_bound, _held, foot_places, over_ground
+from retarget.over_ground import _concave_bound, _smooth_maximum, foot_places, over_ground
 from retarget.pipeline import motion_set_of, retarget
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import FOOT_ERROR, QualityMeter, slide_speeds
@@ -114,10 +114,10 @@ def test_the_root_is_lowered_for_a_leg_that_is_too_short(robot: Robot) -> None:
 
 
 @given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=60), st.integers(1, 12))
-def test_held_values_are_nowhere_smaller(values: list[float], frames: int) -> None:
-    held = _held(np.array(values), frames)
-    assert (held >= np.maximum(values, 0.0) - 1e-9).all()
-    assert held.max() <= max(max(values), 0.0) + 1e-9
+def test_the_smooth_maximum_is_above_the_values(values: list[float], frames: int) -> None:
+    above = _smooth_maximum(np.array(values), frames)
+    assert (above >= np.maximum(values, 0.0) - 1e-9).all()
+    assert above.max() <= max(max(values), 0.0) + 1e-9
 
 
 @pytest.mark.parametrize(("x", "expected"), [(0.3, 0.3), (0.49, 0.46), (0.53, 0.59), (0.6, 0.6)])

@@ -44,6 +44,7 @@ from npmp.skills.footsteps import (
     FootstepPolicy,
     Plan,
     mean_pose,
+    pitched,
     swing_waits,
 )
 from npmp.skills.skill_module import SkillModule
@@ -280,24 +281,45 @@ def test_the_root_is_lowered_where_a_leg_is_too_short(go2: Robot, trained: Skill
     assert plans[-1].lifted[0, :, 2].max().item() == pytest.approx(-0.27, abs=1e-3)
 
 
-def test_a_root_at_the_end_of_its_legs(go2: Robot, trained: SkillModule) -> None:
+def test_the_limit_of_a_root_over_its_feet(go2: Robot, trained: SkillModule) -> None:
     bound = Bound(go2, trained, torch.zeros(1, 3))
     policy = bound.policy
+    longest = FARTHEST_FOOT * policy.legs.length[0]
+    far = torch.tensor([0.0, 10.0, 10.0, 10.0])  # only the first foot is low
+
+    def limit(plan: Plan, foot: Tensor, share: float = 0.0) -> float:
+        feet = torch.cat((foot.expand(4, 2), far[:, None] - 0.3), -1)[None]
+        swings = torch.tensor([[share > 0.0, False, False, False]])
+        plan = plan._replace(swings=swings, foothold=feet)
+        under = feet.clone()
+        if share > 0.0:
+            under[0, 0] = 5.0
+        return policy._support_limit(plan, under, torch.tensor([[share, 0.0, 0.0, 0.0]])).item()
+
     plan = policy._begun(bound.robots)._replace(root_rot=torch.eye(3)[None])
-    hip = policy.legs.hips + plan.root_pos
-    longest = FARTHEST_FOOT * policy.legs.length
-    # 7, 24, 25: the first foot is 0.28 of the leg in front of its hip
-    foot = hip.clone()
-    foot[0, 0] += 0.28 * longest[0]
-    foot[:, 2] = torch.tensor([-0.3, 0.0, 0.0, 0.0])
-    reached = policy._reached(plan, foot[None], torch.zeros(1, 4))
-    root = -0.3 + policy.radius + 0.96 * longest[0] - policy.legs.hips[0, 2]
-    assert reached.item() == pytest.approx((root - policy.height_m).item(), abs=1e-6)
+    hip = policy.legs.hips[0] + plan.root_pos[0]
+    # 7, 24, 25: the foot is 0.28 of the leg in front of its hip
+    ahead = hip[:2] + torch.stack((0.28 * longest, torch.tensor(0.0)))
+    down = -0.3 + policy.radius - policy.height_m
+    expected = down + 0.96 * longest - policy.legs.hips[0, 2]
+    assert limit(plan, ahead) == pytest.approx(expected.item(), abs=1e-6)
     # out of reach: the hip stays above its foot
-    foot[0, 0] += longest[0]
-    reached = policy._reached(plan, foot[None], torch.zeros(1, 4))
-    root = -0.3 + policy.radius + LOWEST_HIP * policy.legs.length[0] - policy.legs.hips[0, 2]
-    assert reached.item() == pytest.approx((root - policy.height_m).item(), abs=1e-6)
+    lowest = down + LOWEST_HIP * policy.legs.length[0] - policy.legs.hips[0, 2]
+    assert limit(plan, ahead + longest) == pytest.approx(lowest.item(), abs=1e-6)
+
+    # turned to the left by 90 degrees and pitched by 0.3 rad, in the middle of a swing
+    x, y, z = policy.legs.hips[0].tolist()
+    cos, sin = math.cos(0.3), math.sin(0.3)
+    local = torch.tensor([x * cos - z * sin, y, x * sin + z * cos])
+    rotation = geometry.yaw_matrix(torch.tensor([0.5 * math.pi])) @ pitched(torch.tensor([0.3]))
+    velocity = torch.tensor([[0.5, 0.2, 0.0]])
+    plan = plan._replace(root_rot=rotation, yaw=torch.tensor([0.5 * math.pi]), velocity=velocity)
+    lands_s = 0.5 * (1.0 - DUTY) * policy.period_s
+    forwards = local[0] + 0.5 * lands_s + 0.28 * longest
+    left = local[1] + 0.2 * lands_s
+    place = plan.root_pos[0, :2] + torch.stack((-left, forwards))
+    expected = down + 0.96 * longest - local[2]
+    assert limit(plan, place, share=0.5) == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_a_plan_waits_for_its_robot(go2: Robot, trained: SkillModule) -> None:
@@ -396,6 +418,22 @@ def test_a_dropped_robot_reaches_for_the_ground(go2: Robot, trained: SkillModule
     assert plan.support[0, 1].item() == pytest.approx(-torch.tan(policy.pitch).item(), abs=1e-5)
     after = policy._advanced(plan, bound.command, none + 1.0, none, STANDING)
     assert after.support[0, 1].item() != pytest.approx(plan.support[0, 1].item(), abs=1e-4)
+
+
+def test_a_robot_dropped_beside_a_hole_waits_at_rest(go2: Robot, trained: SkillModule) -> None:
+    def height(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where((x > 0.0) & (y > 0.0), -0.25, 0.0)
+
+    bound = Bound(go2, trained, torch.zeros(1, 3), height)
+    policy = bound.policy
+    robots = bound.robots._replace(root_pos=bound.robots.root_pos + torch.tensor([0.0, 0.0, 0.2]))
+    plan = policy._dropped(policy._begun(robots), ~STANDING)
+    assert plan.lifted[0, :, 2].min().item() == pytest.approx(-0.25, abs=1e-5)
+    # below the mean of its footholds
+    assert plan.support[0, 0].item() < plan.lifted[0, :, 2].mean().item() - 0.01
+    torch.testing.assert_close(
+        plan.window.vectors[0, :, -2:], torch.zeros(policy.horizon + 1, 2, 3), atol=1e-4, rtol=0.0
+    )
 
 
 def test_each_robot_is_dropped_alone(go2: Robot, trained: SkillModule) -> None:
